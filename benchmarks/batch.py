@@ -6,9 +6,9 @@
 windows    file source -> key_by -> 10 s tumbling count and sum -> blackhole (the files of windowed_count)
 function   file source -> key_by -> a function per row that numbers the rows of its key -> blackhole
 
-Engines: `streaming` and `native` (BATCH on the built-in runtime) are the same program with another
-`execution.runtime-mode`; `spark-dataframe` is written for Spark, with its own readers (windows only). One
-JSON line for each; `rows_per_s` is by slope, without what is paid once (`benchmarks.harness`).
+Engines: `streaming`, `native` (BATCH on the built-in runtime) and `spark` (BATCH on Spark's engine) are the
+same program with other options; `spark-dataframe` is written for Spark, with its own readers (windows only).
+One JSON line for each; `rows_per_s` is by slope, without what is paid once (`benchmarks.harness`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROWS: Final = {
     ("function", "parquet"): 1_000_000,
 }
 KEYS: Final = (10_000, 1_000_000)
-ENGINES: Final = {"windows": ("streaming", "native", "spark-dataframe"), "function": ("streaming", "native")}
-MODES: Final = {"streaming": "STREAMING", "native": "BATCH"}
+OWN: Final = ("streaming", "native", "spark")
+ENGINES: Final = {"windows": (*OWN, "spark-dataframe"), "function": OWN}
 NUMBERED: Final = pa.schema([("auction", pa.int64()), ("number", pa.int64())])
 
 
@@ -48,11 +48,12 @@ class Numbers(us.KeyedProcessFunction):
 def run(options: argparse.Namespace) -> None:
     """One run of ours, to its end."""
     config = {
-        "execution.runtime-mode": MODES[options.engine],
+        "execution.runtime-mode": "STREAMING" if options.engine == "streaming" else "BATCH",
+        "spark.master": f"local[{options.parallelism}]",
         "parallelism.default": str(options.parallelism),
         "state.backend.type": options.backend,
     }
-    env = us.Environment(config, target="local")
+    env = us.Environment(config, target="spark" if options.engine == "spark" else "local")
     path = data_file(options.format, options.keys, options.rows)
     source = us.FileSource(str(path), format=options.format, schema=SCHEMA)
     watermarks = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")

@@ -18,7 +18,7 @@ PROGRAM = """
     import unistream as us
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    env = us.Environment(target="spark")
+    env = us.Environment({"execution.runtime-mode": "MODE"}, target="spark")
     env.from_collection([{"n": 1}]).print()
     try:
         env.execute()
@@ -29,12 +29,13 @@ PROGRAM = """
 """
 
 
-def test_an_interpreter_without_unistream_is_named_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
+def test_an_interpreter_without_unistream_is_named_at_once(mode: str, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     venv.create(bare, symlinks=True)
     python = bare / "bin" / "python"
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        [sys.executable, "-c", textwrap.dedent(PROGRAM).replace("MODE", mode)],
         cwd=tmp_path,  # Python looks for modules where it is started
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         | {"PYSPARK_PYTHON": str(python), "UNISTREAM_HOME": str(tmp_path / "home")},
@@ -43,9 +44,10 @@ def test_an_interpreter_without_unistream_is_named_at_once(tmp_path: Path) -> No
         timeout=150,  # slots are waited for twice as long; most of this is Java on a busy machine
         check=False,
     )
+    prefix = "no worker can start: " if mode == "STREAMING" else ""
     assert (
-        f"no worker can start: the Python of Spark's workers, {python}, cannot run unistream "
+        f"{prefix}the Python of Spark's workers, {python}, cannot run unistream "
         "(ModuleNotFoundError: No module named 'unistream'): install unistream for it, or set PYSPARK_PYTHON"
     ) in done.stdout, done.stderr
     assert done.stdout.startswith("REFUSED job 'unistream job'")
-    assert done.stderr.count("event=worker_lost") == 1
+    assert done.stderr.count("event=worker_lost") == (1 if mode == "STREAMING" else 0)

@@ -6,6 +6,7 @@ or a cluster started. So a missing one is not found by a traceback, or later in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
@@ -27,6 +28,10 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
 NOT_NEEDED: Final = frozenset({"dagster-webserver"})
 """Installed by an extra for users; our code does not import them."""
 
+RANGES: Final[Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {"pyspark": ((4, 0), (5,))}
+"""Library -> least version, and the first one that is too new, as `pyproject.toml` has them: for libraries
+that users choose by their cluster, so that pip does not choose them for us."""
+
 
 def is_installed(extra: str) -> bool:
     """All libraries of `extra` can be found; nothing is imported."""
@@ -34,7 +39,7 @@ def is_installed(extra: str) -> bool:
 
 
 def require(extra: str, what: str) -> None:
-    """Refuses `what`, such as "DeltaSink", where the libraries of `extra` are missing.
+    """Refuses `what`, such as "DeltaSink", where the libraries of `extra` are missing or of another version.
 
     Raises:
         ConfigError: one of them is; the message names the extra.
@@ -44,6 +49,25 @@ def require(extra: str, what: str) -> None:
         raise ConfigError(
             f"{what} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
             f'installed here: pip install "unistream[{extra}]"'
+        )
+    for library in EXTRAS[extra].keys() & RANGES.keys():
+        _check_version(library, extra, what)
+
+
+def _check_version(library: str, extra: str, what: str) -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version(library)
+    except PackageNotFoundError:  # not installed by pip: it is in a Spark's own folder
+        return
+    least, beyond = RANGES[library]
+    release = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    if not least <= release < beyond:
+        low, high = (".".join(map(str, numbers)) for numbers in (least, beyond))
+        raise ConfigError(
+            f"{what} needs {library} {low} or later, below {high}, and {found} is installed here: "
+            f'pip install "unistream[{extra}]"'
         )
 
 

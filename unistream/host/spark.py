@@ -2,8 +2,9 @@
 
 Each TaskManager is one Spark job with one task, in a job group of its own, so that it can be cancelled alone.
 It runs in the Python worker process of its task and has no children: Spark kills a Python worker, but not
-its children. When the process ends, the task and the job fail, and `on_lost` is called; Spark must not repeat
-the task (one failure is the limit, a second attempt ends at once): a TaskManager's id is used only once.
+its children. When the process ends, the task fails, and `on_lost` is called. Spark would repeat the task, but
+a TaskManager's id is used only once: the job is cancelled as soon as its task has failed, and a second
+attempt that has begun before ends at once.
 
 In local mode Spark's threads are places for workers, not cores. There are twice as many as workers, so that
 every worker can be replaced while the place of its predecessor is not free yet.
@@ -42,11 +43,13 @@ from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
 from unistream.host.spark_application import LiveSpark, SparkApplication, is_local
 from unistream.host.spark_errors import failed_on, in_words, unusable_python
+from unistream.host.spark_status import SparkStatus, SparkTask
 from unistream.port.host import LostListener, TaskManagerSpec
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
 CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task after a pause of its own
 CANCEL_REPEAT_S: Final = 0.5  # cancelling a group has no effect before Spark knows its job
+WATCH_S: Final = 0.5  # between two looks for failed tasks of workers
 PROCESS_EXIT_S: Final = 0.5  # for a worker whose job has ended to end by itself, before it is killed
 
 _LOG: Final = logging.getLogger("unistream.host")
@@ -75,6 +78,14 @@ class SparkHost:
         self._workers: Roster[_Worker] = Roster()
         self._application = SparkApplication(master, workers_max, config)
         self._claims = Claims() if is_local(master) else None
+        self._closed = threading.Event()
+        self._watch = threading.Thread(target=self._watch_workers, name="spark-watch", daemon=True)
+        self._watch.start()
+
+    @property
+    def application(self) -> SparkApplication:
+        """The Spark context that the workers run in."""
+        return self._application
 
     def start(self, spec: TaskManagerSpec) -> None:
         """Returns at once.
@@ -84,6 +95,13 @@ class SparkHost:
             Unreachable: the host is closed.
         """
         self._workers.add(spec.id, lambda: self._worker(spec)).start()
+
+    def _watch_workers(self) -> None:
+        """Until the host is closed: a failed task is not left to Spark, which waits for a place to repeat
+        it."""
+        while not self._closed.wait(WATCH_S):
+            for worker in self._workers.all():
+                worker.check()
 
     def _worker(self, spec: TaskManagerSpec) -> _Worker:
         return _Worker(spec, self._application, claims=self._claims, on_lost=self._on_end)
@@ -104,6 +122,8 @@ class SparkHost:
         """Cancels all jobs, waits for them, and ends the Spark context and its JVM if they are its own."""
         if not self._workers.close():
             return
+        self._closed.set()
+        self._watch.join(WATCH_S + CANCEL_S)
         workers = self._workers.all()
         for worker in workers:
             worker.stop(grace_s=0.0)
@@ -132,6 +152,7 @@ class _Worker:
         self._on_lost = on_lost
         self._failed_on = ""
         self._hopeless = False  # no worker can be started as this one was
+        self._failed: SparkTask | None = None
         self._group = f"unistream-{spec.id}"
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -146,6 +167,16 @@ class _Worker:
         threading.Thread(
             target=self._cancel, args=(grace_s,), name=f"cancel-{self._spec.id}", daemon=True
         ).start()
+
+    def check(self) -> None:
+        """Cancels its job if its task has failed."""
+        spark = self._spark
+        if spark is None or self._failed is not None or self._ended.is_set():
+            return
+        with contextlib.suppress(Py4JError, OSError, AttributeError):  # Spark has ended
+            self._failed = next(iter(SparkStatus(spark.context, self._group).failed_tasks()), None)
+            if self._failed is not None:
+                spark.context.cancelJobGroup(self._group)
 
     def join(self, timeout_s: float) -> None:
         if self._thread is threading.current_thread():
@@ -188,19 +219,26 @@ class _Worker:
                 reason = "it was stopped before it was started"
             else:
                 self._order(spark, msgspec.json.encode(order)).foreachPartition(run_in_task)
+            self.check()
         except Exception as error:
+            self.check()
             reason = self._in_words(error)
+        else:
+            reason = reason if self._failed is None else self._in_words(self._failed.error)
         self._end_process()
         return reason
 
-    def _in_words(self, error: Exception) -> str:
+    def _in_words(self, error: Exception | str) -> str:
         if self._stopping.is_set():
             return "its Spark job was cancelled after it was requested to stop"
         if self._spark is None:
             return f"it could not be started: {in_words(error)}"
         if not self._spark.lives:
             return "Spark has ended (its JVM or its context), and its workers with it"
-        self._failed_on = "" if self._spark.placement is None else failed_on(error)
+        if self._failed is not None:
+            error = self._failed.error
+        if self._spark.placement is not None:
+            self._failed_on = failed_on(error) if self._failed is None else self._failed.host
         unusable = unusable_python(error, str(self._spark.context.pythonExec))
         if unusable is not None:
             self._hopeless = True

@@ -26,11 +26,15 @@ import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.core.memory import cpu_threads
 from unistream.host.processes import Processes, below
 from unistream.host.spark_errors import in_words
 from unistream.host.spark_placement import Placement
 
+DAEMON: Final = "unistream.host.spark_daemon"
+LOCAL_ATTEMPTS_MAX: Final = 4  # of a task, as on a cluster
 JVM_EXIT_S: Final = 10.0
 WORKERS_EXIT_S: Final = 5.0  # they follow their JVM at once
 
@@ -41,14 +45,14 @@ _DEFAULTS: Final = {
     "spark.app.name": "unistream",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.ui.liveUpdate.period": "0",  # else a task that fails is seen with the next event only
     "spark.python.worker.reuse": "false",  # a TaskManager's process is never another one's
     "spark.python.task.killTimeout": "500ms",
-    "spark.task.maxFailures": "1",
 }
 _LOCAL_DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "512m",  # the JVM only relays a line of text for each worker
+    "spark.driver.memory": "1g",  # rows of bounded jobs pass through it, a piece at a time
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent}/log4j2.properties",
 }
 
@@ -166,10 +170,12 @@ def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_en
     if local:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark takes the system's python3
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        master = f"local[{2 * workers_max},1]"
+        master = f"local[{2 * workers_max},{LOCAL_ATTEMPTS_MAX}]"
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = _DEFAULTS | (_LOCAL_DEFAULTS if local else {})
+    if cpu_threads(Configuration(config)) is None:  # else libraries are loaded after that is set for them
+        settings["spark.python.daemon.module"] = DAEMON
     settings |= {key: value for key, value in config.items() if key.startswith("spark.")}
     settings["spark.master"] = master
     try:

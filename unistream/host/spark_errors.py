@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 _PYTHON_ERROR: Final = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
 _NO_PROGRAM: Final = re.compile(r"Cannot run program .*")
 _NOT_IMPORTED: Final = re.compile(r"^(?:ModuleNotFoundError|ImportError): .*$", re.MULTILINE)
+_NO_DAEMON: Final = re.compile(r"ModuleNotFoundError: No module named 'unistream[\w.]*'")
 _OTHER_VERSION: Final = re.compile(
     r"Python in worker has different version.*?\.(?=\s|$)|PYTHON_VERSION_MISMATCH"
 )
@@ -20,7 +21,7 @@ _TASK_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor ")
 """In Spark's text of a task that failed: on which host."""
 
 
-def in_words(error: Exception) -> str:
+def in_words(error: Exception | str) -> str:
     """A Spark failure in one line."""
     text = text_of(error)
     if "Python worker exited unexpectedly" in text:
@@ -29,10 +30,11 @@ def in_words(error: Exception) -> str:
     return str(python[-1]) if python else text.partition("\n")[0] or type(error).__name__
 
 
-def unusable_python(error: Exception, python: str) -> str | None:
+def unusable_python(error: Exception | str, python: str) -> str | None:
     """Why no worker can ever start with the interpreter `python` of Spark's tasks; None: another failure."""
     text = text_of(error)
     found = _NO_PROGRAM.search(text) or _NOT_IMPORTED.search(text) or _OTHER_VERSION.search(text)
+    found = found or _NO_DAEMON.search(text)
     if found is None:
         return None
     return (
@@ -41,12 +43,12 @@ def unusable_python(error: Exception, python: str) -> str | None:
     )
 
 
-def failed_on(error: Exception) -> str:
+def failed_on(error: Exception | str) -> str:
     """The executor's host of a failed task; "" if it failed on no host, such as without executors."""
     found = _TASK_HOST.search(text_of(error))
     return found[1] if found is not None else ""
 
 
-def text_of(error: Exception) -> str:
-    """The whole text of Spark's error."""
+def text_of(error: Exception | str) -> str:
+    """The whole text of Spark's error, or of a task's."""
     return str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)

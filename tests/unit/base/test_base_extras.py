@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
-from unistream.base.extras import EXTRAS, is_installed, require
+from unistream.base.extras import EXTRAS, RANGES, is_installed, require
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -206,3 +206,28 @@ def test_a_missing_extra_is_a_matter_of_configuration(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(us.ConfigError, match="DeltaSink needs deltalake"):
         us.DeltaSink("table")
+
+
+@pytest.mark.parametrize(
+    ("found", "works"),
+    [("3.5.6", False), ("4.0.0", True), ("4.3.1", True), ("4.1.0.dev2", True), ("5.0.0", False)],
+)
+def test_a_library_of_another_version_is_refused(
+    found: str, works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _library: found)
+    if works:
+        require("spark", "the target spark")
+        return
+    with pytest.raises(
+        us.ConfigError, match=f"needs pyspark 4.0 or later, below 5, and {found} is installed"
+    ):
+        require("spark", "the target spark")
+
+
+def test_the_ranges_are_those_of_the_project() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {re.split(r"[<>=]", one)[0]: one for extra in EXTRAS for one in extras[extra]}
+    for library, (least, beyond) in RANGES.items():
+        low, high = (".".join(map(str, numbers)) for numbers in (least, beyond))
+        assert asked[library] == f"{library}>={low},<{high}"

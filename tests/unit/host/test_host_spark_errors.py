@@ -38,6 +38,13 @@ LOST = "Job aborted due to stage failure: Task 0 failed 1 times, most recent fai
             "PYTHON_VERSION_MISMATCH",
             id="another version",
         ),
+        pytest.param(
+            f"{LOST} stage 0.0 (TID 0) (node-7 executor 3): SparkException:\nError from python"
+            " worker:\n  /usr/bin/python3: Error while finding module specification for 'unistream.host.spark"
+            "_daemon' (ModuleNotFoundError: No module named 'unistream')\nPYTHONPATH was:",
+            "ModuleNotFoundError: No module named 'unistream'",
+            id="without unistream, where the daemon is ours",
+        ),
     ],
 )
 def test_an_interpreter_that_cannot_run_a_worker_is_named(text: str, cause: str) -> None:

@@ -1,0 +1,29 @@
+"""BATCH jobs on Spark where pandas is installed: pyarrow finds it in each Python worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import unistream as us
+from tests.bounded_pipeline import check_results, pipeline, write_rows
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster
+from unistream.master.job_setup import SubmitRequest
+from unistream.worker.code import pack
+
+pytest.importorskip("pandas", reason="needs pandas, which only `make test` adds, for these tests alone")
+
+
+@pytest.mark.spark
+def test_the_result_is_the_same(tmp_path: Path) -> None:
+    write_rows(tmp_path)
+    env = us.Environment({"parallelism.default": "2"})
+    pipeline(env, tmp_path)
+    graph, code = env.job_graph("bounded")
+    config = Configuration({"spark.master": "local[2]"})
+    with EmbeddedCluster("spark", config, workdir=tmp_path / "work", rest=False) as cluster:
+        job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=env.config.to_dict()))
+        assert job.wait(150).state == "FINISHED"
+    check_results(tmp_path)
