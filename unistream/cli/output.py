@@ -97,7 +97,7 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
         ("job", info.job),
         ("name", escape(info.name)),
         ("state", _styled(info.state)),
-        ("target", info.target),
+        ("target", info.target if info.job_type != "BATCH" else f"{info.target}, BATCH by {info.engine}"),
         ("started", moment(info.submitted_ms)),
     ]
     if info.ended_ms is not None:

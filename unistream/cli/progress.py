@@ -5,21 +5,26 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
+from rich.table import Table
 
 from unistream.base.closing import Closing
 from unistream.cli.output import duration, moment
+from unistream.core.memory import describe_bytes
 from unistream.master.job_info import ExceptionInfo, JobInfo
 
 FAILURES_SHOWN: Final = 3  # at a time: without a delay before restarts there are more than a person can read
 MESSAGE_CHARS_MAX: Final = 400
+STAGES_SHOWN_MAX: Final = 12
+BAR_CHARS: Final = 24
 _BY_FAILURE: Final = frozenset({"FAILING", "FAILED"})
 
 
 class Progress(Closing):
-    """One line that changes in place until it is closed."""
+    """One line that changes in place until it is closed, and a bar for each stage of a job on Spark."""
 
     def __init__(self, info: JobInfo) -> None:
         self._spinner = Spinner("dots", text=line(info))
@@ -33,6 +38,10 @@ class Progress(Closing):
 
     def update(self, info: JobInfo) -> None:
         self._spinner.update(text=line(info))
+        shown: RenderableType = self._spinner
+        if info.stages:
+            shown = Group(self._spinner, stage_bars(info))
+        self._live.update(shown)
 
 
 def line(info: JobInfo) -> str:
@@ -45,12 +54,30 @@ def line(info: JobInfo) -> str:
     committed = info.metrics.get("rows_committed")
     if committed:
         parts.append(f"{committed:,} rows committed")
-    parts.append(f"{info.checkpoints_completed} checkpoints")
+    if info.job_type != "BATCH":  # it takes none
+        parts.append(f"{info.checkpoints_completed} checkpoints")
     if info.checkpoints and info.checkpoints[0].duration_ms is not None:
         parts.append(f"the last took {duration(info.checkpoints[0].duration_ms)}")
     if info.restarts:
         parts.append(f"{info.restarts} restarts")
     return " · ".join(parts)
+
+
+def stage_bars(info: JobInfo) -> Table:
+    """A row for each stage: name, bar, tasks, rows, bytes. Of many stages the last ones that have begun."""
+    table = Table.grid(padding=(0, 1))
+    begun = max((n for n, stage in enumerate(info.stages, 1) if stage.running or stage.finished), default=1)
+    first = max(0, min(begun + 1, len(info.stages)) - STAGES_SHOWN_MAX)
+    for stage in info.stages[first : first + STAGES_SHOWN_MAX]:
+        failed = f", {stage.failed} failed" if stage.failed else ""
+        table.add_row(
+            stage.name,
+            ProgressBar(stage.tasks, min(stage.finished, stage.tasks), width=BAR_CHARS),
+            f"{min(stage.finished, stage.tasks)}/{stage.tasks} tasks{failed}",
+            f"{stage.rows_out:,} rows out" if stage.finished else "",
+            f"{describe_bytes(stage.shuffle_bytes)} shuffled" if stage.shuffle_bytes else "",
+        )
+    return table
 
 
 class Restarts:

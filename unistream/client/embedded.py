@@ -43,6 +43,7 @@ from unistream.client.hosts import (
     LOCAL,
     STANDALONE,
     control_port,
+    engine_factory,
     host_factory,
     host_traits,
     workers_max,
@@ -68,9 +69,12 @@ from unistream.net.server import FlightServer
 from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
-from unistream.worker.exchange import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
-from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
-from unistream.worker.exchange import spill_roots
+from unistream.worker.exchange import (
+    PLACE_FOLDER_PREFIX,
+    SPILL_FOLDER_PREFIX,
+    STATE_FOLDER_PREFIX,
+    spill_roots,
+)
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
 PROGRESS_S: Final = 0.2  # between two calls of `on_progress`
@@ -130,6 +134,7 @@ class EmbeddedCluster(Closing):
         self._max_workers = workers_max(target) if max_workers is None else max_workers
         self._echo = None if show is None else Echo(show)
         factory = create_host or host_factory(target, config, self._echo)
+        self._create_engine = engine_factory(target, config) if create_host is None else None
         self._traits = host_traits(target if create_host is None else LOCAL, config)
         try:
             self._prepare_workdir()
@@ -238,6 +243,7 @@ class EmbeddedCluster(Closing):
             log_dir=str(self.workdir / "logs"),
             max_workers=self._max_workers,
             traits=self._traits,
+            create_engine=self._create_engine,
         )
 
     def _serve(self, config: Configuration) -> None:
@@ -268,7 +274,7 @@ class EmbeddedCluster(Closing):
     def _remove_leftovers(self) -> None:
         """Removes the local files of workers on this machine that were killed."""
         for root in spill_roots(self._tmp_dirs, tempfile.gettempdir()):
-            for prefix in (LOCAL_FOLDERS, SPILL_FOLDERS):
+            for prefix in (STATE_FOLDER_PREFIX, SPILL_FOLDER_PREFIX, PLACE_FOLDER_PREFIX):
                 remove_stale_folders(root, prefix)
 
     def _clean_workdir(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,7 +12,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.extras import is_installed, require
 from unistream.host.echo import Echo
 from unistream.master.resource_manager import HostFactory
-from unistream.port.host import HostTraits
+from unistream.port.engine import BatchEngine
+from unistream.port.host import HostTraits, WorkerHost
 
 SPARK: Final = "spark"
 LOCAL: Final = "local"
@@ -64,6 +66,21 @@ def host_factory(target: str, config: Configuration, echo: Echo | None = None) -
 
             return StandaloneHost
     raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, {STANDALONE}, remote")
+
+
+def engine_factory(target: str, config: Configuration) -> Callable[[WorkerHost], BatchEngine] | None:
+    """Makes the engine of BATCH jobs next to the target's host; None: the target has none."""
+    if target != SPARK:
+        return None
+
+    def create(host: WorkerHost) -> BatchEngine:
+        from unistream.host.spark import SparkHost
+        from unistream.host.spark_engine import SparkEngine
+
+        assert isinstance(host, SparkHost), f"the target {target} has a host of its own"
+        return SparkEngine(host.application, config.get(SPARK_MASTER))
+
+    return create
 
 
 def host_traits(target: str, config: Configuration) -> HostTraits:

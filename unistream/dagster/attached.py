@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, Literal, Protocol
 
 import dagster as dg
@@ -117,16 +118,39 @@ class Pace:
         return True
 
 
+class StageLines:
+    """The stages of a job that Spark runs, each as a line when it has finished."""
+
+    def __init__(self) -> None:
+        self._finished = 0
+
+    def new_lines(self, info: JobInfo) -> list[str]:
+        """Of the stages that have finished since the last call."""
+        finished = list(takewhile(lambda stage: stage.finished >= stage.tasks, info.stages))
+        new, self._finished = finished[self._finished :], len(finished)
+        return [
+            f"stage {number} of {len(info.stages)} ({stage.name}) has finished: {stage.tasks} tasks, "
+            f"{stage.rows_in:,} rows in, {stage.rows_out:,} rows out, {stage.shuffle_bytes:,} bytes shuffled"
+            for number, stage in enumerate(new, start=len(finished) - len(new) + 1)
+        ]
+
+
 def _watch(client: JobClient, listener: StepListener) -> JobInfo:
     """Waits for the end; meanwhile reports checkpoints."""
     pace = Pace(OBSERVE_EVERY_S)
+    stages = StageLines()
     while True:
         with contextlib.suppress(TimeoutError):  # it still runs
             client.wait(timeout_s=POLL_S)
-            return client.status()
+            info = client.status()
+            for text in stages.new_lines(info):
+                listener.note(text, is_error=False)
+            return info
         now_s = time.monotonic()
         if pace.is_due(now_s):
             info = client.status()
+            for text in stages.new_lines(info):
+                listener.note(text, is_error=False)
             if pace.reports(info.checkpoints_completed, now_s=now_s):
                 listener.progress(info)
 

@@ -32,7 +32,8 @@ from unistream.master.ports import MasterPorts
 from unistream.master.resource_manager import HostFactory, Machine
 from unistream.master.senders import Connect, Senders
 from unistream.model.graph import JobGraph, SourceInfo
-from unistream.port.host import HostTraits
+from unistream.port.engine import BatchEngine
+from unistream.port.host import HostTraits, WorkerHost
 from unistream.port.metadata import MetadataStore
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import CheckpointStorage
@@ -113,6 +114,8 @@ class ClusterServices:
         traits: What the host can do.
         draw: Random numbers in [0, 1), which spread restarts in time.
         create_machine, create_resource_machine: Make the machines of a job and of the cluster's slots.
+        create_engine: Makes the engine of BATCH jobs, which runs where the host's workers do; None: there is
+            none.
     """
 
     target: str
@@ -134,6 +137,7 @@ class ClusterServices:
     draw: Callable[[], float] = random.random
     create_machine: CreateMachine = JobMachine
     create_resource_machine: CreateResourceMachine = create_resource_machine
+    create_engine: Callable[[WorkerHost], BatchEngine] | None = None
 
 
 def master_ports(services: ClusterServices) -> MasterPorts:

@@ -31,6 +31,7 @@ from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
+from unistream.port.engine import BatchEngine
 from unistream.port.metadata import JobRecord
 from unistream.port.transport import Server
 
@@ -61,6 +62,8 @@ class Dispatcher:
         self._jobs: dict[JobId, JobMaster] = {}
         self._jobs_lock = threading.Lock()
         self._submit_lock = threading.Lock()
+        self._engine: BatchEngine | None = None
+        self._engine_lock = threading.Lock()
         self._closed = False
         self.started_ms = self._clock.wall_ms()
         try:
@@ -240,6 +243,8 @@ class Dispatcher:
                 return
             self._closed = True
         self._end_jobs()
+        if self._engine is not None:
+            self._engine.close()
         self._resources.close()
         self._server.close()
         self._ports.io.close(IO_TIMEOUT_S)
@@ -291,6 +296,7 @@ class Dispatcher:
             self._ports,
             request_slots=self._resources.post,
             on_ended=self._on_ended,
+            create_engine=self._batch_engine,
         )
         self._catalogue.add_job(
             JobRecord(
@@ -306,6 +312,15 @@ class Dispatcher:
         with self._jobs_lock:
             self._jobs[setup.job] = master
         master.start()
+
+    def _batch_engine(self) -> BatchEngine:
+        """Of all BATCH jobs; made for the first one."""
+        create = self._services.create_engine
+        assert create is not None, "`prepare` has refused jobs for an engine"
+        with self._engine_lock:
+            if self._engine is None:
+                self._engine = create(self._resources.host)
+            return self._engine
 
     def _on_ended(self, job: JobId) -> None:
         """Forgets the jobs that ended first; they remain in the catalogue."""

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId, VertexId
+from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure, TaskMetrics
@@ -130,6 +131,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         job_type: STREAMING or BATCH: a BATCH job takes no snapshots.
+        engine: "native" (workers of the built-in runtime), or "spark" for a BATCH job that Spark runs.
+        stages: Of the current or last run on Spark, in order; the commit of its output is the last.
         state_times: First time at which the job was in a state.
         latest_checkpoint: Directory of the newest completed checkpoint or savepoint.
         savepoint: Directory of the newest completed savepoint, also of a stop.
@@ -151,6 +154,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     submitted_ms: int
     job_type: str = "STREAMING"
+    engine: str = "native"
+    stages: tuple[StageProgress, ...] = ()
     ended_ms: int | None = None
     state_times: dict[str, int] = {}
     restarts: int = 0

@@ -33,9 +33,10 @@ from unistream.core.contract import JobView
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.cluster_services import ClusterServices
+from unistream.master.engine_runs import EngineRuns
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
-from unistream.master.job_setup import JobSetup
+from unistream.master.job_setup import NATIVE, JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
@@ -43,6 +44,7 @@ from unistream.master.outgoing import Outgoing
 from unistream.master.ports import MasterPorts
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
+from unistream.port.engine import BatchEngine
 
 EVENTS_MAX: Final = 256  # decided together; after so many a timer has its turn
 STORY_EVENTS: Final = 20  # how far back the story of a defect goes
@@ -66,6 +68,7 @@ class JobMaster:
         *,
         request_slots: Callable[[SlotsWanted | SlotsReturned], None],
         on_ended: Callable[[JobId], None],
+        create_engine: Callable[[], BatchEngine],
     ) -> None:
         """`on_ended` is called last, on the job's thread."""
         self.setup = setup
@@ -81,6 +84,9 @@ class JobMaster:
             f"job-{setup.job[:8]}"
         )
         self._io = JobIo(setup, services, ports.io, self.post)
+        self._engine = EngineRuns(
+            setup, create_engine, services.get_artifact, pool=ports.io, journal=self.journal, post=self.post
+        )
         self._outgoing = Outgoing(setup.job, ports.senders, self.post)
         self._story: deque[str] = deque(maxlen=STORY_EVENTS)
         self._requests = OpenRequests()
@@ -166,6 +172,8 @@ class JobMaster:
             target=self._services.target,
             submitted_ms=self.journal.submitted_ms,
             job_type=self.setup.graph.job_type.value,
+            engine=self.setup.engine,
+            stages=self.journal.stages,
             ended_ms=self._ended_ms,
             state_times=self.journal.state_times,
             restarts=view.restarts,
@@ -295,6 +303,8 @@ class JobMaster:
                 self._io.start(command)
             case contract.DiscardSnapshot():
                 self._io.discard(command)
+            case contract.RunStages() | contract.CommitStaged() | contract.CancelRun():
+                self._engine.perform(command)
             case contract.AnswerRequest():
                 self._requests.answer(command)
             case _:
@@ -335,6 +345,8 @@ class JobMaster:
             self._take_view()
             self._take_checkpoints()
         self._outgoing.cancel(self._view.attempts)
+        if self.setup.engine != NATIVE:
+            self._engine.perform(contract.CancelRun())
         self._request_slots(SlotsReturned(job=self.setup.job))
         self.journal.failure(failure)
         self._end = contract.JobEnded(state=state, failure=failure)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import structs
 
 from unistream.base.config import (
+    BATCH_ENGINE,
     CHECKPOINT_DIR,
     CHECKPOINT_INTERVAL,
     CLAIM_MODE,
@@ -35,8 +36,8 @@ from unistream.core.graph import (
     check_restores,
     why_interval_is_idle,
 )
-from unistream.core.job import job_settings, why_not_adaptive
-from unistream.core.memory import slot_profile
+from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive
+from unistream.core.memory import memory_plan, slot_profile
 from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOB_NAME_CHARS_MAX: Final = 200
+NATIVE: Final = "native"
+SPARK: Final = "spark"
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +77,14 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSetup:
-    """A checked job. `graph` carries its whole configuration; `restored`: the snapshot it starts from."""
+    """A checked job.
+
+    Attributes:
+        restored: The snapshot it starts from.
+        graph: Carries its whole configuration.
+        engine: What runs it: "spark", or "native" for workers of the built-in runtime.
+        memory_bytes: Managed memory of each subtask, if an engine runs it.
+    """
 
     job: JobId
     lineage: LineageId
@@ -84,6 +94,8 @@ class JobSetup:
     storage: CheckpointStorage
     savepoint_dir: str
     artifact: str
+    engine: str = NATIVE
+    memory_bytes: int = 0
 
 
 def prepare(
@@ -103,20 +115,15 @@ def prepare(
     """
     _check_request(request)
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
-    slots = cluster.get(TASK_SLOTS)
-    if services.traits.active:  # else workers of any size and with other libraries may register
-        if config.get(STATE_BACKEND) == "rocksdb":
-            require("rocksdb", "state.backend.type: rocksdb")
-        share = slot_profile(cluster, slots)
-        check_profiles(request.graph, share, services.traits.largest, slots)
-        check_measures(request.graph, cluster, share)
+    engine = _engine(request.graph, config, services)
+    if engine == NATIVE and services.traits.active:  # else workers of any size and libraries may register
+        _check_workers(request.graph, config, cluster, services)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
     restore = _restore_point(storage, request.savepoint, claimed=config.get(CLAIM_MODE) == "CLAIM")
     lineage = LineageId(services.new_id()) if restore is None else restore.manifest.lineage
     graph = structs.replace(request.graph, config=config.to_dict())
-    if restore is not None:
-        graph = adapt_max_parallelism(graph, restore.manifest)
+    graph = graph if restore is None else adapt_max_parallelism(graph, restore.manifest)
     artifact = hashlib.sha256(request.artifact).hexdigest()
     settings = job_settings(
         config,
@@ -129,7 +136,11 @@ def prepare(
         batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
     )
-    machine = services.create_machine(graph, settings, restore)
+    machine: Machine = (
+        services.create_machine(graph, settings, restore)
+        if engine == NATIVE
+        else BoundedJobMachine(graph, settings)
+    )
     if settings.checkpoint_interval_ms is not None:
         _check_writable(storage)  # last: it creates a folder, which only a job that starts needs
     return JobSetup(
@@ -141,7 +152,36 @@ def prepare(
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=artifact,
+        engine=engine,
+        memory_bytes=0 if engine == NATIVE else memory_plan(config, cluster.get(TASK_SLOTS)).slot.managed,
     )
+
+
+def _check_workers(
+    graph: JobGraph, config: Configuration, cluster: Configuration, services: ClusterServices
+) -> None:
+    """The workers that the host starts can run the job."""
+    if config.get(STATE_BACKEND) == "rocksdb":
+        require("rocksdb", "state.backend.type: rocksdb")
+    slots = cluster.get(TASK_SLOTS)
+    share = slot_profile(cluster, slots)
+    check_profiles(graph, share, services.traits.largest, slots)
+    check_measures(graph, cluster, share)
+
+
+def _engine(graph: JobGraph, config: Configuration, services: ClusterServices) -> str:
+    """Raises ConfigError: the engine that is configured is not here."""
+    if graph.job_type is not JobType.BATCH:
+        return NATIVE
+    chosen = config.find(BATCH_ENGINE)
+    if chosen == SPARK and services.create_engine is None:
+        raise ConfigError(
+            f"{BATCH_ENGINE.key}: spark needs a cluster on Spark, and this one has the target "
+            f"{services.target}; use the target spark, or {BATCH_ENGINE.key}=native"
+        )
+    if chosen is None:
+        return NATIVE if services.create_engine is None else SPARK
+    return chosen
 
 
 def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:

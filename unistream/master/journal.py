@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from unistream.master.exceptions import exception_info, named_task, past_attempt
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
 from unistream.master.ports import Records
 from unistream.master.row_counts import late_rows, out_of_order_rows
+from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
@@ -68,6 +70,7 @@ class Journal:
         self._out_of_order = out_of_order_rows(job)
         self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
         self._sinks: dict[str, SinkInfo] = {}
+        self._stages: tuple[StageProgress, ...] = ()
         self._latest: str | None = None
         self._savepoint: str | None = None
 
@@ -248,6 +251,12 @@ class Journal:
                 self._metrics[attempt.subtask] = _Known(attempt.attempt, final, metrics)
                 self._note()
 
+    def progress(self, stages: Sequence[StageProgress]) -> None:
+        """The stages of what an engine runs now."""
+        with self._lock:
+            self._stages = tuple(stages)
+            self._note()
+
     def _ended_attempt(self, known: _Known) -> None:
         self._late.over(known.metrics.user)
         self._out_of_order.over(known.metrics.user)
@@ -281,6 +290,11 @@ class Journal:
     def sinks(self) -> dict[str, SinkInfo]:
         with self._lock:
             return dict(self._sinks)
+
+    @property
+    def stages(self) -> tuple[StageProgress, ...]:
+        """See `JobInfo.stages`."""
+        return self._stages
 
     @property
     def late_rows(self) -> dict[str, int]:

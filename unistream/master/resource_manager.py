@@ -137,6 +137,11 @@ class ResourceManager:
         self._stopping = ports.stopping
         self._host = create_host(self._on_lost)
 
+    @property
+    def host(self) -> WorkerHost:
+        """Where the workers run."""
+        return self._host
+
     def start(self) -> None:
         self._loop.start(self._begin, self._step)
 

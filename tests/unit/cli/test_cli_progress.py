@@ -1,14 +1,18 @@
-"""What is reported of a job that runs attached while it keeps failing."""
+"""What a person sees of a job that runs attached: its stages, and its failures."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
+from rich.console import Console
 
 from unistream.base.ids import JobId, LineageId
-from unistream.cli.progress import FAILURES_SHOWN, Restarts
+from unistream.cli.progress import FAILURES_SHOWN, STAGES_SHOWN_MAX, Restarts, line, stage_bars
 from unistream.master.job_info import ExceptionInfo, JobInfo
+from unistream.model.bounded import StageProgress
 
 
 def failure(at: int, message: str = "odd", task: str | None = "map (1/2) - execution #3") -> ExceptionInfo:
@@ -76,3 +80,34 @@ def test_what_is_left_out_is_counted() -> None:
     [more, *lines] = Restarts().new_lines(info("RUNNING", *MANY))
     assert more == "5 more failures: unistream exceptions 01234567"
     assert len(lines) == FAILURES_SHOWN
+
+
+def shown(*stages: StageProgress) -> str:
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(stage_bars(structs.replace(info("RUNNING"), job_type="BATCH", stages=stages)))
+    return console.export_text()
+
+
+def test_a_job_on_spark_has_a_line_for_each_stage() -> None:
+    text = shown(
+        StageProgress(name="rows -> map", tasks=4, finished=4, rows_out=1_200, shuffle_bytes=2**21),
+        StageProgress(name="count", tasks=4, running=2, finished=1, failed=1, rows_out=7),
+        StageProgress(name="committer", tasks=1),
+    )
+    first, second, third = (" ".join(line.split()) for line in text.splitlines())
+    assert first.startswith("rows -> map")
+    assert first.endswith("4/4 tasks 1,200 rows out 2 mb shuffled")
+    assert second.endswith("1/4 tasks, 1 failed 7 rows out")
+    assert third.endswith("0/1 tasks")
+
+
+def test_of_many_stages_those_that_run_are_shown() -> None:
+    stages = [StageProgress(name=f"stage {n}", tasks=1, finished=int(n < 30)) for n in range(40)]
+    lines = shown(*stages).splitlines()
+    assert len(lines) == STAGES_SHOWN_MAX
+    assert lines[-1].startswith("stage 30 ")
+
+
+def test_a_batch_job_shows_no_checkpoints() -> None:
+    assert "checkpoints" not in line(structs.replace(info("RUNNING"), job_type="BATCH"))
+    assert "checkpoints" in line(info("RUNNING"))

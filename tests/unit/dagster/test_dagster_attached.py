@@ -12,12 +12,22 @@ from typing import Self
 
 import dagster as dg
 import pytest
+from msgspec import structs
 
 from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId
 from unistream.client.job_client import JobClient, JobResult, result_of
-from unistream.dagster.attached import POLL_S, EndPolicy, OnTerminate, Pace, SavepointFormat, run_attached
+from unistream.dagster.attached import (
+    POLL_S,
+    EndPolicy,
+    OnTerminate,
+    Pace,
+    SavepointFormat,
+    StageLines,
+    run_attached,
+)
 from unistream.master.job_info import JobInfo
+from unistream.model.bounded import StageProgress
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"
@@ -323,3 +333,23 @@ def test_checkpoints_are_told_with_ten_seconds_between_them() -> None:
     pace = Pace(every_s=10)
     reported = [(n, at) for n, at in [(0, 0), (1, 5), (2, 6), (9, 14), (9, 15), (9, 40), (10, 41)]]
     assert [pace.reports(n, now_s=at) for n, at in reported] == [False, True, False, False, True, False, True]
+
+
+def test_each_stage_of_a_job_on_spark_is_a_line_when_it_has_finished() -> None:
+    def seen(*finished: int) -> JobInfo:
+        stages = tuple(
+            StageProgress(name=name, tasks=2, finished=done, rows_in=5, rows_out=done, shuffle_bytes=9)
+            for name, done in zip("abc", finished, strict=True)
+        )
+        return structs.replace(FakeJob().status(), stages=stages)
+
+    lines = StageLines()
+    assert lines.new_lines(seen(1, 0, 0)) == []
+    assert lines.new_lines(seen(2, 1, 0)) == [
+        "stage 1 of 3 (a) has finished: 2 tasks, 5 rows in, 2 rows out, 9 bytes shuffled"
+    ]
+    assert lines.new_lines(seen(2, 1, 0)) == []
+    assert [text[:18] for text in lines.new_lines(seen(2, 2, 2))] == [
+        "stage 2 of 3 (b) h",
+        "stage 3 of 3 (c) h",
+    ]

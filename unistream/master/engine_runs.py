@@ -1,0 +1,92 @@
+"""The runs of one job on an engine: commands of the machine go there, what happens comes back as events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from unistream.base.ids import AttemptId
+from unistream.core import contract
+from unistream.master.job_setup import JobSetup
+from unistream.master.journal import Journal
+from unistream.master.ordered import InOrder, WorkPool
+from unistream.model.bounded import BoundedJob, EngineReport, RunFailed, StageProgress
+from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.port.engine import BatchEngine, EngineRun
+
+logger = logging.getLogger(__name__)
+
+
+class EngineRuns:
+    """Implements `port.engine.EngineListener`. `create_engine` may take seconds: Spark starts."""
+
+    def __init__(
+        self,
+        setup: JobSetup,
+        create_engine: Callable[[], BatchEngine],
+        get_artifact: Callable[[str], bytes],
+        *,
+        pool: WorkPool,
+        journal: Journal,
+        post: Callable[[contract.Event], None],
+    ) -> None:
+        self._setup = setup
+        self._create_engine = create_engine
+        self._get_artifact = get_artifact
+        self._in_order = InOrder(pool)  # a run is started before it is cancelled
+        self._journal = journal
+        self._post = post
+        self._stages: tuple[StageProgress, ...] = ()  # of the last run; the commit comes behind them
+        self._commits = False
+
+    def perform(self, command: contract.RunStages | contract.CommitStaged | contract.CancelRun) -> None:
+        """Returns at once."""
+        self._in_order.submit(self._perform, command)
+
+    def _perform(self, command: contract.RunStages | contract.CommitStaged | contract.CancelRun) -> None:
+        if isinstance(command, contract.CancelRun):
+            self._create_engine().cancel(self._setup.job)
+            return
+        try:
+            self._start(command)
+        except Exception as error:
+            logger.exception("event=engine_not_started job=%s", self._setup.job)
+            failure = TaskFailure(kind=type(error).__name__, message=str(error), recoverable=False)
+            self._post(RunFailed(run=command.run, failure=failure))
+
+    def _start(self, command: contract.RunStages | contract.CommitStaged) -> None:
+        setup = self._setup
+        run = EngineRun(
+            job=BoundedJob(
+                job=setup.job,
+                lineage=setup.lineage,
+                graph=setup.graph,
+                artifact=self._get_artifact(setup.artifact),
+                sha256=setup.artifact,
+                splits=dict(command.splits),
+                memory_bytes=setup.memory_bytes,
+            ),
+            run=command.run,
+            first_attempt=command.first_attempt,
+            listener=self,
+        )
+        engine = self._create_engine()
+        self._commits = isinstance(command, contract.CommitStaged)
+        if isinstance(command, contract.CommitStaged):
+            engine.commit(run, command.staged)
+        else:
+            engine.run_stages(run)
+
+    def report(self, report: EngineReport) -> None:
+        self._post(report)
+
+    def metrics(self, attempt: AttemptId, metrics: TaskMetrics) -> None:
+        self._journal.metrics(attempt, metrics, final=True)
+
+    def committed(self, report: CommitReported) -> None:
+        self._journal.commit(report)
+
+    def progress(self, stages: Sequence[StageProgress]) -> None:
+        if not self._commits:
+            self._stages = tuple(stages)
+        self._journal.progress((*self._stages, *stages) if self._commits else stages)
