@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
-from unistream.connector.file.decode import Chunk, decode
+from unistream.connector.common import Chunk
+from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec
 from unistream.connector.file.split import FileSplit
 from unistream.testing import Faults, simulate

@@ -1,4 +1,5 @@
-"""What several connectors share: committers, staged files, partition folders, checks of JSON values.
+"""What several connectors share: committers, staged files, partition folders, checks of JSON values, splits
+of files and their readers.
 
 May import: `port`, `model`, `base`. Start with `committing`.
 """
@@ -16,6 +17,8 @@ from unistream.connector.common.committing import (
 from unistream.connector.common.json_values import check_values, line_array, lines_of
 from unistream.connector.common.partitions import PartitionKey, by_partition, partition_folder
 from unistream.connector.common.plain_sink import PlainSink, PlainWriter
+from unistream.connector.common.read_ahead import SplitReader
+from unistream.connector.common.row_groups import Chunk, Unit, chunks, row_group_ranges, row_groups
 from unistream.connector.common.splits import (
     ListedSplits,
     decoded_split,

@@ -1,23 +1,18 @@
-"""Decodes a split into batches of rows, each with the position that follows it.
-
-    unit    what is decoded at once: a row group, or some MB of whole lines at a byte offset
-    chunk   at most 65,536 rows of a unit
-
-A restored split is decoded again from its unit, without the rows that were already returned.
-"""
+"""Decodes a split into batches of rows, each with the position that follows it: row groups of a Parquet file,
+or some MB of whole lines at a byte offset. See `connector.common.row_groups`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.base.limits import BATCH_ROWS_MAX, MIB
+from unistream.base.limits import MIB
+from unistream.connector.common import Chunk, Unit, chunks, row_groups
 from unistream.connector.file.format import (
     SAMPLE_CHARS,
     FileSpec,
@@ -31,29 +26,10 @@ from unistream.connector.file.format import (
 )
 from unistream.connector.file.split import FileSplit, open_file
 
-ROW_GROUP_BYTES_MAX: Final = 128 * MIB  # decoded; a larger one is decoded in pieces, which is slower
 SCAN_BYTES: Final = MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """0 < n <= BATCH_ROWS_MAX rows; `next` is the split with the position after them."""
-
-    records: pa.RecordBatch
-    next: FileSplit
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """Rows of unit `at` from its row `base` on; `following`: the next unit; None: more rows of this one."""
-
-    table: pa.Table
-    at: int
-    base: int
-    following: int | None
-
-
-def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk]:
+def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
     """The remaining rows of the split.
 
     Raises:
@@ -61,15 +37,11 @@ def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk]:
         UserCodeError: its content cannot be parsed; names file, line and byte.
         Unreachable: the storage failed.
     """
-    skip = split.skip
     with open_file(split.path, spec.options, split.size) as file:
-        for unit in _units(split, spec, file):
-            seen = min(skip, unit.table.num_rows)
-            skip -= seen
-            yield from _chunks(split, unit, seen)
+        yield from chunks(split, _units(split, spec, file))
 
 
-def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_Unit]:
+def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
     match spec.format:
         case "parquet":
             return _parquet_units(split, spec, file)
@@ -83,49 +55,20 @@ def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_U
             return _text_units(split, spec, file, csv_parser(spec, names), data_start)
 
 
-def _chunks(split: FileSplit, unit: _Unit, seen: int) -> Iterator[Chunk]:
-    """Even slices of the rows after the first `seen`."""
-    table = unit.table.slice(seen).combine_chunks()
-    if not table.num_rows:
-        return
-    parts = -(-table.num_rows // BATCH_ROWS_MAX)
-    for records in table.to_batches(-(-table.num_rows // parts)):
-        seen += records.num_rows
-        at, skip = unit.at, unit.base + seen
-        if seen == unit.table.num_rows and unit.following is not None:
-            at, skip = unit.following, 0
-        yield Chunk(records, msgspec.structs.replace(split, unit=at, skip=skip))
-
-
 # --- Parquet --------------------------------------------------------------------------------------
 
 
-def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_Unit]:
+def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
     try:
         parquet = pq.ParquetFile(file, pre_buffer=True)
         check_columns(split.path, parquet.schema_arrow, spec.schema)
-        for group in range(split.unit, split.stop):
-            if parquet.metadata.row_group(group).total_byte_size <= ROW_GROUP_BYTES_MAX:
-                table = parquet.read_row_group(group, columns=spec.schema.names, use_threads=False)
-                yield _Unit(_conform(table, spec.schema), group, 0, group + 1)
-            else:
-                yield from _large_row_group(spec, parquet, group)
+        for unit in row_groups(parquet, range(split.unit, split.stop), spec.schema.names):
+            yield replace(unit, table=_conform(unit.table, spec.schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the storage; Arrow reports damaged pages as an OSError without a number
         groups = f"row groups {split.start} to {split.stop - 1}"
         raise UserCodeError(f"file {split.path}, {groups}: unreadable Parquet: {error}") from error
-
-
-def _large_row_group(spec: FileSpec, parquet: pq.ParquetFile, group: int) -> Iterator[_Unit]:
-    base = 0
-    batches = parquet.iter_batches(
-        BATCH_ROWS_MAX, row_groups=[group], columns=spec.schema.names, use_threads=False
-    )
-    for records in batches:
-        table = _conform(pa.Table.from_batches([records]), spec.schema)
-        yield _Unit(table, group, base, None)
-        base += records.num_rows
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -139,7 +82,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _text_units(
     split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int = 0
-) -> Iterator[_Unit]:
+) -> Iterator[Unit]:
     """`split.unit` is where a line starts, except at the start of a split."""
     offset = (
         split.unit if split.unit > split.start else _line_start(file, split.start, split.size, data_start)
@@ -159,7 +102,7 @@ def _text_units(
             number = _count_lines(file, byte) + 1
             raise UserCodeError(f"file {split.path}, line {number} (byte {byte}): {reason}") from error
         offset += len(lines)
-        yield _Unit(table, at, 0, offset)
+        yield Unit(table, at, 0, offset)
         at = offset
 
 
@@ -212,11 +155,11 @@ def _count_lines(file: pa.NativeFile, end: int) -> int:
     return count
 
 
-def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_Unit]:
+def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
     base = 0
     try:
         for table in stream_csv(file, spec):
-            yield _Unit(table, split.unit, base, None)
+            yield Unit(table, split.unit, base, None)
             base += table.num_rows
     except KeyError as error:
         names = csv_header(file, spec)[0]

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.limits import MIB
-from unistream.connector.common import ListedSplits, discovery_options
+from unistream.connector.common import ListedSplits, discovery_options, row_group_ranges
 from unistream.connector.file.folders import (
     TableSearch,
     below,
@@ -28,9 +28,8 @@ from unistream.connector.file.folders import (
     lost_columns,
 )
 from unistream.connector.file.format import FORMATS, FileFormat, FileSpec, infer_schema
-from unistream.connector.file.reader import FileReader
+from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
-from unistream.connector.file.statistics import TimeRange, time_ranges
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.source import SourceReader, SplitDiscovery
@@ -166,7 +165,7 @@ class FileSource:
             block_bytes=self._block_bytes,
             options=self._options,
         )
-        return FileReader(spec)
+        return file_reader(spec)
 
 
 # --- in the master --------------------------------------------------------------------------------
@@ -241,44 +240,25 @@ def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _row_group_parts(path: str, size: int, listing: _Listing, info: SourceInfo) -> list[FileSplit]:
-    """Adjacent row groups of at least `split_bytes` (compressed) together. If the rows have event times, but
-    are not declared to be in order, only groups that are known to follow each other in time are together."""
+    """Unless the rows are declared to be in order, only row groups that follow each other in time are
+    together."""
     try:
         with open_file(path, listing.options, size) as file:
             metadata = pq.read_metadata(file)
     except pa.ArrowInvalid as error:
         raise ConfigError(f"file {path} is no Parquet file: {error}") from error
-    any_order = info.in_order or not info.timestamp_column
-    ranges = time_ranges(metadata, "" if any_order else info.timestamp_column, info.timestamp_type)
-    parts: list[FileSplit] = []
-    start = collected = 0
-    for group in range(metadata.num_row_groups):
-        collected += _compressed_size(metadata.row_group(group))
-        is_last = group + 1 == metadata.num_row_groups
-        if collected >= listing.split_bytes or is_last or not (any_order or _follows(ranges, group)):
-            first = ranges[start]
-            parts.append(
-                FileSplit(
-                    path=path,
-                    size=size,
-                    start=start,
-                    stop=group + 1,
-                    unit=start,
-                    min_timestamp=None if first is None else first.least,
-                )
-            )
-            start, collected = group + 1, 0
-    return parts
-
-
-def _compressed_size(row_group: pq.RowGroupMetaData) -> int:
-    return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))
-
-
-def _follows(ranges: list[TimeRange | None], group: int) -> bool:
-    """The row group after `group` has no earlier rows."""
-    one, following = ranges[group], ranges[group + 1]
-    return one is not None and following is not None and one.greatest <= following.least
+    column = "" if info.in_order else info.timestamp_column
+    return [
+        FileSplit(
+            path=path,
+            size=size,
+            start=found.start,
+            stop=found.stop,
+            unit=found.start,
+            min_timestamp=found.least,
+        )
+        for found in row_group_ranges(metadata, listing.split_bytes, column, info.timestamp_type)
+    ]
 
 
 def _byte_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:

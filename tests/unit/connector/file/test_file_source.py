@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import decoded_split
+from unistream.connector.common import Chunk, decoded_split
+from unistream.connector.common.read_ahead import READ_AHEAD_CHUNKS, ReadAhead
 from unistream.connector.file import FileSource
-from unistream.connector.file.decode import Chunk, decode
+from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec, widens
-from unistream.connector.file.reader import READ_AHEAD_CHUNKS, ReadAhead
 from unistream.connector.file.split import FileSplit
 from unistream.connector.registry import create_discovery
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished

@@ -1,0 +1,194 @@
+"""Reads splits of files ahead of the task: a background thread decodes, the task takes the chunks.
+
+    add_splits ─► to do ──(thread: decode)──► ready, at most READ_AHEAD_CHUNKS ──► poll
+
+Arrow releases the interpreter lock while it reads and decodes, so this overlaps with the task's work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic
+
+from unistream.base.errors import UnistreamError, Unreachable
+from unistream.base.ids import CheckpointId
+from unistream.connector.common.row_groups import Chunk, P
+from unistream.model.messages import Split
+from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
+
+READ_AHEAD_CHUNKS: Final = 8  # of at most 65,536 rows; more costs memory and gains nothing
+CLOSE_TIMEOUT_S: Final = 10.0  # the thread checks after each chunk
+
+
+class _End:
+    """The split is decoded to its end."""
+
+
+class ReadAhead(Generic[P]):
+    """Decodes splits in the order they were submitted. Thread-safe.
+
+    Args:
+        wake: Called (without a lock) when the empty queue gets an item.
+    """
+
+    def __init__(self, work: Callable[[P], Iterator[Chunk[P]]], wake: Callable[[], None]) -> None:
+        self._work = work
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._todo: deque[P] = deque()
+        self._ready: deque[Chunk[P] | _End | Exception] = deque()
+        self._decoding = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, split: P) -> None:
+        with self._changed:
+            assert not self._closed, "submit after close"
+            self._todo.append(split)
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="file-read-ahead", daemon=True)
+            self._thread.start()
+
+    def take(self) -> Chunk[P] | _End | Exception | None:
+        """The next item; None: `wake` will be called."""
+        with self._changed:
+            if not self._ready:
+                return None
+            self._changed.notify_all()
+            return self._ready.popleft()
+
+    def all_decoded(self) -> bool:
+        """All submitted splits are in memory: time to request another."""
+        with self._changed:
+            return not self._todo and not self._decoding
+
+    def close(self) -> None:
+        """Ends the thread, unless it hangs in the storage: it is a daemon."""
+        with self._changed:
+            self._closed = True
+            self._todo.clear()
+            self._ready.clear()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while (split := self._next()) is not None:
+            item: _End | Exception
+            try:
+                for chunk in self._work(split):
+                    if not self._put(chunk):
+                        return
+                item = _End()
+            except Exception as error:
+                item = error
+            with self._changed:
+                self._decoding = False
+            if not self._put(item):
+                return
+
+    def _next(self) -> P | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._todo)
+            if self._closed:
+                return None
+            self._decoding = True
+            return self._todo.popleft()
+
+    def _put(self, item: Chunk[P] | _End | Exception) -> bool:
+        """False: closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._ready) < READ_AHEAD_CHUNKS)
+            if self._closed:
+                return False
+            was_empty = not self._ready
+            self._ready.append(item)
+        if was_empty:
+            self._wake()
+        return True
+
+
+class SplitReader(Generic[P]):
+    """The `SourceReader` of splits that are parts of files. Requests one split ahead, once all of its splits
+    are decoded.
+
+    Args:
+        decode: The remaining rows of a split; runs in the background thread.
+        encoded, decoded: A split as it is stored, and back (raises CorruptSnapshot).
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[P], Iterator[Chunk[P]]],
+        encoded: Callable[[P], Split],
+        decoded: Callable[[Split], P],
+    ) -> None:
+        self._decode = decode
+        self._encoded = encoded
+        self._decoded = decoded
+        self._context: ReaderContext | None = None
+        self._ahead: ReadAhead[P] | None = None
+        self._splits: deque[tuple[str, P]] = deque()
+        self._requested = False
+        self._no_more = False
+
+    def open(self, context: ReaderContext) -> None:
+        self._context = context
+        self._ahead = ReadAhead(self._decode, context.wake)
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        context, ahead = self._opened()
+        for split in splits:
+            part = self._decoded(split)
+            self._splits.append((split.id, part))
+            ahead.submit(part)
+        self._requested = False
+        context.wake()
+
+    def no_more_splits(self) -> None:
+        self._no_more = True
+        self._opened()[0].wake()
+
+    def poll(self) -> Polled:
+        context, ahead = self._opened()
+        if not self._no_more and not self._requested and ahead.all_decoded():
+            self._requested = True
+            context.request_split()
+        if not self._splits:
+            return Exhausted() if self._no_more else Idle()
+        split_id = self._splits[0][0]
+        match ahead.take():
+            case None:
+                return Idle()
+            case Chunk(records, following):
+                self._splits[0] = (split_id, following)
+                return Rows(split_id, records)
+            case _End():
+                self._splits.popleft()
+                return SplitFinished(split_id)
+            case UnistreamError() as error:
+                raise error
+            case OSError() as error:
+                raise Unreachable(f"reading split {split_id} failed: {error}") from error
+            case error:
+                raise RuntimeError(f"reading split {split_id} failed: {error}") from error
+
+    def snapshot(self) -> Sequence[Split]:
+        """Contains a split until its `SplitFinished` was returned."""
+        return [self._encoded(split) for _, split in self._splits]
+
+    def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+        self._splits.clear()
+
+    def _opened(self) -> tuple[ReaderContext, ReadAhead[P]]:
+        assert self._context is not None, "the reader is not open"
+        assert self._ahead is not None, "the reader is not open"
+        return self._context, self._ahead

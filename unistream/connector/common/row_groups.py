@@ -1,0 +1,186 @@
+"""Parts of files as splits: which row groups of a Parquet file are one, and their rows in batches.
+
+    unit    what is decoded at once: a row group, or some MB of whole lines at a byte offset
+    chunk   at most 65,536 rows of a unit, with the position that follows them
+
+A restored split is decoded again from its unit, without the rows that were already returned. Event times of
+row groups are in the statistics of the footer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unistream.base.limits import BATCH_ROWS_MAX, MIB
+from unistream.model.event_time import event_times
+
+ROW_GROUP_BYTES_MAX: Final = 128 * MIB  # decoded; a larger one is decoded in pieces, which is slower
+
+
+class Part(Protocol):
+    """A part of a file; a frozen `msgspec.Struct`. `unit` and `skip` are its position: the unit to read from,
+    and how many of its rows were already returned."""
+
+    @property
+    def unit(self) -> int: ...
+    @property
+    def skip(self) -> int: ...
+
+
+P = TypeVar("P", bound=Part)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(Generic[P]):
+    """0 < n <= BATCH_ROWS_MAX rows; `next` is the split with the position after them."""
+
+    records: pa.RecordBatch
+    next: P
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Rows of unit `at` from its row `base` on; `following`: the next unit; None: more rows of this one."""
+
+    table: pa.Table
+    at: int
+    base: int
+    following: int | None
+
+
+def chunks(split: P, units: Iterable[Unit]) -> Iterator[Chunk[P]]:
+    """The rows of the units after the position of the split."""
+    skip = split.skip
+    for unit in units:
+        seen = min(skip, unit.table.num_rows)
+        skip -= seen
+        yield from _chunks(split, unit, seen)
+
+
+def _chunks(split: P, unit: Unit, seen: int) -> Iterator[Chunk[P]]:
+    """Even slices of the rows after the first `seen`."""
+    table = unit.table.slice(seen).combine_chunks()
+    if not table.num_rows:
+        return
+    parts = -(-table.num_rows // BATCH_ROWS_MAX)
+    for records in table.to_batches(-(-table.num_rows // parts)):
+        seen += records.num_rows
+        at, skip = unit.at, unit.base + seen
+        if seen == unit.table.num_rows and unit.following is not None:
+            at, skip = unit.following, 0
+        yield Chunk(records, msgspec.structs.replace(split, unit=at, skip=skip))  # type: ignore[type-var]
+
+
+def row_groups(parquet: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str]) -> Iterator[Unit]:
+    """The rows of row groups, on the calling thread only: a job is parallel by its subtasks."""
+    for group in groups:
+        if parquet.metadata.row_group(group).total_byte_size <= ROW_GROUP_BYTES_MAX:
+            table = parquet.read_row_group(group, columns=list(columns), use_threads=False)
+            yield Unit(table, group, 0, group + 1)
+            continue
+        base = 0
+        for records in parquet.iter_batches(
+            BATCH_ROWS_MAX, row_groups=[group], columns=list(columns), use_threads=False
+        ):
+            yield Unit(pa.Table.from_batches([records]), group, base, None)
+            base += records.num_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupRange:
+    """Adjacent row groups that are one split. `least`: of their event times, in ms; None: not known."""
+
+    start: int
+    stop: int
+    least: int | None
+
+
+def row_group_ranges(
+    metadata: pq.FileMetaData, split_bytes: int, column: str, declared: str
+) -> list[RowGroupRange]:
+    """Adjacent row groups of at least `split_bytes` (compressed) together. If `column` has event times, only
+    groups that are known to follow each other in time are together. See `time_ranges` for the last two."""
+    ranges = time_ranges(metadata, column, declared)
+    found: list[RowGroupRange] = []
+    start = collected = 0
+    for group in range(metadata.num_row_groups):
+        collected += _compressed_size(metadata.row_group(group))
+        is_last = group + 1 == metadata.num_row_groups
+        if collected >= split_bytes or is_last or (column and not _follows(ranges, group)):
+            first = ranges[start]
+            least = None if first is None else first.least
+            found.append(RowGroupRange(start=start, stop=group + 1, least=least))
+            start, collected = group + 1, 0
+    return found
+
+
+def _compressed_size(row_group: pq.RowGroupMetaData) -> int:
+    return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))
+
+
+# --- event times ----------------------------------------------------------------------------------
+
+_UNITS: Final = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Bounds of the event times of some rows, in ms."""
+
+    least: int
+    greatest: int
+
+
+def time_ranges(metadata: pq.FileMetaData, column: str, declared: str) -> list[TimeRange | None]:
+    """Of each row group; None: not known.
+
+    Args:
+        metadata: The footer of the file.
+        column: The column of the event times; empty: there is none.
+        declared: The column's Arrow type in the rows of the source. If the file has another one, its values
+            are converted when they are read, and nothing is known here.
+    """
+    unknown: list[TimeRange | None] = [None] * metadata.num_row_groups
+    schema = metadata.schema.to_arrow_schema()
+    field = schema.get_field_index(column)
+    if field < 0 or str(schema.field(field).type) != declared:
+        return unknown
+    paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    if paths.count(column) != 1:
+        return unknown
+    at = paths.index(column)
+    return [
+        _time_range(metadata.row_group(group).column(at).statistics)
+        for group in range(metadata.num_row_groups)
+    ]
+
+
+def _time_range(statistics: Any) -> TimeRange | None:
+    """Of one row group. The units are those of Parquet, which has no seconds, and not those of Arrow."""
+    if statistics is None or not statistics.has_min_max or statistics.physical_type not in ("INT32", "INT64"):
+        return None
+    raw = [statistics.min_raw, statistics.max_raw]
+    logical = json.loads(statistics.logical_type.to_json())
+    match logical.get("Type"):
+        case "Timestamp":
+            values = pa.array(raw, pa.int64()).view(pa.timestamp(_UNITS[logical["timeUnit"]]))
+        case "Date":
+            values = pa.array(raw, pa.int32()).view(pa.date32())
+        case "None" | "Int" if statistics.physical_type == "INT64":
+            values = pa.array(raw, pa.int64())
+        case _:
+            return None
+    return TimeRange(*event_times(values).to_pylist())
+
+
+def _follows(ranges: list[TimeRange | None], group: int) -> bool:
+    """The row group after `group` has no earlier rows."""
+    one, following = ranges[group], ranges[group + 1]
+    return one is not None and following is not None and one.greatest <= following.least
