@@ -79,7 +79,11 @@ class JobIo:
             logger.warning("event=discovery_failed job=%s reason=%r", self._job, _text(error))
             return contract.DiscoveryFailed(vertex=command.vertex, failure=failure, number=command.number)
         return contract.SplitsDiscovered(
-            vertex=command.vertex, splits=found.splits, origin=found.origin, number=command.number
+            vertex=command.vertex,
+            splits=found.splits,
+            origin=found.origin,
+            position=found.position,
+            number=command.number,
         )
 
     def _find(self, command: contract.DiscoverSplits) -> FoundSplits:

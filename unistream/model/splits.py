@@ -24,17 +24,29 @@ class KnownSplits(msgspec.Struct, frozen=True, kw_only=True):
     """Results of all discoveries of a job so far.
 
     Attributes:
-        ids: Of all splits ever found.
+        ids: Of all splits ever found; of a source with a position, only those that are not with a reader for
+            good.
         origin: The connector's identity of what is read (the id of a Kafka topic), because another one may
             have the same name later. Empty: not known.
+        position: Of the last discovery (see `FoundSplits`). Empty: it had none.
     """
 
     ids: frozenset[str]
     origin: str = ""
+    position: str = ""
 
 
 class FoundSplits(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one discovery. `splits`: at least all new ones, each at its start position."""
+    """Result of one discovery.
+
+    Attributes:
+        splits: At least all new ones, each at its start position.
+        origin: See `KnownSplits`.
+        position: Where the next discovery continues (the next version of a table), for the connector only. It
+            then returns splits that are new since this one, so that a job need not remember the ids of those
+            that were read. Empty: the connector compares ids.
+    """
 
     splits: tuple[Split, ...]
     origin: str = ""
+    position: str = ""

@@ -39,8 +39,9 @@ class SplitDiscovery(Protocol):
 
 @runtime_checkable
 class GrowingDiscovery(Protocol):
-    """A `SplitDiscovery` of a system that grows while it is read, as a topic gets partitions: it gets the
-    splits found before. Without it `discover` is called each time, and sets the positions of new splits."""
+    """A `SplitDiscovery` of a system that grows while it is read, as a topic gets partitions or a table gets
+    files: it gets the splits found before, or the position that it gave (`FoundSplits.position`). Without it
+    `discover` is called each time, and sets the positions of new splits."""
 
     def find(self, known: KnownSplits | None) -> FoundSplits:
         """The splits that exist now.

@@ -65,7 +65,7 @@ class Sources:
             else:
                 self._assigners[vertex] = SplitAssigner(info, parallelism)
                 if (found := self._found.get(vertex)) is not None:
-                    self._assigners[vertex].discovered(found.splits, found.origin)
+                    self._assigners[vertex].discovered(found.splits, found.origin, found.position)
         if assign:
             self._discover()
 
@@ -97,16 +97,20 @@ class Sources:
         if self._discoveries.is_current(vertex, event.number):
             self._discoveries.found(vertex)
             self._remember(event)
-            self._assigners[vertex].discovered(event.splits, event.origin)
+            self._assigners[vertex].discovered(event.splits, event.origin, event.position)
             self._pump()
 
     def _remember(self, event: SplitsDiscovered) -> None:
-        """For a restart without a snapshot: each split keeps the position that it was first found at."""
+        """For a restart without a snapshot: each split keeps the position that it was first found at. What
+        follows the position of the first discovery is found again."""
         before = self._found.get(event.vertex, FoundSplits(splits=()))
+        if before.position:
+            return
         ids = {split.id for split in before.splits}
         self._found[event.vertex] = FoundSplits(
             splits=(*before.splits, *(split for split in event.splits if split.id not in ids)),
             origin=before.origin or event.origin,
+            position=event.position,
         )
 
     def discovery_failed(self, event: DiscoveryFailed) -> TaskFailure | None:

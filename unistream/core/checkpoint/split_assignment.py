@@ -17,6 +17,9 @@ the first discovery since the start has found.
 
 What was given out since the last completed checkpoint is remembered (as Flink does): a reader
 that restarts alone goes back to that checkpoint, whose state does not have those splits, so they return here.
+
+The ids of a source whose discoveries continue at a position are forgotten once their splits are with readers
+for good: a table that grows for years has more files than a checkpoint should hold.
 """
 
 from __future__ import annotations
@@ -38,13 +41,14 @@ ASSIGNER_FORMAT = 1
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
     """Wire form of an assigner. `known`: all ids, in order of position. `discovered`: the first discovery is
-    over, so that a split that is not known has come since. `origin`: see `KnownSplits`."""
+    over, so that a split that is not known has come since. `origin`, `position`: see `FoundSplits`."""
 
     format: int
     known: tuple[str, ...]
     unassigned: tuple[Split, ...]
     discovered: bool
     origin: str = ""  # not in states that were written before there was one
+    position: str = ""  # so it is with this one
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -76,11 +80,13 @@ class SplitAssigner:
     def __init__(self, info: SourceInfo, parallelism: int) -> None:
         self._info = info
         self._parallelism = parallelism
-        self._positions: dict[str, int] = {}
+        self._positions: dict[str, int] = {}  # of ids
+        self._next_position = 0
         self._unassigned: deque[Split] = deque()
         self._discovered = False
         self._is_current = False  # there was a discovery since the start
         self._origin = ""
+        self._discovered_to = ""  # the position of the last discovery
         self._ready: list[int] = []  # push: subtasks that run and were not sent `no_more`
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
         self._notified: set[int] = set()  # pull: subtasks that were sent `no_more`
@@ -105,9 +111,11 @@ class SplitAssigner:
             )
         assigner = cls(info, parallelism)
         assigner._positions = {split_id: k for k, split_id in enumerate(decoded.known)}
+        assigner._next_position = len(decoded.known)
         assigner._unassigned = deque(decoded.unassigned)
         assigner._discovered = decoded.discovered
         assigner._origin = decoded.origin
+        assigner._discovered_to = decoded.position
         assigner._sort()
         return assigner
 
@@ -121,18 +129,21 @@ class SplitAssigner:
                 unassigned=self.unassigned,
                 discovered=self._discovered,
                 origin=self._origin,
+                position=self._discovered_to,
             )
         )
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Ids of all splits ever seen, in order of position."""
+        """Ids of all splits ever seen and not forgotten, in order of position."""
         return tuple(self._positions)
 
     @property
     def found(self) -> KnownSplits | None:
         """What a discovery must know of those before it; None: it is the first."""
-        return KnownSplits(ids=frozenset(self._positions), origin=self._origin) if self._discovered else None
+        if not self._discovered:
+            return None
+        return KnownSplits(ids=frozenset(self._positions), origin=self._origin, position=self._discovered_to)
 
     @property
     def unassigned(self) -> tuple[Split, ...]:
@@ -144,13 +155,15 @@ class SplitAssigner:
         """Nothing was discovered yet, or there may be more by now (an unbounded source after a restore)."""
         return not self._discovered or not self._info.bounded
 
-    def discovered(self, splits: Iterable[Split], origin: str = "") -> None:
-        """All splits that exist now; those that are known already are not added again. `origin`: of what is
-        read, empty if the connector does not know it; it stays what it is once it is known."""
+    def discovered(self, splits: Iterable[Split], origin: str = "", position: str = "") -> None:
+        """The result of a discovery (see `FoundSplits`). Splits that are known already are not added again.
+        The origin stays what it is once it is known."""
         self._origin = self._origin or origin
+        self._discovered_to = position
         for split in sorted(splits, key=lambda split: natural_key(split.id)):
             if split.id not in self._positions:
-                self._positions[split.id] = len(self._positions)
+                self._positions[split.id] = self._next_position
+                self._next_position += 1
                 self._unassigned.append(split)
         self._sort()
         self._discovered = self._is_current = True
@@ -185,6 +198,9 @@ class SplitAssigner:
     def completed(self, mark: int) -> None:
         """The snapshot `mark` is durable: what was given out before it is in the readers' state there."""
         self._given = [given for given in self._given if given.mark >= mark]
+        if self._discovered_to:
+            here = {split.id for split in self._unassigned} | {given.split.id for given in self._given}
+            self._positions = {split: k for split, k in self._positions.items() if split in here}
 
     def reader_reset(self, index: int) -> None:
         """Subtask `index` goes back to the last completed checkpoint (or to the start)."""

@@ -125,12 +125,13 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitsDiscovered:
-    """`number`: as in `DiscoverSplits`. `origin`: see `KnownSplits`."""
+    """`number`: as in `DiscoverSplits`. `origin`, `position`: see `FoundSplits`."""
 
     vertex: VertexId
     splits: tuple[Split, ...]
     number: int
     origin: str = ""
+    position: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,3 +282,69 @@ def test_transitions() -> None:
     assert set(TRANSITIONS) == set(DiscoveryState)
     discoveries = SplitDiscoveries({}, Outbox())
     assert discoveries.due(0) is None
+
+
+# --- discoveries that continue at a position ----------------------------------------------------------
+
+
+def growing(*, pull: bool) -> SourceInfo:
+    return SourceInfo(connector="table", options={}, bounded=False, pull=pull)
+
+
+def found_from(first: int, stop: int) -> list[msg.Split]:
+    return [msg.Split(id=f"{n}:file", data=b"") for n in range(first, stop)]
+
+
+@pytest.mark.parametrize("pull", [True, False])
+def test_ids_of_splits_that_readers_have_for_good_are_forgotten(pull: bool) -> None:
+    assigner = SplitAssigner(growing(pull=pull), 1)
+    assigner.discovered(found_from(0, 3), "table-1", "3")
+    assigner.ready(0)
+    assigner.request(0)
+    taken = {split.id for a in assigner.take() for split in a.splits}
+    assert taken
+    assigner.snapshot(1)
+    assert assigner.known == ("0:file", "1:file", "2:file"), "the checkpoint may not complete"
+    assigner.completed(1)
+    assert set(assigner.known) == {"0:file", "1:file", "2:file"} - taken
+    restored = SplitAssigner.restore(growing(pull=pull), 1, assigner.snapshot(2))
+    assert restored.found == KnownSplits(ids=frozenset(assigner.known), origin="table-1", position="3")
+
+
+def test_a_split_that_comes_back_keeps_its_place_before_those_found_later() -> None:
+    assigner = SplitAssigner(growing(pull=True), 1)
+    assigner.discovered(found_from(0, 2), "table-1", "2")
+    assigner.request(0)
+    assert [split.id for a in assigner.take() for split in a.splits] == ["0:file"]
+    assigner.snapshot(1)
+    assigner.completed(1)  # 0 is with its reader for good
+    assigner.request(0)
+    assert [split.id for a in assigner.take() for split in a.splits] == ["1:file"]
+    assigner.discovered(found_from(2, 12), "table-1", "12")
+    assigner.reader_reset(0)
+    assert [split.id for split in assigner.unassigned] == [f"{n}:file" for n in range(1, 12)]
+
+
+def test_without_a_snapshot_the_first_discovery_is_where_a_restart_continues() -> None:
+    """What was found later is found again, so that it need not be remembered."""
+    cluster = Cluster(job_graph(bounded=False, interval_ms=MINUTE), settings(EVERY_2_S | FIXED | STRICT))
+    cluster.handle(contract.Started())
+    for position, names in (("5", ("s-0", "s-1")), ("6", ("s-2",))):
+        request = open_request(cluster)
+        cluster.jobs.remove(request)
+        splits = tuple(msg.Split(id=name, data=b"") for name in names)
+        cluster.handle(
+            contract.SplitsDiscovered(
+                vertex=request.vertex, splits=splits, number=request.number, origin="t", position=position
+            )
+        )
+        while cluster.state != "RUNNING":
+            cluster.enabled()[0][1]()
+        cluster.fire(contract.TimerKind.SPLIT_DISCOVERY)
+    assert asked(cluster)[-1].known == KnownSplits(
+        ids=frozenset({"s-0", "s-1", "s-2"}), origin="t", position="6"
+    )
+    fail_everything(cluster)
+    restart(cluster)
+    again = next(r for r in asked(cluster) if r.number > 3)
+    assert again.known == KnownSplits(ids=frozenset({"s-0", "s-1"}), origin="t", position="5")
