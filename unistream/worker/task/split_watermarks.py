@@ -5,7 +5,7 @@ Rows are not late because of the order in which splits are read:
     unassigned splits   the master's limit holds back the watermark until they are assigned (`AssignSplits`)
     assigned, unread    the split's `min_timestamp` does, or the split allows no watermark at all
     read                the newest row of the split minus the allowed disorder
-    finished            the split is removed
+    finished            the split is removed; a subtask without any other keeps what it allowed
 
 In a source that is in order all splits of a subtask are one sequence. A split of an unbounded source that has
 been idle for longer than the strategy allows does not hold back the others. A subtask without any split (more
@@ -45,6 +45,7 @@ class SplitWatermarks:
         self._splits: dict[str, _Split] = {}
         self._limit = MIN_WATERMARK
         self._watermark = MIN_WATERMARK
+        self._finished = MIN_WATERMARK  # what the splits allowed when one of them was read to its end
         self._idle = False
         self._empty_since_ms: int | None = None
 
@@ -66,9 +67,11 @@ class SplitWatermarks:
         self._empty_since_ms = None
 
     def remove(self, split_id: str) -> None:
-        """A split was read to its end. The next one of a source that is in order continues it."""
-        if not self._in_order:
-            self._splits.pop(split_id, None)
+        """A split was read to its end, maybe within one interval. The next one of a source that is in order
+        continues it."""
+        if not self._in_order and split_id in self._splits:
+            self._finished = max(self._finished, self._allowed())
+            del self._splits[split_id]
 
     def on_rows(self, split_id: str, newest: int, now_ms: int) -> list[WatermarkStatus]:
         """Rows of a split whose largest event time is `newest` (ms). They make an idle source active at
@@ -96,13 +99,14 @@ class SplitWatermarks:
         if self._idle_ms is not None:
             for split in self._splits.values():
                 split.idle = split.idle or now_ms - split.active_ms >= self._idle_ms
-        active = [s for s in self._splits.values() if not s.idle]
         out: list[Watermark | WatermarkStatus] = []
-        reached = self._reached(active or list(self._splits.values()), furthest=not active)
+        reached = min(self._limit, self._allowed() if self._splits else self._finished)
         if reached > self._watermark:
             self._watermark = reached
             out.append(Watermark(reached))
-        idle = not active if self._splits else self._idle_without_splits(now_ms)
+        idle = (
+            all(s.idle for s in self._splits.values()) if self._splits else self._idle_without_splits(now_ms)
+        )
         if idle != self._idle:
             self._idle = idle
             out.append(WatermarkStatus(idle))
@@ -118,9 +122,12 @@ class SplitWatermarks:
             self._empty_since_ms = now_ms
         return self._idle_ms is not None and now_ms - self._empty_since_ms >= self._idle_ms
 
-    def _reached(self, splits: list[_Split], *, furthest: bool) -> int:
+    def _allowed(self) -> int:
+        """The watermark by the splits alone; if all are idle, by the furthest."""
         bound = self._strategy.out_of_orderness_ms
-        if bound is None or not splits:
+        if bound is None:
             return MIN_WATERMARK
+        active = [s for s in self._splits.values() if not s.idle]
+        splits = active or self._splits.values()
         times = [s.floor if s.newest is None else max(s.floor, s.newest - bound - 1) for s in splits]
-        return min(self._limit, max(times) if furthest else min(times))
+        return min(times) if active else max(times)

@@ -283,6 +283,29 @@ def test_splits_that_are_not_read_hold_back_the_watermark() -> None:
     assert machine.on_interval(6) == [Watermark(189)]
 
 
+def test_a_split_that_is_read_within_one_interval_advances_the_watermark() -> None:
+    """A file of a growing table is read at once, and the next one may come in an hour."""
+    machine = SplitWatermarks(BOUNDED)
+    machine.limit(60)
+    machine.add(split("a", 20), 0)
+    machine.on_rows("a", 100, 0)
+    machine.remove("a")
+    assert machine.on_interval(1) == [Watermark(60)], "one that is not assigned begins at 61"
+    machine.limit(MAX_WATERMARK)
+    assert machine.on_interval(2) == [Watermark(89)]
+    machine.add(split("b", 95), 3)
+    assert machine.on_interval(3) == [Watermark(94)]
+
+
+def test_finished_splits_say_nothing_while_another_is_read() -> None:
+    machine = all_assigned(SplitWatermarks(BOUNDED))
+    machine.add(split("a"), 0)
+    machine.on_rows("a", 100, 0)
+    machine.remove("a")
+    machine.add(split("b", 40), 0)
+    assert machine.on_interval(1) == [Watermark(39)], "its rows are not late if that can be helped"
+
+
 def test_splits_of_a_source_in_order_are_one_sequence() -> None:
     machine = all_assigned(SplitWatermarks(BOUNDED, bounded=True, in_order=True))
     assert machine.earliest_in_order() is None
