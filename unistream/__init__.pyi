@@ -33,7 +33,7 @@ from unistream.connector import datagen
 from unistream.connector.blackhole import BlackholeSink
 from unistream.connector.collect import CollectSink
 from unistream.connector.datagen import DatagenSource
-from unistream.connector.delta import DeltaSink
+from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.file import FileSink, FileSource
 from unistream.connector.kafka import KafkaSource
 from unistream.connector.print_ import PrintSink
@@ -146,6 +146,7 @@ __all__ = [
     "DataStreamSink",
     "DatagenSource",
     "DeltaSink",
+    "DeltaSource",
     "Environment",
     "Exhausted",
     "Fenced",

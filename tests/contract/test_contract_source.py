@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from deltalake import WriterProperties, write_deltalake
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.connector.datagen import Choice, DatagenSource, EventTime, RandomInt, Sequential
+from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
 from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
@@ -165,7 +167,25 @@ def static(_: Path) -> Source:
     return StaticSource(table(), splits=4)
 
 
-MAKERS = [parquet, json_lines, csv_whole, csv_ranges, datagen, datagen_limited, static]
+def delta(folder: Path) -> Source:
+    for part in range(3):
+        write_deltalake(
+            str(folder / "table"),
+            table().slice(part * 2000, 2000),
+            mode="append",
+            writer_properties=WriterProperties(max_row_group_size=300),
+        )
+    return DeltaSource(str(folder / "table"), split_bytes=4000)
+
+
+def delta_filtered(folder: Path) -> Source:
+    rows = table().append_column("part", pa.array([str(i % 3) for i in range(ROWS)]))
+    others = rows.set_column(0, "id", pa.array([-1] * ROWS, pa.int64()))
+    write_deltalake(str(folder / "table"), pa.concat_tables([rows, others]), partition_by=["part"])
+    return DeltaSource(str(folder / "table"), columns=["name", "part", "id"], filter=[("id", ">=", 0)])
+
+
+MAKERS = [parquet, delta, delta_filtered, json_lines, csv_whole, csv_ranges, datagen, datagen_limited, static]
 
 
 @pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)

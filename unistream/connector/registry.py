@@ -18,6 +18,7 @@ ENTRY_POINT_GROUP: Final = "unistream.connectors"
 
 CONNECTORS: Final = {
     "datagen": "unistream.connector.datagen:create_discovery",
+    "delta": "unistream.connector.delta:create_discovery",
     "file": "unistream.connector.file:create_discovery",
     "kafka": "unistream.connector.kafka:create_discovery",
     "static": "unistream.connector.static:create_discovery",

@@ -15,10 +15,36 @@ from unistream.connector.common.committing import (
     uncommitted_elsewhere,
 )
 from unistream.connector.common.json_values import check_values, line_array, lines_of
-from unistream.connector.common.partitions import PartitionKey, by_partition, partition_folder
+from unistream.connector.common.partitions import (
+    PartitionKey,
+    by_partition,
+    partition_folder,
+    partition_text,
+)
 from unistream.connector.common.plain_sink import PlainSink, PlainWriter
 from unistream.connector.common.read_ahead import SplitReader
-from unistream.connector.common.row_groups import Chunk, Unit, chunks, row_group_ranges, row_groups
+from unistream.connector.common.row_filter import (
+    Bounds,
+    Filter,
+    RowFilter,
+    arrow_scalar,
+    checked_filter,
+    comparable,
+    filter_columns,
+    groups_of,
+    lenient,
+    may_select,
+    plain_filter,
+    selected_rows,
+)
+from unistream.connector.common.row_groups import (
+    Chunk,
+    RowGroupRange,
+    Unit,
+    chunks,
+    row_group_ranges,
+    row_groups,
+)
 from unistream.connector.common.splits import (
     ListedSplits,
     decoded_split,

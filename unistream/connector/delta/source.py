@@ -1,0 +1,265 @@
+"""Delta Lake tables as a source: the rows of one version, or also those that are added later."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.extras import require
+from unistream.base.limits import MIB
+from unistream.base.secrets import Secret, redacted
+from unistream.connector.common import (
+    Filter,
+    RowFilter,
+    absolute,
+    checked_filter,
+    discovery_options,
+    filter_columns,
+    groups_of,
+    plain_filter,
+)
+from unistream.connector.delta.sink import SCHEMES
+from unistream.connector.delta.source_read import DeltaSpec, delta_reader
+from unistream.connector.delta.source_storage import table_files
+from unistream.model.graph import SourceInfo
+from unistream.port.source import SourceReader, SplitDiscovery
+
+SPLIT_BYTES: Final = 32 * MIB  # as of a file source
+DISCOVERY_INTERVAL_MS: Final = 5_000  # of the Delta connector of Flink
+
+At: TypeAlias = str | dt.datetime
+"""ISO-8601 text or a datetime; without a zone it is in UTC."""
+
+
+class DeltaSource:
+    """Rows of a Delta table.
+
+    Bounded (the default), it reads one version: the newest when the job starts, or the one of `version` or
+    `timestamp`. All subtasks and restarts of a job read the same version, whatever is written meanwhile.
+    With ``bounded=False`` the rows that later versions add follow. The position is in every checkpoint.
+
+    Args:
+        table_uri: Local path or URL of the table's folder.
+        columns: Only these, in this order; the others are not decoded. By default all, as they are in that
+            version. A column that an older file does not have is null there.
+        filter: Only these rows: ``[("day", ">=", "2026-01-01"), ("carrier", "in", ["AA", "UA"])]`` (all
+            conditions), or a list of such lists (all conditions of any of them). Operators: ``=``, ``!=``,
+            ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in``; ``is`` and ``is not`` with None for null, which
+            no other operator selects. Times are ISO-8601 text or datetimes. Files and row groups whose
+            partition or statistics show that they have no such row are not read.
+        version: The version to read.
+        timestamp: The version that was the newest one at this time: text in ISO-8601
+            (``"2026-01-01T00:00:00Z"``) or a datetime; in UTC if it has no zone.
+        bounded: False: the source never ends; new versions are looked for every `discovery_interval_ms`.
+        starting_version: Unbounded only: do not read a whole version first, but what was added by this one
+            and later ones; ``"latest"``: by versions after the newest one. As for Kafka's starting offsets,
+            a restored job continues at its position instead.
+        starting_timestamp: Unbounded only: the same, from the first version that was committed at this time
+            or later.
+        ignore_deletes: Unbounded only: pass versions that only remove files (a DELETE of whole partitions)
+            instead of failing.
+        ignore_changes: Unbounded only: pass versions that rewrite files (UPDATE, MERGE, DELETE, overwrite)
+            instead of failing; all rows of the rewritten files are read, also those that were read before.
+            What is removed stays in the results. Includes `ignore_deletes`. Compaction (OPTIMIZE) changes no
+            rows; it is always passed.
+        discovery_interval_ms: How often to look for new versions, in milliseconds; 5,000 by default.
+        split_bytes: Larger files are read by several subtasks, by row groups of at least this size together.
+        storage_options: Options of deltalake (``AWS_REGION``, …). Text may be ``${env:NAME}``,
+            ``${file:PATH}`` or a `Secret`.
+
+    A table with column mapping, a file with a deletion vector and a column of type variant are refused.
+
+    Raises:
+        ConfigError: an argument is wrong, or deltalake is not installed; at `schema` or when the job starts:
+            no table, version or column, or a filter that does not fit its column; while it runs: rows were
+            changed or deleted, the table was replaced, or a version or file was removed before it was read.
+
+    >>> DeltaSource("/lake/flights", columns=["carrier", "delay"], filter=[("delay", ">", 60)]).name
+    'delta'
+    """
+
+    def __init__(
+        self,
+        table_uri: str,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,
+        version: int | None = None,
+        timestamp: At | None = None,
+        bounded: bool = True,
+        starting_version: int | Literal["latest"] | None = None,
+        starting_timestamp: At | None = None,
+        ignore_deletes: bool = False,
+        ignore_changes: bool = False,
+        discovery_interval_ms: int = DISCOVERY_INTERVAL_MS,
+        split_bytes: int = SPLIT_BYTES,
+        storage_options: Mapping[str, str | Secret] | None = None,
+    ) -> None:
+        require("delta", "DeltaSource")
+        self._uri = _checked_uri(table_uri)
+        self._columns = None if columns is None else _checked_columns(columns)
+        self._groups = groups_of(filter, "DeltaSource")
+        starts = {"starting_version": starting_version, "starting_timestamp": starting_timestamp}
+        _check_one({"version": version, "timestamp": timestamp} | starts)
+        _check_unbounded(
+            bounded, starts | {"ignore_deletes": ignore_deletes, "ignore_changes": ignore_changes}
+        )
+        self._begin = {
+            "bounded": bounded,
+            "version": _checked_version("version", version),
+            "timestamp_ms": _time_ms("timestamp", timestamp),
+            "starting_version": starting_version
+            if starting_version == "latest"
+            else _checked_version("starting_version", starting_version),
+            "starting_timestamp_ms": _time_ms("starting_timestamp", starting_timestamp),
+        }
+        if split_bytes < 1 or (discovery_interval_ms < 1 and not bounded):
+            raise ConfigError(
+                "split_bytes and discovery_interval_ms must be above 0, not "
+                f"{split_bytes}, {discovery_interval_ms}"
+            )
+        self._ignore = {"ignore_deletes": ignore_deletes, "ignore_changes": ignore_changes}
+        self._interval_ms = 0 if bounded else discovery_interval_ms
+        self._split_bytes = split_bytes
+        self._storage_options = dict(storage_options or {})
+        self._found: tuple[pa.Schema, pa.Schema] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"DeltaSource({self._uri!r}, columns={self._columns}, filter={self._groups}, {self._begin}, "
+            f"storage_options={redacted(self._storage_options)})"
+        )
+
+    @property
+    def name(self) -> str:
+        return "delta"
+
+    @property
+    def table_uri(self) -> str:
+        """Absolute."""
+        return self._uri
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schemas()[0]
+
+    def info(self) -> SourceInfo:
+        from unistream.connector.delta.source_start import DeltaSourceOptions, DeltaStart, written_schema
+
+        options = DeltaSourceOptions(
+            table_uri=self._uri,
+            start=msgspec.convert(self._begin, DeltaStart),
+            schema=written_schema(self._schemas()[1]),
+            filter=plain_filter(self._row_filter()),
+            split_bytes=self._split_bytes,
+            storage_options=self._storage_options,
+            **self._ignore,
+        )
+        return SourceInfo(
+            connector="delta",
+            options=msgspec.to_builtins(options),
+            bounded=self._interval_ms == 0,
+            pull=True,
+            discovery_interval_ms=self._interval_ms,
+        )
+
+    def create_reader(self) -> SourceReader:
+        from unistream.connector.delta.source_start import resolved_storage
+
+        schema, read = self._schemas()
+        spec = DeltaSpec(table_uri=self._uri, schema=schema, read=read, row_filter=self._row_filter())
+        return delta_reader(spec, table_files(self._uri, resolved_storage(self._storage_options)))
+
+    def _row_filter(self) -> RowFilter:
+        return checked_filter(self._groups, self._schemas()[1], f"table {self._uri}")
+
+    def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        """Of the rows, and with the columns of the filter."""
+        if self._found is None:
+            from unistream.connector.delta.source_start import (
+                DeltaStart,
+                find_begin,
+                resolved_storage,
+                selected_schema,
+            )
+
+            storage = resolved_storage(self._storage_options)
+            table = find_begin(self._uri, storage, msgspec.convert(self._begin, DeltaStart)).table
+            schema = selected_schema(table.facts, table.version, self._columns)
+            row_filter = checked_filter(self._groups, table.facts.schema, f"table {self._uri}")
+            others = [name for name in filter_columns(row_filter) if name not in schema.names]
+            read = selected_schema(table.facts, table.version, [*schema.names, *others])
+            self._found = schema, read
+        return self._found
+
+
+def create_discovery(info: SourceInfo) -> SplitDiscovery:
+    """Entry point of the connector registry.
+
+    Raises:
+        ConfigError: deltalake is not installed here, or the options are not those of a Delta source.
+    """
+    require("delta", "a Delta source")
+    from unistream.connector.delta.source_discovery import DeltaDiscovery
+    from unistream.connector.delta.source_start import DeltaSourceOptions
+
+    return DeltaDiscovery(discovery_options(info, DeltaSourceOptions, "Delta"), info)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def _checked_uri(table_uri: str) -> str:
+    if not table_uri:
+        raise ConfigError("a Delta source needs the path or URL of its table")
+    scheme = table_uri.partition("://")[0] if "://" in table_uri else "file"
+    if scheme not in SCHEMES:
+        known = ", ".join(sorted(SCHEMES))
+        raise ConfigError(f"{table_uri}: Delta tables are stored on {known}, not on {scheme!r}")
+    return absolute(table_uri)
+
+
+def _checked_columns(columns: Sequence[str]) -> list[str]:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(f"columns of a Delta source must be at least one, each once, not {names!r}")
+    return names
+
+
+def _check_one(begins: Mapping[str, object]) -> None:
+    given = [name for name, value in begins.items() if value is not None]
+    if len(given) > 1:
+        raise ConfigError(f"a Delta source begins at one place, not at {' and '.join(given)}")
+
+
+def _check_unbounded(bounded: bool, given: Mapping[str, object]) -> None:
+    named = [name for name, value in given.items() if value is not None and value is not False]
+    if bounded and named:
+        raise ConfigError(
+            f"{', '.join(named)}: only for a source with bounded=False, which reads later versions too"
+        )
+
+
+def _checked_version(name: str, version: object) -> int | None:
+    if version is None or (type(version) is int and version >= 0):
+        return version
+    latest = ' or "latest"' if name == "starting_version" else ""
+    raise ConfigError(f"{name} must be the number of a version{latest}, not {version!r}")
+
+
+def _time_ms(name: str, at: At | None) -> int | None:
+    if at is None:
+        return None
+    try:
+        when = dt.datetime.fromisoformat(at) if isinstance(at, str) else at
+        utc = when.astimezone(dt.UTC) if when.tzinfo else when.replace(tzinfo=dt.UTC)
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(
+            f'{name} must be a time such as "2026-01-01T00:00:00Z", or a datetime, not {at!r}'
+        ) from error
+    return (utc - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)

@@ -1,0 +1,241 @@
+"""Finds the splits of a Delta table: the files of one version, then those that each later version adds.
+
+    first    ── the files of a version ──┬─► bounded: that is all
+             ── or none ─────────────────┴─► position: the next version
+    then     ── position ─► commits that are there ─► their files, and the next position
+
+The position is in every checkpoint, and so is the id of the table (`KnownSplits.origin`). What follows it is
+read only if the commit before it is the one that was read. What does not fit together is an error, and
+nothing is skipped: another table, an older one, commits that were cleaned up before they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.connector.common import filter_columns, may_select, row_group_ranges
+from unistream.connector.delta.source_log import Commit, Metadata, TableLog, added_files, check_features
+from unistream.connector.delta.source_split import (
+    DataFile,
+    DeltaSplit,
+    encode_split,
+    file_bounds,
+    least_event_time,
+    part_of_file,
+    whole_file,
+)
+from unistream.connector.delta.source_start import (
+    DeltaSourceOptions,
+    check_columns,
+    find_begin,
+    resolved_storage,
+)
+from unistream.connector.delta.source_storage import open_data_file, table_files
+from unistream.connector.delta.source_table import SourceTable, facts_of, table_log
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.model.splits import FoundSplits, KnownSplits
+
+SPLITS_MAX: Final = 1_000_000  # of a snapshot
+SPLITS_AT_ONCE: Final = 100_000  # of later versions; the others are found by the next discovery
+FOOTERS_AT_ONCE: Final = 16  # read at the same time; an object store answers each in some 20 ms
+
+START_AGAIN: Final = (
+    "to read on without what is missing, start the job without the checkpoint, or give the source another "
+    "uid and start with --allow-non-restored-state (allow_non_restored_state=True)"
+)
+
+
+class _Position(msgspec.Struct, frozen=True, kw_only=True):
+    """The next version to read. `digest`: of the commit before it; empty: not known."""
+
+    next: int
+    digest: str = ""
+
+
+class DeltaDiscovery:
+    """See `unistream.port.source.GrowingDiscovery`."""
+
+    def __init__(self, options: DeltaSourceOptions, info: SourceInfo) -> None:
+        self._options = options
+        self._uri = options.table_uri
+        self._storage = resolved_storage(options.storage_options)
+        self._files = table_files(self._uri, self._storage)
+        self._schema = options.read_schema()
+        self._filter = options.row_filter()
+        self._time_column = info.timestamp_column if info.timestamp_column in self._schema.names else ""
+        columns = [*filter_columns(self._filter), *filter(None, [self._time_column])]
+        self._kinds = {name: self._schema.field(name).type for name in columns}
+
+    def discover(self) -> Sequence[Split]:
+        return self.find(None).splits
+
+    def find(self, known: KnownSplits | None) -> FoundSplits:
+        """Raises ConfigError (see above, and `find_begin`) or Unreachable."""
+        if known is None or not known.position:
+            return self._first()
+        try:
+            position = msgspec.json.decode(known.position, type=_Position)
+        except msgspec.MsgspecError as error:
+            raise CorruptSnapshot(f"the position of a Delta source is unreadable: {error}") from error
+        return self._following(position, known.origin)
+
+    def close(self) -> None:
+        """Holds nothing between calls."""
+
+    # --- the first time ---------------------------------------------------------------------------
+
+    def _first(self) -> FoundSplits:
+        begin = find_begin(self._uri, self._storage, self._options.start)
+        table = begin.table
+        check_columns(table.facts, table.version, self._schema)
+        log = table_log(self._uri, self._storage)
+        if not begin.snapshot and begin.next <= table.version:
+            return self._following(_Position(next=begin.next), table.facts.id)
+        splits = self._splits(table.files(list(self._kinds)), table.version) if begin.snapshot else []
+        if len(splits) > SPLITS_MAX:
+            raise ConfigError(
+                f"table {self._uri}, version {table.version}: more than {SPLITS_MAX} splits; increase "
+                "split_bytes of the source, or compact the table (OPTIMIZE)"
+            )
+        if self._options.start.bounded:
+            return FoundSplits(splits=tuple(splits), origin=table.facts.id)
+        last = log.commit(begin.next - 1)
+        position = _Position(next=begin.next, digest="" if last is None else last.digest)
+        return self._found(splits, table.facts.id, position)
+
+    # --- later versions ---------------------------------------------------------------------------
+
+    def _following(self, position: _Position, origin: str) -> FoundSplits:
+        log = table_log(self._uri, self._storage)
+        version, digest = position.next, position.digest
+        if digest and log.has_commit(version):
+            self._check_same_history(log, position, origin)
+        splits: list[Split] = []
+        while len(splits) < SPLITS_AT_ONCE and (commit := log.commit(version)) is not None:
+            splits += self._added(commit, origin)
+            version, digest = version + 1, commit.digest
+        if version == position.next:
+            self._check_nothing_new(log, version, origin)
+        return self._found(splits, origin, _Position(next=version, digest=digest))
+
+    def _found(self, splits: Sequence[Split], origin: str, position: _Position) -> FoundSplits:
+        return FoundSplits(
+            splits=tuple(splits), origin=origin, position=msgspec.json.encode(position).decode()
+        )
+
+    def _added(self, commit: Commit, origin: str) -> list[Split]:
+        if commit.protocol is not None:
+            check_features(self._uri, commit.protocol.reader_features)
+        if commit.metadata is not None:
+            self._check_metadata(commit.metadata, commit.version, origin)
+        files = added_files(
+            self._uri,
+            commit,
+            self._kinds,
+            ignore_deletes=self._options.ignore_deletes,
+            ignore_changes=self._options.ignore_changes,
+        )
+        return self._splits(files, commit.version)
+
+    def _check_metadata(self, metadata: Metadata, version: int, origin: str) -> None:
+        """A column that is not there yet is null; one that was removed is an error."""
+        if metadata.id != origin:
+            raise ConfigError(
+                f"table {self._uri}: version {version} is of another table (its id is {metadata.id}, the job "
+                f"reads the one with id {origin}), since one replaced the other; {START_AGAIN}"
+            )
+        facts = facts_of(self._uri, metadata)
+        there = [field for field in self._schema if field.name in facts.schema.names]
+        check_columns(facts, version, pa.schema(there))
+        if len(there) < len(self._schema):
+            newest = self._newest(origin)
+            check_columns(newest.facts, newest.version, self._schema)
+
+    # --- is it the same table? --------------------------------------------------------------------
+
+    def _check_same_history(self, log: TableLog, position: _Position, origin: str) -> None:
+        """Before what follows the position is read."""
+        last = log.commit(position.next - 1)
+        if last is None:
+            self._newest(origin)  # it was cleaned up since, if this is the same table
+        elif last.digest != position.digest:
+            raise ConfigError(
+                f"table {self._uri}: version {position.next - 1} is not the one that the job has read, so "
+                f"the table was removed or set back, and written anew; {START_AGAIN}"
+            )
+
+    def _check_nothing_new(self, log: TableLog, following: int, origin: str) -> None:
+        """There is no commit `following`: it is not written yet, or something has happened to the table."""
+        if log.has_commit(following - 1) and log.last_checkpoint() < following:
+            return
+        newest = self._newest(origin)
+        if newest.version < following - 1:
+            raise ConfigError(
+                f"table {self._uri} is at version {newest.version}, but the job has read up to version "
+                f"{following - 1}: it was set back, and what is written now may be something else; "
+                f"{START_AGAIN}"
+            )
+        if newest.version >= following and not log.has_commit(following):
+            raise ConfigError(
+                f"table {self._uri}: version {following} was cleaned up from its log before it was read; the "
+                f"table is at version {newest.version}. Keep the log for longer than a job may stand still "
+                f"(delta.logRetentionDuration); {START_AGAIN}"
+            )
+
+    def _newest(self, origin: str) -> SourceTable:
+        """Raises ConfigError unless it is the table that the job reads."""
+        newest = SourceTable.open(self._uri, self._storage)
+        if newest is None:
+            raise ConfigError(
+                f"table {self._uri} was removed since the job began to read it; a table that is created "
+                f"there now is another one: {START_AGAIN}"
+            )
+        if newest.facts.id != origin:
+            raise ConfigError(
+                f"table {self._uri} was replaced since the job began to read it (its id was {origin} and is "
+                f"{newest.facts.id}), so the versions of the job mean others there; {START_AGAIN}"
+            )
+        return newest
+
+    # --- files to splits --------------------------------------------------------------------------
+
+    def _splits(self, files: Iterable[DataFile], version: int) -> list[Split]:
+        """Of the files that may have rows. The footer is read of a file that is larger than a split, or whose
+        event times are not in the log."""
+        found: list[DeltaSplit] = []
+        by_footer: list[tuple[DataFile, int | None]] = []
+        for file in files:
+            if not may_select(self._filter, partial(file_bounds, file, self._schema)):
+                continue
+            least = least_event_time(file, self._schema, self._time_column) if self._time_column else None
+            if file.size > self._options.split_bytes or (self._time_column and least is None):
+                by_footer.append((file, least))
+            else:
+                found.append(whole_file(file, version, least))
+        if by_footer:
+            with ThreadPoolExecutor(FOOTERS_AT_ONCE, "delta-footers") as pool:
+                for parts in pool.map(lambda one: self._parts(one[0], one[1], version), by_footer):
+                    found += parts
+        return [encode_split(split) for split in found]
+
+    def _parts(self, file: DataFile, least: int | None, version: int) -> list[DeltaSplit]:
+        column = self._time_column
+        with open_data_file(self._uri, self._files, whole_file(file, version, least)) as opened:
+            try:
+                metadata = pq.read_metadata(opened)
+            except pa.ArrowInvalid as error:
+                raise ConfigError(
+                    f"table {self._uri}: file {file.path} is no Parquet file: {error}"
+                ) from error
+        declared = str(self._schema.field(column).type) if column and column not in file.partition else ""
+        ranges = row_group_ranges(metadata, self._options.split_bytes, column if declared else "", declared)
+        return [part_of_file(file, version, found, least) for found in ranges]

@@ -1,0 +1,246 @@
+"""The log of a Delta table, version by version: what a commit adds, and whether a stream may pass it.
+
+    add, dataChange=false           rows that were there before, in other files (OPTIMIZE): skipped
+    add                             new rows
+    remove, dataChange=false        skipped
+    remove, and no add              rows are deleted: refused, unless deletes are ignored
+    remove and add                  rows are rewritten (UPDATE, MERGE, DELETE, overwrite): refused, unless
+                                    changes are ignored; then all rows of the new files are read
+    metaData of another id          another table
+    protocol                        it may need what this source does not know
+
+Pure, apart from `TableLog`, which reads the files of `_delta_log`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.delta.source_split import DataFile, logged_stats
+
+LOG: Final = "_delta_log"
+FEATURES: Final = frozenset(
+    {
+        "columnMapping",  # refused by the mode of the table
+        "deletionVectors",  # refused by the file
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",  # refused by the column
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
+    }
+)
+"""Features of a table that a reader may have to know, and this one does."""
+
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+
+
+class _Add(msgspec.Struct, rename="camel"):
+    path: str
+    size: int
+    partition_values: dict[str, str | None] = {}
+    data_change: bool = True
+    stats: str | None = None
+    deletion_vector: Any = None
+
+
+class _Remove(msgspec.Struct, rename="camel"):
+    data_change: bool = True
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    """`schema_string`: Delta's JSON."""
+
+    id: str
+    schema_string: str
+    partition_columns: list[str] = []
+    configuration: dict[str, str | None] = {}
+
+
+class Protocol(msgspec.Struct, rename="camel"):
+    reader_features: list[str] | None = None
+
+
+class _CommitInfo(msgspec.Struct, rename="camel"):
+    operation: str | None = None
+    in_commit_timestamp: int | None = None
+
+
+class _Action(msgspec.Struct, rename={"meta_data": "metaData", "commit_info": "commitInfo"}):
+    add: _Add | None = None
+    remove: _Remove | None = None
+    meta_data: Metadata | None = None
+    protocol: Protocol | None = None
+    commit_info: _CommitInfo | None = None
+
+
+class Commit(msgspec.Struct, kw_only=True):
+    """One version. `digest`: of its content."""
+
+    version: int
+    digest: str
+    adds: list[_Add]
+    removes: int
+    metadata: Metadata | None
+    protocol: Protocol | None
+    operation: str
+    time_ms: int | None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Action)
+
+
+def parse_commit(table: str, version: int, content: bytes) -> Commit:
+    """Raises ConfigError."""
+    try:
+        actions = _DECODER.decode_lines(content)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"table {table}: the log of version {version} is unreadable: {error}") from error
+    infos = [one.commit_info for one in actions if one.commit_info is not None]
+    times = [info.in_commit_timestamp for info in infos if info.in_commit_timestamp is not None]
+    return Commit(
+        version=version,
+        digest=hashlib.sha256(content).hexdigest()[:16],
+        adds=[one.add for one in actions if one.add is not None and one.add.data_change],
+        removes=sum(one.remove is not None and one.remove.data_change for one in actions),
+        metadata=next((one.meta_data for one in actions if one.meta_data is not None), None),
+        protocol=next((one.protocol for one in actions if one.protocol is not None), None),
+        operation=next((info.operation for info in infos if info.operation), "a commit"),
+        time_ms=times[0] if times else None,
+    )
+
+
+def added_files(
+    table: str,
+    commit: Commit,
+    columns: Mapping[str, pa.DataType],
+    *,
+    ignore_deletes: bool,
+    ignore_changes: bool,
+) -> list[DataFile]:
+    """The files with new rows; see above. `columns`: whose statistics are wanted.
+
+    Raises:
+        ConfigError: the commit removes or rewrites rows, or a file has a deletion vector.
+    """
+    where = f"table {table}, version {commit.version} ({commit.operation})"
+    if commit.removes and commit.adds and not ignore_changes:
+        raise ConfigError(
+            f"{where} rewrites rows, which a stream of added rows cannot express; ignore_changes=True reads "
+            "all rows of the rewritten files, with those that were read before, or start again without the "
+            "checkpoint from a newer starting_version"
+        )
+    if commit.removes and not (ignore_deletes or ignore_changes):
+        raise ConfigError(
+            f"{where} deletes rows, which a stream of added rows cannot express; ignore_deletes=True passes "
+            "such versions"
+        )
+    found = []
+    for add in commit.adds:
+        if add.deletion_vector is not None:
+            raise deletion_vectors(where, add.path)
+        found.append(
+            DataFile(
+                path=checked_path(table, add.path),
+                size=add.size,
+                partition=add.partition_values,
+                **logged_stats(add.stats, columns),
+            )
+        )
+    return found
+
+
+def deletion_vectors(where: str, path: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: file {path} has a deletion vector, which this source does not read; rewrite such files "
+        "first (REORG TABLE … APPLY (PURGE)), and turn delta.enableDeletionVectors off"
+    )
+
+
+def checked_path(table: str, encoded: str) -> str:
+    """Relative to the table. Raises ConfigError for another folder, as a shallow clone has it."""
+    path = unquote(encoded)
+    if path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) or ".." in path.split("/"):
+        raise ConfigError(
+            f"table {table} has files outside of its folder ({path}), as a shallow clone has; read the "
+            "table that was cloned"
+        )
+    return path
+
+
+def check_features(table: str, features: list[str] | None) -> None:
+    """Raises ConfigError."""
+    unknown = sorted(set(features or ()) - FEATURES)
+    if unknown:
+        raise ConfigError(
+            f"table {table} needs readers that know {', '.join(unknown)}, which this source does not"
+        )
+
+
+class TableLog:
+    """The files in `_delta_log`.
+
+    Args:
+        files: The folder of the table.
+    """
+
+    def __init__(self, table: str, files: pa_fs.FileSystem) -> None:
+        self._table = table
+        self._files = files
+
+    def commit(self, version: int) -> Commit | None:
+        """None: it is not written yet, or was cleaned up. Raises ConfigError or Unreachable."""
+        content = self._read(f"{version:020d}.json")
+        return None if content is None else parse_commit(self._table, version, content)
+
+    def has_commit(self, version: int) -> bool:
+        """Raises Unreachable."""
+        try:
+            [found] = self._files.get_file_info([f"{LOG}/{version:020d}.json"])
+        except OSError as error:
+            raise self._unreachable(error) from error
+        return bool(found.is_file)
+
+    def last_checkpoint(self) -> int:
+        """The version of the last checkpoint of the table, before which the log may be cleaned up; -1: there
+        is none. Raises Unreachable."""
+        content = self._read("_last_checkpoint")
+        try:
+            return -1 if content is None else int(msgspec.json.decode(content)["version"])
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+            return -1  # it is a hint only
+
+    def times(self) -> dict[int, int]:
+        """Version -> when its commit was written (ms since 1970), of all commits that are there. Raises
+        Unreachable."""
+        try:
+            listed = self._files.get_file_info(pa_fs.FileSelector(LOG))
+        except OSError as error:
+            raise self._unreachable(error) from error
+        found = {int(m[1]): one for one in listed if (m := _COMMIT.fullmatch(one.base_name))}
+        return {version: found[version].mtime_ns // 1_000_000 for version in sorted(found)}
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            with self._files.open_input_file(f"{LOG}/{name}") as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: OSError) -> Unreachable:
+        return Unreachable(f"the log of table {self._table} could not be read: {error}")

@@ -1,0 +1,149 @@
+"""Decodes splits of a Delta table in the columns of the table: values of partitions, nulls for columns that
+older files do not have, and wider types; then without the rows that the filter does not select.
+
+A position counts the rows of a row group before they are filtered, so that it means the same with any filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.common import (
+    Bounds,
+    Chunk,
+    RowFilter,
+    SplitReader,
+    arrow_scalar,
+    chunks,
+    decoded_split,
+    filter_columns,
+    lenient,
+    may_select,
+    row_groups,
+    selected_rows,
+)
+from unistream.connector.delta.source_split import DeltaSplit, constant, encode_split, partition_value
+from unistream.connector.delta.source_storage import open_data_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSpec:
+    """How to read the files. `schema`: of the rows. `read`: that, and the columns of the filter."""
+
+    table_uri: str
+    schema: pa.Schema
+    read: pa.Schema
+    row_filter: RowFilter
+
+
+def delta_reader(spec: DeltaSpec, files: pa_fs.FileSystem) -> SplitReader[DeltaSplit]:
+    return SplitReader(
+        lambda split: decode(split, spec, files),
+        encode_split,
+        lambda split: decoded_split(split, DeltaSplit, "Delta"),
+    )
+
+
+def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Iterator[Chunk[DeltaSplit]]:
+    """The remaining rows of the split.
+
+    Raises:
+        ConfigError: the file was removed, or its columns are not those of the table.
+        UserCodeError: it is damaged, or has values that the column of the table cannot hold.
+        Unreachable: the storage failed.
+    """
+    where = f"table {spec.table_uri}: file {split.path}"
+    with open_data_file(spec.table_uri, files, split) as file:
+        try:
+            parquet = pq.ParquetFile(file, pre_buffer=True, coerce_int96_timestamp_unit="us")
+            present = _present(parquet.schema_arrow, split, spec.read)
+            columns = present or parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
+            groups = _groups(parquet.metadata, split, spec.row_filter)
+            units = (
+                replace(unit, table=_conform(unit.table, split, spec, present))
+                for unit in row_groups(parquet, groups, columns)
+            )
+            for chunk in chunks(split, units):
+                rows = selected_rows(spec.row_filter, chunk.records)
+                if rows.num_rows:
+                    yield Chunk(rows.select(spec.schema.names), chunk.next)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the storage; Arrow reports damaged pages as an OSError without a number
+            raise UserCodeError(f"{where}: unreadable Parquet: {error}") from error
+
+
+def _present(found: pa.Schema, split: DeltaSplit, wanted: pa.Schema) -> list[str]:
+    """The wanted columns that the file has. Those of the partition are in the log, whatever the file has."""
+    present = [name for name in wanted.names if name in found.names and name not in split.partition]
+    for name in present:
+        if len(found.get_all_field_indices(name)) > 1:
+            raise ConfigError(f"file {split.path} has more than one column {name!r}")
+    return present
+
+
+def _groups(metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter) -> list[int]:
+    """The row groups that may have rows; also one whose rows were partly returned, since its position counts
+    them."""
+    stop = metadata.num_row_groups if split.stop is None else split.stop
+    kinds = {term.column: term.kind for group in row_filter for term in group}
+    paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    at = {name: paths.index(name) for name in filter_columns(row_filter) if paths.count(name) == 1}
+
+    def bounds(group: int, name: str) -> Bounds:
+        if name in split.partition:
+            return constant(partition_value(split.partition[name], kinds[name]))
+        row_group = metadata.row_group(group)
+        found = row_group.column(at[name]).statistics if name in at else None
+        if found is None:
+            return Bounds()
+        return Bounds(
+            least=lenient(found.min, kinds[name]) if found.has_min_max else None,
+            greatest=lenient(found.max, kinds[name]) if found.has_min_max else None,
+            nulls=found.null_count if found.has_null_count else None,
+            rows=row_group.num_rows,
+        )
+
+    return [
+        group
+        for group in range(split.unit, stop)
+        if (group == split.unit and split.skip) or may_select(row_filter, partial(bounds, group))
+    ]
+
+
+def _conform(table: pa.Table, split: DeltaSplit, spec: DeltaSpec, present: list[str]) -> pa.Table:
+    """The columns of `spec.read`, in its order and types."""
+    columns = [_column(table, split, field, field.name in present) for field in spec.read]
+    return pa.table(columns, schema=spec.read)
+
+
+def _column(
+    table: pa.Table, split: DeltaSplit, field: pa.Field, is_present: bool
+) -> pa.ChunkedArray | pa.Array:
+    if field.name in split.partition:
+        try:
+            value = partition_value(split.partition[field.name], field.type)
+        except ValueError as error:
+            raise ConfigError(f"file {split.path}: partition column {field.name!r}: {error}") from error
+        return pa.repeat(arrow_scalar(value, field.type), table.num_rows)
+    if not is_present:
+        if not field.nullable:
+            raise ConfigError(f"file {split.path} has no column {field.name!r}, which may not be null")
+        return pa.nulls(table.num_rows, field.type)
+    column = table.column(field.name)
+    if column.type.equals(field.type):
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UserCodeError(
+            f"file {split.path}: column {field.name!r} is {column.type} and cannot be read as {field.type}, "
+            f"which it is in the table: {error}"
+        ) from error

@@ -1,0 +1,182 @@
+"""Parts of the data files of a Delta table: how a split is stored, and how it is made of a file in the log.
+
+A split is a range of row groups of one file. Its position is (unit, skip): the row group to read from, and
+how many of its rows were already returned. The least event time of a split, which orders splits and holds
+back the watermark, is in the file's statistics in the log, and otherwise in the footer of the file.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from unistream.connector.common import Bounds, RowGroupRange, comparable, encoded_split, lenient
+from unistream.model.event_time import event_times
+from unistream.model.messages import Split
+
+STATS_ROUNDING: Final = dt.timedelta(milliseconds=1)  # writers cut the greatest time to milliseconds
+
+
+class DeltaSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """Row groups [start, stop) of a file of `size` bytes; stop None: to its end.
+
+    Attributes:
+        version: Of the table: the snapshot that has the file, or the commit that added it.
+        path: Relative to the table, not encoded.
+        partition: Values of the partition columns, as in the log.
+        unit, skip: The position; see above.
+        min_timestamp: See `Split`.
+    """
+
+    version: int
+    path: str
+    size: int
+    partition: dict[str, str | None]
+    start: int = 0
+    stop: int | None = None
+    unit: int = 0
+    skip: int = 0
+    min_timestamp: int | None = None
+    v: int = 1
+
+
+def encode_split(split: DeltaSplit) -> Split:
+    """The id names the range, so it does not depend on the position."""
+    stop = "" if split.stop is None else split.stop
+    split_id = f"{split.version}:{split.path}:{split.start}-{stop}"
+    return encoded_split(split_id, split, split.min_timestamp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file of a table. Statistics that are not known are missing; the bounds are comparable (see
+    `connector.common.row_filter`)."""
+
+    path: str
+    size: int
+    partition: dict[str, str | None]
+    rows: int | None = None
+    least: Mapping[str, Any] = field(default_factory=dict)
+    greatest: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
+
+
+def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:
+    return DeltaSplit(
+        version=version, path=file.path, size=file.size, partition=file.partition, min_timestamp=least
+    )
+
+
+def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int | None) -> DeltaSplit:
+    """`least`: of the whole file, if the row groups have no statistics."""
+    return DeltaSplit(
+        version=version,
+        path=file.path,
+        size=file.size,
+        partition=file.partition,
+        start=found.start,
+        stop=found.stop,
+        unit=found.start,
+        min_timestamp=least if found.least is None else found.least,
+    )
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> Bounds:
+    """What the log says of a column in a file."""
+    kind = schema.field(column).type
+    if column in file.partition:
+        return constant(partition_value(file.partition[column], kind))
+    greatest = file.greatest.get(column)
+    if isinstance(greatest, dt.datetime):
+        try:
+            greatest += STATS_ROUNDING
+        except OverflowError:
+            greatest = None
+    return Bounds(
+        least=file.least.get(column), greatest=greatest, nulls=file.nulls.get(column), rows=file.rows
+    )
+
+
+def constant(value: Any) -> Bounds:
+    """Of rows that all have this value."""
+    return Bounds(least=value, greatest=value, nulls=int(value is None), rows=1)
+
+
+def least_event_time(file: DataFile, schema: pa.Schema, column: str) -> int | None:
+    """In ms; None: not known."""
+    least = file_bounds(file, schema, column).least
+    if least is None:
+        return None
+    kind = schema.field(column).type
+    plain = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
+    return int(event_times(pa.array([least], plain))[0].as_py())
+
+
+def partition_value(text: str | None, kind: pa.DataType) -> Any:
+    """A value of a partition column; the empty text is null, as the Delta protocol requires.
+
+    Raises:
+        ValueError: it is none of `kind`.
+    """
+    if text is None or text == "":
+        return None
+    try:
+        if pa.types.is_boolean(kind):
+            return {"true": True, "false": False}[text.lower()]
+        if pa.types.is_integer(kind):
+            return int(text)
+        if pa.types.is_floating(kind):
+            return pa.scalar(float(text), kind).as_py()
+        if pa.types.is_timestamp(kind) and kind.tz is None:
+            return dt.datetime.fromisoformat(text).replace(tzinfo=None)
+        return comparable(text, kind)
+    except (KeyError, InvalidOperation) as error:
+        raise ValueError(f"{text!r} is no {kind}") from error
+
+
+def logged_stats(stats: str | None, columns: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    """Arguments of `DataFile` from the JSON text in a commit; no more than can be trusted."""
+    try:
+        found = json.loads(stats, parse_float=Decimal) if stats else {}
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    rows = found.get("numRecords")
+    nulls = {name: n for name, n in _of(found, "nullCount").items() if isinstance(n, int) and name in columns}
+    return {
+        "rows": rows if isinstance(rows, int) else None,
+        "nulls": nulls,
+        "least": trusted(_of(found, "minValues"), columns),
+        "greatest": trusted(_of(found, "maxValues"), columns),
+    }
+
+
+def trusted(values: Mapping[str, Any], columns: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    """The bounds of `columns` that are exact whoever wrote them: some round decimals."""
+    found: dict[str, Any] = {}
+    for name, kind in columns.items():
+        value = values.get(name)
+        if value is None or pa.types.is_decimal(kind):
+            continue
+        if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is None:
+            value = value.removesuffix("Z")
+        bound = lenient(value, kind)
+        if bound is not None:
+            found[name] = bound
+    return found
+
+
+def _of(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    inner = found.get(key)
+    return inner if isinstance(inner, dict) else {}

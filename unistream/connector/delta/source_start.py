@@ -1,0 +1,216 @@
+"""Where a Delta source begins: the options that master and client share, and the version that they mean."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.secrets import Secret, resolved_options
+from unistream.connector.common import RowFilter, checked_filter
+from unistream.connector.delta.source_log import TableLog
+from unistream.connector.delta.source_table import SourceTable, TableFacts, no_table, table_log
+
+
+class DeltaStart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Times are in ms since 1970; see `DeltaSource`."""
+
+    bounded: bool
+    version: int | None = None
+    timestamp_ms: int | None = None
+    starting_version: int | Literal["latest"] | None = None
+    starting_timestamp_ms: int | None = None
+
+
+class DeltaSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the master needs to find the splits. `schema`: of the columns that are read, those of the filter
+    too, as Arrow IPC in base64. `filter`: as `plain_filter` gives it."""
+
+    table_uri: str
+    start: DeltaStart
+    schema: str
+    filter: list[list[tuple[str, str, Any]]]
+    ignore_deletes: bool
+    ignore_changes: bool
+    split_bytes: int
+    storage_options: dict[str, str | Secret]
+
+    def read_schema(self) -> pa.Schema:
+        try:
+            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"options of a Delta source: its schema is unreadable: {error}") from error
+
+    def row_filter(self) -> RowFilter:
+        return checked_filter(self.filter, self.read_schema(), f"table {self.table_uri}")
+
+
+def written_schema(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def resolved_storage(options: Mapping[str, str | Secret]) -> dict[str, str]:
+    return resolved_options("storage option", options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Where a source begins.
+
+    Attributes:
+        table: The version of the snapshot; or the newest one, without a snapshot.
+        snapshot: The files of `table` are read first.
+        next: The first version whose commit is read after them.
+    """
+
+    table: SourceTable
+    snapshot: bool
+    next: int
+
+
+def find_begin(uri: str, storage: Mapping[str, str], start: DeltaStart) -> Begin:
+    """Raises ConfigError (no table, no such version or time) or Unreachable."""
+    newest = SourceTable.open(uri, storage)
+    if newest is None:
+        raise no_table(uri)
+    log = table_log(uri, storage)
+    match start:
+        case DeltaStart(starting_version="latest"):
+            return Begin(table=newest, snapshot=False, next=newest.version + 1)
+        case DeltaStart(starting_version=int(version)):
+            _check_exists(uri, newest, version)
+            return Begin(table=newest, snapshot=False, next=version)
+        case DeltaStart(starting_timestamp_ms=int(at_ms)):
+            return Begin(table=newest, snapshot=False, next=_first_since(uri, newest, log, at_ms))
+        case DeltaStart(version=int(version)):
+            _check_exists(uri, newest, version)
+        case DeltaStart(timestamp_ms=int(at_ms)):
+            version = _version_at(uri, newest, log, at_ms)
+        case _:
+            version = newest.version
+    is_newest = version == newest.version
+    table = newest if is_newest else SourceTable.open_version(uri, storage, version)
+    return Begin(table=table, snapshot=True, next=version + 1)
+
+
+def check_columns(facts: TableFacts, version: int, wanted: pa.Schema) -> None:
+    """Raises ConfigError unless the rows of this version have the columns that the job was started with."""
+    for field in wanted:
+        check_readable(facts, version, field.name)
+        held = facts.schema.field(field.name).type
+        if not held.equals(field.type):
+            raise ConfigError(
+                f"table {facts.table}, version {version}: column {field.name!r} is {held} now, and was "
+                f"{field.type} when the job was built; start the job again"
+            )
+
+
+def check_readable(facts: TableFacts, version: int, column: str) -> None:
+    """Raises ConfigError: there is no such column, or it has no form in Arrow."""
+    where = f"table {facts.table}, version {version}"
+    if column not in facts.schema.names:
+        raise ConfigError(f"{where} has no column {column!r}; there are {', '.join(facts.schema.names)}")
+    kind = facts.schema.field(column).type
+    if column in facts.unreadable:
+        raise ConfigError(
+            f"{where}: column {column!r} is a variant, which has no form in Arrow; select others by columns=…"
+        )
+    if column in facts.partition_by and (pa.types.is_binary(kind) or pa.types.is_nested(kind)):
+        raise ConfigError(
+            f"{where} is partitioned by column {column!r}, which is {kind}; select others by columns=…"
+        )
+
+
+def _check_exists(uri: str, newest: SourceTable, version: int) -> None:
+    if version > newest.version:
+        raise ConfigError(f"table {uri} has no version {version}; its newest is {newest.version}")
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def _version_at(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int:
+    """The newest version that was committed by then."""
+    times = _commit_times(newest, log)
+    found = newest_by(times, at_ms)
+    if found is None:
+        raise ConfigError(
+            f"table {uri} is not known as of {_said(at_ms)}: the first version in its log is "
+            f"{_first_version(times)}"
+        )
+    return found
+
+
+def _first_since(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int:
+    """The first version that was committed then or later; the next one, if there is none yet."""
+    times = _commit_times(newest, log)
+    before = newest_by(times, at_ms - 1)
+    if before is not None:
+        return before + 1
+    first = min(times, default=newest.version + 1)
+    if first > 0:
+        raise ConfigError(
+            f"table {uri}: what was committed since {_said(at_ms)} cannot be read any more: the first "
+            f"version in its log is {_first_version(times)}, and those before it were cleaned up"
+        )
+    return first
+
+
+def _commit_times(newest: SourceTable, log: TableLog) -> dict[int, int]:
+    """When versions were committed, as Delta has it: by the files of the log, always growing; or as written
+    in the commits, if the table says so."""
+    files = {version: at_ms for version, at_ms in log.times().items() if version <= newest.version}
+    if newest.in_commit_times:
+        for version in files:
+            commit = log.commit(version)
+            if commit is not None and commit.time_ms is not None:
+                files[version] = commit.time_ms
+    return growing_times(files)
+
+
+def growing_times(files: Mapping[int, int]) -> dict[int, int]:
+    """Each later than the one before.
+
+    >>> growing_times({3: 50, 4: 40, 5: 60})
+    {3: 50, 4: 51, 5: 60}
+    """
+    found: dict[int, int] = {}
+    last: int | None = None
+    for version in sorted(files):
+        last = files[version] if last is None else max(files[version], last + 1)
+        found[version] = last
+    return found
+
+
+def newest_by(times: Mapping[int, int], at_ms: int) -> int | None:
+    """The newest version that is not later.
+
+    >>> [newest_by({3: 50, 4: 51, 5: 60}, at) for at in (49, 50, 59, 99)]
+    [None, 3, 4, 5]
+    """
+    return max((version for version, time_ms in times.items() if time_ms <= at_ms), default=None)
+
+
+def _first_version(times: Mapping[int, int]) -> str:
+    first = min(times, default=None)
+    return "not there" if first is None else f"{first} of {_said(times[first])}"
+
+
+def _said(at_ms: int) -> str:
+    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=at_ms)).isoformat(
+        timespec="milliseconds"
+    )
+
+
+def selected_schema(facts: TableFacts, version: int, columns: Sequence[str] | None) -> pa.Schema:
+    """The columns that the rows have, in their order. Raises ConfigError."""
+    names = facts.schema.names if columns is None else list(columns)
+    for name in names:
+        check_readable(facts, version, name)
+    return pa.schema([facts.schema.field(name) for name in names])

@@ -1,0 +1,210 @@
+"""A version of a Delta table, as a source sees it: what its columns are, and which files it has."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.common import partition_text
+from unistream.connector.delta.source_log import (
+    Metadata,
+    TableLog,
+    check_features,
+    checked_path,
+    deletion_vectors,
+)
+from unistream.connector.delta.source_split import DataFile, trusted
+from unistream.connector.delta.source_storage import table_files
+
+_FINAL: Final = ("Schema error", "Invalid table location", "Unsupported")  # in messages of deltalake
+FILES_AT_ONCE: Final = 10_000  # whose statistics are Python values at the same time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """What a reader must know of a version. `unreadable`: columns without a form in Arrow."""
+
+    table: str
+    id: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    unreadable: frozenset[str]
+
+
+def facts_of(table: str, metadata: Metadata) -> TableFacts:
+    """Raises ConfigError if the table names its columns otherwise in files, or has a type that deltalake does
+    not know."""
+    mapping = metadata.configuration.get("delta.columnMapping.mode") or "none"
+    if mapping != "none":
+        raise ConfigError(
+            f"table {table} uses column mapping ({mapping}): its files have other names for the columns, "
+            "which this source does not read"
+        )
+    try:
+        schema = pa.schema(Schema.from_json(metadata.schema_string).to_arrow())
+    except (DeltaError, ValueError, TypeError) as error:
+        raise ConfigError(f"table {table} has a schema that cannot be read: {brief(error)}") from error
+    fields = json.loads(metadata.schema_string)["fields"]
+    return TableFacts(
+        table=table,
+        id=metadata.id,
+        schema=pa.schema([field.remove_metadata() for field in schema]),
+        partition_by=tuple(metadata.partition_columns),
+        unreadable=frozenset(one["name"] for one in fields if _has_variant(one["type"])),
+    )
+
+
+def _has_variant(kind: Any) -> bool:
+    if isinstance(kind, dict):
+        inner = [kind.get(key) for key in ("elementType", "keyType", "valueType")]
+        return any(_has_variant(one) for one in (*inner, *(f["type"] for f in kind.get("fields", ()))))
+    return bool(kind == "variant")
+
+
+class SourceTable:
+    """One version of a table."""
+
+    def __init__(self, uri: str, table: DeltaTable) -> None:
+        self._uri = uri
+        self._table = table
+        metadata = table.metadata()
+        check_features(uri, table.protocol().reader_features)
+        self.facts = facts_of(
+            uri,
+            Metadata(
+                id=str(metadata.id),
+                schema_string=table.schema().to_json(),
+                partition_columns=list(metadata.partition_columns),
+                configuration=dict(metadata.configuration),
+            ),
+        )
+        self.in_commit_times = metadata.configuration.get("delta.enableInCommitTimestamps") == "true"
+
+    @classmethod
+    def open(cls, uri: str, options: Mapping[str, str]) -> Self | None:
+        """The newest version; None: there is no table.
+
+        Raises:
+            ConfigError: it cannot be read by this source.
+            Unreachable: the storage failed.
+        """
+        try:
+            return cls(uri, DeltaTable(uri, storage_options=dict(options) or None))
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise _failure(uri, error) from error
+
+    @classmethod
+    def open_version(cls, uri: str, options: Mapping[str, str], version: int) -> Self:
+        """An older version than the newest. Raises as `open`; ConfigError: it cannot be restored."""
+        try:
+            return cls(uri, DeltaTable(uri, version=version, storage_options=dict(options) or None))
+        except (DeltaError, OSError) as error:
+            gone = isinstance(error, TableNotFoundError) or "LogSegment" in str(error)
+            if not gone:
+                raise _failure(uri, error) from error
+            raise ConfigError(
+                f"table {uri}: version {version} cannot be read any more: its log was cleaned up "
+                f"({brief(error)})"
+            ) from error
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    def files(self, columns: Sequence[str]) -> Iterator[DataFile]:
+        """The files, with the statistics of `columns`.
+
+        Raises:
+            ConfigError: a file has a deletion vector, or is in another folder.
+        """
+        self._refuse_deletion_vectors()
+        kinds = {name: self.facts.schema.field(name).type for name in columns}
+        actions = pa.table(self._table.get_add_actions())
+        wanted = pa.table(
+            {
+                "path": actions["path"],
+                "size": actions["size_bytes"],
+                "rows": actions["num_records"],
+                **{
+                    name: _fields(actions, name, columns if name != "partition" else None)
+                    for name in ("partition", "min", "max", "null_count")
+                },
+            }
+        )
+        for piece in wanted.to_batches(FILES_AT_ONCE):
+            for row in piece.to_pylist():
+                yield _data_file(self._uri, row, kinds)
+
+    def _refuse_deletion_vectors(self) -> None:
+        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
+            return
+        for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
+            if batch.num_rows:
+                where = f"table {self._uri}, version {self.version}"
+                raise deletion_vectors(where, batch.column("filepath")[0].as_py())
+
+
+def table_log(uri: str, options: Mapping[str, str]) -> TableLog:
+    return TableLog(uri, table_files(uri, options))
+
+
+def no_table(uri: str) -> ConfigError:
+    return ConfigError(f"there is no Delta table at {uri}: give the folder that has _delta_log in it")
+
+
+def brief(error: BaseException) -> str:
+    """Without the stack that deltalake appends."""
+    return str(error).strip().partition("\n")[0]
+
+
+def _failure(uri: str, error: Exception) -> ConfigError | Unreachable:
+    text = str(error)
+    final = isinstance(error, DeltaProtocolError | PermissionError | NotADirectoryError)
+    if final or any(reason in text for reason in _FINAL):
+        return ConfigError(f"table {uri} cannot be read: {brief(error)}")
+    return Unreachable(f"table {uri} could not be read: {brief(error)}")
+
+
+def _fields(actions: pa.Table, name: str, columns: Sequence[str] | None) -> pa.ChunkedArray:
+    """A struct of actions, with the fields of `columns` only."""
+    index = actions.schema.get_field_index(name)
+    if index < 0:
+        return pa.chunked_array([pa.nulls(actions.num_rows, pa.struct([]))])
+    column = actions.column(index).combine_chunks()
+    kind = column.type
+    found = [i for i in range(kind.num_fields) if columns is None or kind.field(i).name in columns]
+    values = column.flatten()  # with the nulls of the struct
+    if not found:
+        return pa.chunked_array([pa.nulls(actions.num_rows, pa.struct([]))])
+    fields = [kind.field(i) for i in found]
+    return pa.chunked_array([pa.StructArray.from_arrays([values[i] for i in found], fields=fields)])
+
+
+def _data_file(table: str, row: Mapping[str, Any], kinds: Mapping[str, pa.DataType]) -> DataFile:
+    partition = {name: _logged(value) for name, value in (row["partition"] or {}).items()}
+    nulls = {name: n for name, n in (row["null_count"] or {}).items() if isinstance(n, int)}
+    return DataFile(
+        path=checked_path(table, row["path"]),
+        size=row["size"],
+        partition=partition,
+        rows=row["rows"],
+        nulls=nulls,
+        least=trusted(row["min"] or {}, kinds),
+        greatest=trusted(row["max"] or {}, kinds),
+    )
+
+
+def _logged(value: Any) -> str | None:
+    """A partition value as the log has it; a time in UTC."""
+    utc = isinstance(value, dt.datetime) and value.tzinfo is not None
+    return partition_text(value.astimezone(dt.UTC) if utc else value)
