@@ -170,7 +170,7 @@ class DeltaDiscovery:
         elif last.digest != position.digest:
             raise ConfigError(
                 f"table {self._uri}: version {position.next - 1} is not the one that the job has read, so "
-                f"the table was removed or set back, and written anew; {START_AGAIN}"
+                f"the table was removed or set back, and written again; {START_AGAIN}"
             )
 
     def _check_nothing_new(self, log: TableLog, following: int, origin: str) -> None:

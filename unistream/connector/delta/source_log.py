@@ -109,6 +109,8 @@ def parse_commit(table: str, version: int, content: bytes) -> Commit:
         actions = _DECODER.decode_lines(content)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"table {table}: the log of version {version} is unreadable: {error}") from error
+    if not actions:
+        raise ConfigError(f"table {table}: the log of version {version} is unreadable: it is empty")
     infos = [one.commit_info for one in actions if one.commit_info is not None]
     times = [info.in_commit_timestamp for info in infos if info.in_commit_timestamp is not None]
     return Commit(

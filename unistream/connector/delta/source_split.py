@@ -163,7 +163,7 @@ def logged_stats(stats: str | None, columns: Mapping[str, pa.DataType]) -> dict[
 
 
 def trusted(values: Mapping[str, Any], columns: Mapping[str, pa.DataType]) -> dict[str, Any]:
-    """The bounds of `columns` that are exact whoever wrote them: some round decimals."""
+    """The bounds of `columns` that are exact; some writers round decimals."""
     found: dict[str, Any] = {}
     for name, kind in columns.items():
         value = values.get(name)
