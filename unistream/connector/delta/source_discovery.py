@@ -55,10 +55,12 @@ START_AGAIN: Final = (
 
 
 class _Position(msgspec.Struct, frozen=True, kw_only=True):
-    """The next version to read. `digest`: of the commit before it; empty: not known."""
+    """The next version to read. `digest`: of the commit before it; empty: not known. `modified_ns`: when that
+    was written; None: it is not there any more."""
 
     next: int
     digest: str = ""
+    modified_ns: int | None = None
 
 
 class DeltaDiscovery:
@@ -109,15 +111,14 @@ class DeltaDiscovery:
         if self._options.start.bounded:
             return FoundSplits(splits=tuple(splits), origin=table.facts.id)
         last = log.commit(begin.next - 1)
-        position = _Position(next=begin.next, digest="" if last is None else last.digest)
-        return self._found(splits, table.facts.id, position)
+        return self._found(log, splits, table.facts.id, begin.next, "" if last is None else last.digest)
 
     # --- later versions ---------------------------------------------------------------------------
 
     def _following(self, position: _Position, origin: str) -> FoundSplits:
         log = table_log(self._uri, self._storage)
         version, digest = position.next, position.digest
-        if digest and log.has_commit(version):
+        if digest:
             self._check_same_history(log, position, origin)
         splits: list[Split] = []
         while len(splits) < SPLITS_AT_ONCE and (commit := log.commit(version)) is not None:
@@ -125,9 +126,12 @@ class DeltaDiscovery:
             version, digest = version + 1, commit.digest
         if version == position.next:
             self._check_nothing_new(log, version, origin)
-        return self._found(splits, origin, _Position(next=version, digest=digest))
+        return self._found(log, splits, origin, version, digest)
 
-    def _found(self, splits: Sequence[Split], origin: str, position: _Position) -> FoundSplits:
+    def _found(
+        self, log: TableLog, splits: Sequence[Split], origin: str, following: int, digest: str
+    ) -> FoundSplits:
+        position = _Position(next=following, digest=digest, modified_ns=log.modified_ns(following - 1))
         return FoundSplits(
             splits=tuple(splits), origin=origin, position=msgspec.json.encode(position).decode()
         )
@@ -163,7 +167,12 @@ class DeltaDiscovery:
     # --- is it the same table? --------------------------------------------------------------------
 
     def _check_same_history(self, log: TableLog, position: _Position, origin: str) -> None:
-        """Before what follows the position is read."""
+        """Before what follows the position is read. Without it the time of the last commit is enough: it may
+        be large, and is looked at every few seconds."""
+        modified_ns = log.modified_ns(position.next - 1)
+        unchanged = modified_ns is not None and modified_ns == position.modified_ns
+        if unchanged and log.modified_ns(position.next) is None:
+            return
         last = log.commit(position.next - 1)
         if last is None:
             self._newest(origin)  # it was cleaned up since, if this is the same table
@@ -175,7 +184,7 @@ class DeltaDiscovery:
 
     def _check_nothing_new(self, log: TableLog, following: int, origin: str) -> None:
         """There is no commit `following`: it is not written yet, or something has happened to the table."""
-        if log.has_commit(following - 1) and log.last_checkpoint() < following:
+        if log.modified_ns(following - 1) is not None and log.last_checkpoint() < following:
             return
         newest = self._newest(origin)
         if newest.version < following - 1:
@@ -184,7 +193,7 @@ class DeltaDiscovery:
                 f"{following - 1}: it was set back, and what is written now may be something else; "
                 f"{START_AGAIN}"
             )
-        if newest.version >= following and not log.has_commit(following):
+        if newest.version >= following and log.modified_ns(following) is None:
             raise ConfigError(
                 f"table {self._uri}: version {following} was cleaned up from its log before it was read; the "
                 f"table is at version {newest.version}. Keep the log for longer than a job may stand still "

@@ -208,13 +208,13 @@ class TableLog:
         content = self._read(f"{version:020d}.json")
         return None if content is None else parse_commit(self._table, version, content)
 
-    def has_commit(self, version: int) -> bool:
-        """Raises Unreachable."""
+    def modified_ns(self, version: int) -> int | None:
+        """When its commit was written; None: it is not there. Raises Unreachable."""
         try:
             [found] = self._files.get_file_info([f"{LOG}/{version:020d}.json"])
         except OSError as error:
             raise self._unreachable(error) from error
-        return bool(found.is_file)
+        return found.mtime_ns if found.is_file else None
 
     def last_checkpoint(self) -> int:
         """The version of the last checkpoint of the table, before which the log may be cleaned up; -1: there
