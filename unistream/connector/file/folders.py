@@ -114,13 +114,11 @@ class TableSearch:
 
 
 def _refused(folder: str, kind: str) -> ConfigError:
-    how = "write its current rows to separate files and read these"
-    if kind == "a Delta table":
-        how += (
-            f" (pyarrow.parquet.write_table(deltalake.DeltaTable({folder!r}).to_pyarrow_table(), …)), or, if "
-            "it has neither partitions nor deletion vectors, read its current files: "
-            f"FileSource(deltalake.DeltaTable({folder!r}).file_uris())"
-        )
+    how = (
+        f"read it with us.DeltaSource({folder!r})"
+        if kind == "a Delta table"
+        else "write its current rows to separate files and read these"
+    )
     return ConfigError(
         f"{folder} is {kind}: its folder also has files that were removed from it, and not all its columns, "
         f"so a file source would read other rows than the table has; {how}"

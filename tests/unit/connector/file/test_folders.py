@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from unistream.base.errors import ConfigError
+from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSink, FileSource
 from unistream.connector.file.source import list_files
 from unistream.connector.registry import create_discovery
@@ -89,16 +90,20 @@ def test_a_folder_in_a_table_is_refused(tmp_path: Path, make: Callable[[Path], P
         _ = FileSource(str(tmp_path / "table" / sub)).schema
 
 
-def test_the_files_that_a_table_consists_of_can_be_named(tmp_path: Path) -> None:
+def test_a_delta_table_has_a_source_of_its_own(tmp_path: Path) -> None:
     """As the refusal advises."""
+    table = delta(tmp_path / "table")
+    with pytest.raises(ConfigError, match=rf"read it with us.DeltaSource\('{table}'\)$"):
+        _ = FileSource(str(table)).schema
+    assert DeltaSource(str(table)).schema.names == ["id", "day"]
+
+
+def test_the_files_that_a_table_consists_of_can_be_named(tmp_path: Path) -> None:
     uris = DeltaTable(str(delta(tmp_path / "table"))).file_uris()
     source = FileSource(uris)
     assert source.schema.names == ["id", "day"]
     splits = create_discovery(source.info()).discover()
     assert len(splits) == len(uris) == 1
-    exported = str(tmp_path / "export.parquet")
-    pq.write_table(DeltaTable(str(tmp_path / "table")).to_pyarrow_table(), exported)
-    assert FileSource(exported).schema.names == ["id", "day"]
 
 
 def test_the_named_files_of_a_partitioned_table_have_lost_a_column(tmp_path: Path) -> None:
