@@ -49,6 +49,9 @@ STREAM = "'execution.runtime-mode': 'STREAMING'"  # a BATCH job needs no state o
 ROCKSDB = f"pipeline(target='local', **{{{STREAM}, 'state.backend.type': 'rocksdb'}}).execute()"
 NEEDS = [
     pytest.param("delta", "us.DeltaSink('table')", "DeltaSink needs deltalake, which is", id="a Delta sink"),
+    pytest.param(
+        "delta", "us.DeltaSource('table')", "DeltaSource needs deltalake, which", id="a Delta source"
+    ),
     pytest.param("kafka", KAFKA, "KafkaSource needs kafka-python and numba, which are", id="a Kafka source"),
     pytest.param(
         "spark", "pipeline(target='spark').execute()", "target spark needs pyspark, which is", id="Spark"

@@ -40,6 +40,7 @@ from unistream.connector.delta.source_start import (
 )
 from unistream.connector.delta.source_storage import open_data_file, table_files
 from unistream.connector.delta.source_table import SourceTable, facts_of, table_log
+from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
@@ -73,7 +74,7 @@ class DeltaDiscovery:
         self._files = table_files(self._uri, self._storage)
         self._schema = options.read_schema()
         self._filter = options.row_filter()
-        self._time_column = info.timestamp_column if info.timestamp_column in self._schema.names else ""
+        self._time_column = _time_column(info, self._schema)
         columns = [*filter_columns(self._filter), *filter(None, [self._time_column])]
         self._kinds = {name: self._schema.field(name).type for name in columns}
 
@@ -108,8 +109,6 @@ class DeltaDiscovery:
                 f"table {self._uri}, version {table.version}: more than {SPLITS_MAX} splits; increase "
                 "split_bytes of the source, or compact the table (OPTIMIZE)"
             )
-        if self._options.start.bounded:
-            return FoundSplits(splits=tuple(splits), origin=table.facts.id)
         last = log.commit(begin.next - 1)
         return self._found(log, splits, table.facts.id, begin.next, "" if last is None else last.digest)
 
@@ -248,3 +247,9 @@ class DeltaDiscovery:
         declared = str(self._schema.field(column).type) if column and column not in file.partition else ""
         ranges = row_group_ranges(metadata, self._options.split_bytes, column if declared else "", declared)
         return [part_of_file(file, version, found, least) for found in ranges]
+
+
+def _time_column(info: SourceInfo, schema: pa.Schema) -> str:
+    """Empty: the rows have no such column, which readers refuse, or their times are not in a column."""
+    name = info.timestamp_column
+    return name if name in schema.names and is_event_time(schema.field(name).type) else ""

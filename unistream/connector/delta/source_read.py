@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
@@ -99,14 +100,14 @@ def _groups(metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter)
 
     def bounds(group: int, name: str) -> Bounds:
         if name in split.partition:
-            return constant(partition_value(split.partition[name], kinds[name]))
+            return constant(partition_value(split.partition, pa.field(name, kinds[name])))
         row_group = metadata.row_group(group)
         found = row_group.column(at[name]).statistics if name in at else None
         if found is None:
             return Bounds()
         return Bounds(
-            least=lenient(found.min, kinds[name]) if found.has_min_max else None,
-            greatest=lenient(found.max, kinds[name]) if found.has_min_max else None,
+            least=_bound(found, "min", kinds[name]),
+            greatest=_bound(found, "max", kinds[name]),
             nulls=found.null_count if found.has_null_count else None,
             rows=row_group.num_rows,
         )
@@ -116,6 +117,13 @@ def _groups(metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter)
         for group in range(split.unit, stop)
         if (group == split.unit and split.skip) or may_select(row_filter, partial(bounds, group))
     ]
+
+
+def _bound(statistics: Any, name: str, kind: pa.DataType) -> Any:
+    try:
+        return lenient(getattr(statistics, name), kind) if statistics.has_min_max else None
+    except (ValueError, OverflowError):  # a time before the year 1 or after 9999
+        return None
 
 
 def _conform(table: pa.Table, split: DeltaSplit, spec: DeltaSpec, present: list[str]) -> pa.Table:
@@ -128,10 +136,7 @@ def _column(
     table: pa.Table, split: DeltaSplit, field: pa.Field, is_present: bool
 ) -> pa.ChunkedArray | pa.Array:
     if field.name in split.partition:
-        try:
-            value = partition_value(split.partition[field.name], field.type)
-        except ValueError as error:
-            raise ConfigError(f"file {split.path}: partition column {field.name!r}: {error}") from error
+        value = partition_value(split.partition, field)
         return pa.repeat(arrow_scalar(value, field.type), table.num_rows)
     if not is_present:
         if not field.nullable:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from unistream.base.errors import ConfigError
 from unistream.connector.common import Bounds, RowGroupRange, comparable, encoded_split, lenient
 from unistream.model.event_time import event_times
 from unistream.model.messages import Split
@@ -93,9 +94,8 @@ def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int 
 
 def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> Bounds:
     """What the log says of a column in a file."""
-    kind = schema.field(column).type
     if column in file.partition:
-        return constant(partition_value(file.partition[column], kind))
+        return constant(partition_value(file.partition, schema.field(column)))
     greatest = file.greatest.get(column)
     if isinstance(greatest, dt.datetime):
         try:
@@ -122,12 +122,13 @@ def least_event_time(file: DataFile, schema: pa.Schema, column: str) -> int | No
     return int(event_times(pa.array([least], plain))[0].as_py())
 
 
-def partition_value(text: str | None, kind: pa.DataType) -> Any:
-    """A value of a partition column; the empty text is null, as the Delta protocol requires.
+def partition_value(partition: Mapping[str, str | None], field: pa.Field) -> Any:
+    """The value of a partition column; the empty text is null, as the Delta protocol requires.
 
     Raises:
-        ValueError: it is none of `kind`.
+        ConfigError: it is none of its type.
     """
+    text, kind = partition[field.name], field.type
     if text is None or text == "":
         return None
     try:
@@ -140,8 +141,10 @@ def partition_value(text: str | None, kind: pa.DataType) -> Any:
         if pa.types.is_timestamp(kind) and kind.tz is None:
             return dt.datetime.fromisoformat(text).replace(tzinfo=None)
         return comparable(text, kind)
-    except (KeyError, InvalidOperation) as error:
-        raise ValueError(f"{text!r} is no {kind}") from error
+    except (KeyError, ValueError, InvalidOperation) as error:
+        raise ConfigError(
+            f"partition column {field.name!r} is {text!r} in the log, which is no {kind}"
+        ) from error
 
 
 def logged_stats(stats: str | None, columns: Mapping[str, pa.DataType]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
@@ -24,7 +25,16 @@ from unistream.connector.delta.source_log import (
 from unistream.connector.delta.source_split import DataFile, trusted
 from unistream.connector.delta.source_storage import table_files
 
-_FINAL: Final = ("Schema error", "Invalid table location", "Unsupported")  # in messages of deltalake
+_FINAL: Final = (
+    "Schema error",
+    "Invalid table location",
+    "Unsupported",
+    "Failed to parse",
+)  # in messages of deltalake
+_PYTHON_TIMES: Final = (
+    (-62_135_596_800_000_000, 253_402_300_799_999_999),  # microseconds
+    (-719_162, 2_932_896),  # days
+)
 FILES_AT_ONCE: Final = 10_000  # whose statistics are Python values at the same time
 
 
@@ -187,7 +197,17 @@ def _fields(actions: pa.Table, name: str, columns: Sequence[str] | None) -> pa.C
     if not found:
         return pa.chunked_array([pa.nulls(actions.num_rows, pa.struct([]))])
     fields = [kind.field(i) for i in found]
-    return pa.chunked_array([pa.StructArray.from_arrays([values[i] for i in found], fields=fields)])
+    kept = [values[i] if name == "partition" else _representable(values[i]) for i in found]
+    return pa.chunked_array([pa.StructArray.from_arrays(kept, fields=fields)])
+
+
+def _representable(bounds: pa.Array) -> pa.Array:
+    """Without times that Python cannot represent: of them nothing is known then."""
+    if not pa.types.is_timestamp(bounds.type) and not pa.types.is_date32(bounds.type):
+        return bounds
+    least, greatest = (pa.scalar(at, bounds.type) for at in _PYTHON_TIMES[pa.types.is_date32(bounds.type)])
+    inside = pc.and_(pc.greater_equal(bounds, least), pc.less_equal(bounds, greatest))
+    return pc.if_else(inside, bounds, pa.scalar(None, bounds.type))
 
 
 def _data_file(table: str, row: Mapping[str, Any], kinds: Mapping[str, pa.DataType]) -> DataFile:

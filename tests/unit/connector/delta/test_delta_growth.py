@@ -122,6 +122,14 @@ def test_an_empty_table_is_read_from_its_first_rows_on(tmp_path: Path) -> None:
     assert values(source, find(source, after(found)).splits) == [1]
 
 
+def test_a_job_that_read_one_version_can_go_on_with_those_that_follow(table: Path) -> None:
+    """From its savepoint, with bounded=False."""
+    found = find(DeltaSource(str(table), version=1))
+    assert values(DeltaSource(str(table)), found.splits) == [0, 1]
+    append(table, numbers(3))
+    assert values(growing(table), find(growing(table), after(found)).splits) == [2, 3]
+
+
 # --- what follows -------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from tests.unit.connector.delta.delta_tables import (
     actions_of,
+    after,
     append,
     commit,
     find,
@@ -281,6 +282,18 @@ def test_a_filter_selects_rows_and_rules_out_files(
     assert paths(source) == files
 
 
+def test_times_that_python_does_not_have_are_read_and_rule_nothing_out(table: Path) -> None:
+    far = 500_000_000_000_000_000  # of the year 17,814
+    at = pa.array([far, -far, 5_000], pa.timestamp("us", "UTC"))
+    append(table, pa.table({"i": [1, 2, 3], "at": at}))
+    pq.write_table(pa.table({"i": [4], "at": at[:1]}), table / "far.parquet")
+    add = {"path": "far.parquet", "size": (table / "far.parquet").stat().st_size, "partitionValues": {}}
+    commit(table, 1, [{"add": {**add, "modificationTime": 1, "dataChange": True}}])
+    for options in ({}, {"bounded": False, "starting_version": 0}):
+        source = DeltaSource(str(table), columns=["i"], filter=[("at", ">=", "1970-01-01")], **options)
+        assert values(source) == [1, 3, 4]
+
+
 def test_row_groups_without_selected_rows_are_not_decoded(table: Path) -> None:
     """The pages of the others are damaged."""
     append(table, numbers(*range(300)), **of_row_groups(100))
@@ -434,6 +447,25 @@ def test_a_type_that_nobody_knows_is_refused(table: Path) -> None:
     rewrite(table, 0, {"metaData": {"schemaString": json.dumps(schema)}})
     with pytest.raises(ConfigError, match=rf"table {table} cannot be read: .*'interval'"):
         _ = DeltaSource(str(table)).schema
+
+
+def test_a_partition_value_that_is_none_of_its_type_is_named(table: Path) -> None:
+    append(table, pa.table({"i": [1], "part": [5]}), partition_by=["part"])
+    source = DeltaSource(str(table), bounded=False)
+    found = find(source)
+    assert read(source, found.splits) == [{"i": 1, "part": 5}]
+    [add] = [action for action in actions_of(table, 0) if "add" in action]
+    add["add"]["partitionValues"] = {"part": "five"}
+    commit(table, 1, [add])
+    with pytest.raises(ConfigError, match=r"partition column 'part' is 'five' in the log, which is no int64"):
+        read(source, find(source, after(found)).splits)
+    with pytest.raises(ConfigError, match=r"cannot be read: .*Failed to parse value 'five'"):
+        _ = DeltaSource(str(table)).schema
+
+
+def test_a_timestamp_column_that_is_no_time_is_the_readers_to_refuse(table: Path) -> None:
+    append(table, pa.table({"at": ["noon"]}))
+    assert [split.min_timestamp for split in find(DeltaSource(str(table)), column="at").splits] == [None]
 
 
 def test_a_file_outside_of_the_table_is_refused(table: Path, tmp_path: Path) -> None:
