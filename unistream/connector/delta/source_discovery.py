@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.common import filter_columns, may_select, row_group_ranges
 from unistream.connector.delta.source_log import Commit, Metadata, TableLog, added_files, check_features
 from unistream.connector.delta.source_split import (
@@ -88,7 +88,7 @@ class DeltaDiscovery:
         try:
             position = msgspec.json.decode(known.position, type=_Position)
         except msgspec.MsgspecError as error:
-            raise CorruptSnapshot(f"the position of a Delta source is unreadable: {error}") from error
+            raise ConfigError(f"the position of a Delta source is unreadable: {error}") from error
         return self._following(position, known.origin)
 
     def close(self) -> None:
@@ -240,7 +240,9 @@ class DeltaDiscovery:
         with open_data_file(self._uri, self._files, whole_file(file, version, least)) as opened:
             try:
                 metadata = pq.read_metadata(opened)
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowInvalid, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise Unreachable(f"table {self._uri}: file {file.path}: {error}") from error
                 raise ConfigError(
                     f"table {self._uri}: file {file.path} is no Parquet file: {error}"
                 ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -137,41 +138,58 @@ def _check_exists(uri: str, newest: SourceTable, version: int) -> None:
 
 def _version_at(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int:
     """The newest version that was committed by then."""
-    times = _commit_times(newest, log)
-    found = newest_by(times, at_ms)
+    times = CommitTimes(newest, log)
+    found = times.newest_by(at_ms)
     if found is None:
         raise ConfigError(
-            f"table {uri} is not known as of {_said(at_ms)}: the first version in its log is "
-            f"{_first_version(times)}"
+            f"table {uri} is not known as of {_said(at_ms)}: the first version in its log is {times.first}"
         )
     return found
 
 
 def _first_since(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int:
     """The first version that was committed then or later; the next one, if there is none yet."""
-    times = _commit_times(newest, log)
-    before = newest_by(times, at_ms - 1)
+    times = CommitTimes(newest, log)
+    before = times.newest_by(at_ms - 1)
     if before is not None:
         return before + 1
-    first = min(times, default=newest.version + 1)
-    if first > 0:
+    if not times.has_all:
         raise ConfigError(
             f"table {uri}: what was committed since {_said(at_ms)} cannot be read any more: the first "
-            f"version in its log is {_first_version(times)}, and those before it were cleaned up"
+            f"version in its log is {times.first}, and those before it were cleaned up"
         )
-    return first
+    return 0
 
 
-def _commit_times(newest: SourceTable, log: TableLog) -> dict[int, int]:
-    """When versions were committed, as Delta has it: by the files of the log, always growing; or as written
-    in the commits, if the table says so."""
-    files = {version: at_ms for version, at_ms in log.times().items() if version <= newest.version}
-    if newest.in_commit_times:
-        for version in files:
-            commit = log.commit(version)
-            if commit is not None and commit.time_ms is not None:
-                files[version] = commit.time_ms
-    return growing_times(files)
+class CommitTimes:
+    """When the versions in the log were committed, as Delta has it: by the files of the log, always growing;
+    or as written in the commits, if the table says so."""
+
+    def __init__(self, newest: SourceTable, log: TableLog) -> None:
+        files = {version: at_ms for version, at_ms in log.times().items() if version <= newest.version}
+        self._files = growing_times(files)
+        self._versions = list(self._files)
+        self._log = log if newest.in_commit_times else None
+
+    def newest_by(self, at_ms: int) -> int | None:
+        """The newest version that is not later."""
+        after = bisect_right(self._versions, at_ms, key=self._of)
+        return self._versions[after - 1] if after else None
+
+    @property
+    def first(self) -> str:
+        """The first version and its time, for messages."""
+        first = self._versions[0] if self._versions else None
+        return "not there" if first is None else f"{first} of {_said(self._of(first))}"
+
+    @property
+    def has_all(self) -> bool:
+        """Nothing was cleaned up."""
+        return self._versions[:1] == [0]
+
+    def _of(self, version: int) -> int:
+        commit = None if self._log is None else self._log.commit(version)
+        return self._files[version] if commit is None or commit.time_ms is None else commit.time_ms
 
 
 def growing_times(files: Mapping[int, int]) -> dict[int, int]:
@@ -186,20 +204,6 @@ def growing_times(files: Mapping[int, int]) -> dict[int, int]:
         last = files[version] if last is None else max(files[version], last + 1)
         found[version] = last
     return found
-
-
-def newest_by(times: Mapping[int, int], at_ms: int) -> int | None:
-    """The newest version that is not later.
-
-    >>> [newest_by({3: 50, 4: 51, 5: 60}, at) for at in (49, 50, 59, 99)]
-    [None, 3, 4, 5]
-    """
-    return max((version for version, time_ms in times.items() if time_ms <= at_ms), default=None)
-
-
-def _first_version(times: Mapping[int, int]) -> str:
-    first = min(times, default=None)
-    return "not there" if first is None else f"{first} of {_said(times[first])}"
 
 
 def _said(at_ms: int) -> str:

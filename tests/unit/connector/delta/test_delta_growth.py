@@ -28,7 +28,7 @@ from tests.unit.connector.delta.delta_tables import (
     rewrite,
     values,
 )
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError
 from unistream.connector.delta import DeltaSource
 from unistream.model.splits import FoundSplits, KnownSplits
 
@@ -448,5 +448,5 @@ def test_a_damaged_log_is_named(table: Path, content: str) -> None:
 
 
 def test_a_damaged_position_is_refused(table: Path) -> None:
-    with pytest.raises(CorruptSnapshot, match="the position of a Delta source is unreadable"):
+    with pytest.raises(ConfigError, match="the position of a Delta source is unreadable"):
         find(growing(table), KnownSplits(ids=frozenset(), origin="", position="{"))

@@ -449,6 +449,18 @@ def test_a_type_that_nobody_knows_is_refused(table: Path) -> None:
         _ = DeltaSource(str(table)).schema
 
 
+def test_a_damaged_footer_is_named_when_it_is_needed(table: Path) -> None:
+    append(table, numbers(1))
+    [file] = table.glob("*.parquet")
+    content = file.read_bytes()
+    for damaged in (content[:-40] + b"\0" * 40, content[:-60] + b"\xff" * 30 + content[-30:]):
+        file.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=f"file {file.name} is no Parquet file"):
+            find(DeltaSource(str(table), split_bytes=1))
+        with pytest.raises(UserCodeError, match=f"file {file.name}: unreadable Parquet"):
+            read(DeltaSource(str(table)))
+
+
 def test_a_partition_value_that_is_none_of_its_type_is_named(table: Path) -> None:
     append(table, pa.table({"i": [1], "part": [5]}), partition_by=["part"])
     source = DeltaSource(str(table), bounded=False)
