@@ -197,9 +197,17 @@ def changing(table: Path) -> Iterator[None]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("point", ["snapshot.sync_done:3", "snapshot.uploaded:3", "delta.appended:2"])
+@pytest.mark.parametrize(
+    ("mode", "point"),
+    [
+        ("STREAMING", "snapshot.sync_done:3"),
+        ("STREAMING", "snapshot.uploaded:3"),
+        ("STREAMING", "delta.appended:2"),
+        pytest.param("BATCH", "delta.staged", id="BATCH, which reads all of it again"),
+    ],
+)
 def test_a_worker_is_killed_while_it_reads_a_version_that_is_not_the_newest_any_more(
-    tmp_path: Path, crashes: Crashes, point: str
+    tmp_path: Path, crashes: Crashes, mode: str, point: str
 ) -> None:
     table = tmp_path / "table"
     for part in range(40):
@@ -211,7 +219,7 @@ def test_a_worker_is_killed_while_it_reads_a_version_that_is_not_the_newest_any_
             tmp_path,
             crashes,
             lambda env, lake: copying_slowly(env, given, lake / "rows"),
-            {"execution.checkpointing.interval": "300 ms", **RECOVERING},
+            {"execution.checkpointing.interval": "300 ms", **RECOVERING, "execution.runtime-mode": mode},
         )
     found = written(tmp_path / "lake" / "rows")
     newer = len(found) - 19_999

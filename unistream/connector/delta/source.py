@@ -12,7 +12,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.limits import MIB
-from unistream.base.secrets import Secret, redacted
+from unistream.base.secrets import Secret, redacted, resolved_options
 from unistream.connector.common import (
     Filter,
     RowFilter,
@@ -169,11 +169,12 @@ class DeltaSource:
         )
 
     def create_reader(self) -> SourceReader:
-        from unistream.connector.delta.source_start import resolved_storage
-
         schema, read = self._schemas()
         spec = DeltaSpec(table_uri=self._uri, schema=schema, read=read, row_filter=self._row_filter())
-        return delta_reader(spec, table_files(self._uri, resolved_storage(self._storage_options)))
+        return delta_reader(spec, table_files(self._uri, self._storage()))
+
+    def _storage(self) -> dict[str, str]:
+        return resolved_options("storage option", self._storage_options)
 
     def _row_filter(self) -> RowFilter:
         return checked_filter(self._groups, self._schemas()[1], f"table {self._uri}")
@@ -181,15 +182,9 @@ class DeltaSource:
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
         """Of the rows, and with the columns of the filter."""
         if self._found is None:
-            from unistream.connector.delta.source_start import (
-                DeltaStart,
-                find_begin,
-                resolved_storage,
-                selected_schema,
-            )
+            from unistream.connector.delta.source_start import DeltaStart, find_begin, selected_schema
 
-            storage = resolved_storage(self._storage_options)
-            table = find_begin(self._uri, storage, msgspec.convert(self._begin, DeltaStart)).table
+            table = find_begin(self._uri, self._storage(), msgspec.convert(self._begin, DeltaStart)).table
             schema = selected_schema(table.facts, table.version, self._columns)
             row_filter = checked_filter(self._groups, table.facts.schema, f"table {self._uri}")
             others = [name for name in filter_columns(row_filter) if name not in schema.names]

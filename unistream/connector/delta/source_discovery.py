@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.secrets import resolved_options
 from unistream.connector.common import filter_columns, may_select, row_group_ranges
 from unistream.connector.delta.source_log import Commit, Metadata, TableLog, added_files, check_features
 from unistream.connector.delta.source_split import (
@@ -36,7 +37,6 @@ from unistream.connector.delta.source_start import (
     DeltaSourceOptions,
     check_columns,
     find_begin,
-    resolved_storage,
 )
 from unistream.connector.delta.source_storage import open_data_file, table_files
 from unistream.connector.delta.source_table import SourceTable, facts_of, table_log
@@ -70,7 +70,7 @@ class DeltaDiscovery:
     def __init__(self, options: DeltaSourceOptions, info: SourceInfo) -> None:
         self._options = options
         self._uri = options.table_uri
-        self._storage = resolved_storage(options.storage_options)
+        self._storage: dict[str, str] = resolved_options("storage option", options.storage_options)
         self._files = table_files(self._uri, self._storage)
         self._schema = options.read_schema()
         self._filter = options.row_filter()

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.base.secrets import Secret, resolved_options
+from unistream.base.secrets import Secret
 from unistream.connector.common import RowFilter, checked_filter
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_table import SourceTable, TableFacts, no_table, table_log
@@ -54,10 +54,6 @@ class DeltaSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 def written_schema(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize()).decode()
-
-
-def resolved_storage(options: Mapping[str, str | Secret]) -> dict[str, str]:
-    return resolved_options("storage option", options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

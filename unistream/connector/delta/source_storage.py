@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.extras import require
 from unistream.connector.delta.source_split import DeltaSplit
 
 
@@ -15,6 +16,7 @@ def table_files(uri: str, options: Mapping[str, str]) -> pa_fs.FileSystem:
     """The folder of the table. Local files do not go through Python."""
     if "://" not in uri:
         return pa_fs.SubTreeFileSystem(uri, pa_fs.LocalFileSystem())
+    require("delta", "a Delta table on another file system than the local one")
     from deltalake.fs import DeltaStorageHandler
 
     return pa_fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) or None))
