@@ -45,8 +45,9 @@ class DeltaSource:
 
     Args:
         table_uri: Local path or URL of the table's folder.
-        columns: Only these, in this order; the others are not decoded. By default all, as they are in that
-            version. A column that an older file does not have is null there.
+        columns: Only these, in this order; the others are not decoded. By default all that this version has;
+            unbounded, all that the newest has when the program runs. A column that an older file does not
+            have is null there.
         filter: Only these rows: ``[("day", ">=", "2026-01-01"), ("carrier", "in", ["AA", "UA"])]`` (all
             conditions), or a list of such lists (all conditions of any of them). Operators: ``=``, ``!=``,
             ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in``; ``is`` and ``is not`` with None for null, which
@@ -182,9 +183,9 @@ class DeltaSource:
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
         """Of the rows, and with the columns of the filter."""
         if self._found is None:
-            from unistream.connector.delta.source_start import DeltaStart, find_begin, selected_schema
+            from unistream.connector.delta.source_start import DeltaStart, find_columns, selected_schema
 
-            table = find_begin(self._uri, self._storage(), msgspec.convert(self._begin, DeltaStart)).table
+            table = find_columns(self._uri, self._storage(), msgspec.convert(self._begin, DeltaStart))
             schema = selected_schema(table.facts, table.version, self._columns)
             row_filter = checked_filter(self._groups, table.facts.schema, f"table {self._uri}")
             others = [name for name in filter_columns(row_filter) if name not in schema.names]

@@ -98,19 +98,26 @@ class DeltaDiscovery:
 
     def _first(self) -> FoundSplits:
         begin = find_begin(self._uri, self._storage, self._options.start)
-        table = begin.table
-        check_columns(table.facts, table.version, self._schema)
+        newest = begin.columns_of
+        origin = newest.facts.id
+        check_columns(newest.facts, newest.version, self._schema)
+        if begin.snapshot is None and begin.next <= newest.version:
+            return self._following(_Position(next=begin.next), origin)
+        splits = [] if begin.snapshot is None else self._of_snapshot(begin.snapshot)
         log = table_log(self._uri, self._storage)
-        if not begin.snapshot and begin.next <= table.version:
-            return self._following(_Position(next=begin.next), table.facts.id)
-        splits = self._splits(table.files(list(self._kinds)), table.version) if begin.snapshot else []
+        last = log.commit(begin.next - 1)
+        return self._found(log, splits, origin, begin.next, "" if last is None else last.digest)
+
+    def _of_snapshot(self, table: SourceTable) -> list[Split]:
+        check_columns(table.facts, table.version, self._schema, all_there=False)
+        there = [name for name in self._kinds if name in table.facts.schema.names]
+        splits = self._splits(table.files(there), table.version)
         if len(splits) > SPLITS_MAX:
             raise ConfigError(
                 f"table {self._uri}, version {table.version}: more than {SPLITS_MAX} splits; increase "
                 "split_bytes of the source, or compact the table (OPTIMIZE)"
             )
-        last = log.commit(begin.next - 1)
-        return self._found(log, splits, table.facts.id, begin.next, "" if last is None else last.digest)
+        return splits
 
     # --- later versions ---------------------------------------------------------------------------
 
@@ -157,9 +164,8 @@ class DeltaDiscovery:
                 f"reads the one with id {origin}), since one replaced the other; {START_AGAIN}"
             )
         facts = facts_of(self._uri, metadata)
-        there = [field for field in self._schema if field.name in facts.schema.names]
-        check_columns(facts, version, pa.schema(there))
-        if len(there) < len(self._schema):
+        check_columns(facts, version, self._schema, all_there=False)
+        if not set(self._schema.names) <= set(facts.schema.names):
             newest = self._newest(origin)
             check_columns(newest.facts, newest.version, self._schema)
 

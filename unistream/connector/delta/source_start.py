@@ -61,44 +61,65 @@ class Begin:
     """Where a source begins.
 
     Attributes:
-        table: The version of the snapshot; or the newest one, without a snapshot.
-        snapshot: The files of `table` are read first.
+        columns_of: The version that decides which columns there are: the one that is read, or the newest if
+            later ones are read, too.
+        snapshot: The version whose files are read first; None: only what is added by `next` and later ones.
         next: The first version whose commit is read after them.
     """
 
-    table: SourceTable
-    snapshot: bool
+    columns_of: SourceTable
+    snapshot: SourceTable | None
     next: int
+
+
+def find_columns(uri: str, storage: Mapping[str, str], start: DeltaStart) -> SourceTable:
+    """See `Begin.columns_of`. Of an unbounded source nothing is asked that a restored job does not need.
+
+    Raises:
+        ConfigError: no table, or no such version or time.
+        Unreachable: the storage failed.
+    """
+    return find_begin(uri, storage, start).columns_of if start.bounded else _newest(uri, storage, start)
 
 
 def find_begin(uri: str, storage: Mapping[str, str], start: DeltaStart) -> Begin:
     """Raises ConfigError (no table, no such version or time) or Unreachable."""
-    newest = SourceTable.open(uri, storage)
-    if newest is None:
-        raise no_table(uri)
+    newest = _newest(uri, storage, start)
     log = table_log(uri, storage)
     match start:
         case DeltaStart(starting_version="latest"):
-            return Begin(table=newest, snapshot=False, next=newest.version + 1)
+            return Begin(columns_of=newest, snapshot=None, next=newest.version + 1)
         case DeltaStart(starting_version=int(version)):
-            _check_exists(uri, newest, version)
-            return Begin(table=newest, snapshot=False, next=version)
+            return Begin(columns_of=newest, snapshot=None, next=version)
         case DeltaStart(starting_timestamp_ms=int(at_ms)):
-            return Begin(table=newest, snapshot=False, next=_first_since(uri, newest, log, at_ms))
+            return Begin(columns_of=newest, snapshot=None, next=_first_since(uri, newest, log, at_ms))
         case DeltaStart(version=int(version)):
-            _check_exists(uri, newest, version)
+            pass
         case DeltaStart(timestamp_ms=int(at_ms)):
             version = _version_at(uri, newest, log, at_ms)
         case _:
             version = newest.version
     is_newest = version == newest.version
     table = newest if is_newest else SourceTable.open_version(uri, storage, version)
-    return Begin(table=table, snapshot=True, next=version + 1)
+    return Begin(columns_of=table if start.bounded else newest, snapshot=table, next=version + 1)
 
 
-def check_columns(facts: TableFacts, version: int, wanted: pa.Schema) -> None:
-    """Raises ConfigError unless the rows of this version have the columns that the job was started with."""
+def _newest(uri: str, storage: Mapping[str, str], start: DeltaStart) -> SourceTable:
+    newest = SourceTable.open(uri, storage)
+    if newest is None:
+        raise no_table(uri)
+    for version in (start.version, start.starting_version):
+        if isinstance(version, int) and version > newest.version:
+            raise ConfigError(f"table {uri} has no version {version}; its newest is {newest.version}")
+    return newest
+
+
+def check_columns(facts: TableFacts, version: int, wanted: pa.Schema, *, all_there: bool = True) -> None:
+    """Raises ConfigError unless the rows of this version have the columns that the job was started with.
+    `all_there` False: a column may come later."""
     for field in wanted:
+        if not all_there and field.name not in facts.schema.names:
+            continue
         check_readable(facts, version, field.name)
         held = facts.schema.field(field.name).type
         if not held.equals(field.type):
@@ -122,11 +143,6 @@ def check_readable(facts: TableFacts, version: int, column: str) -> None:
         raise ConfigError(
             f"{where} is partitioned by column {column!r}, which is {kind}; select others by columns=…"
         )
-
-
-def _check_exists(uri: str, newest: SourceTable, version: int) -> None:
-    if version > newest.version:
-        raise ConfigError(f"table {uri} has no version {version}; its newest is {newest.version}")
 
 
 # --- times ----------------------------------------------------------------------------------------

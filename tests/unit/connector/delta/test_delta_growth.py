@@ -339,6 +339,30 @@ def test_a_feature_that_is_not_known_and_comes_later_is_refused(table: Path) -> 
         find(source, after(found))
 
 
+def test_a_column_that_came_after_the_first_version_is_null_in_it(table: Path) -> None:
+    append(table, pa.table({"i": [3], "j": ["new"]}), schema_mode="merge")
+    source = growing(table, version=0, filter=[[("j", "is", None)], [("j", "=", "new")]])
+    found = find(source)
+    assert read(source, found.splits) == [{"i": 0, "j": None}]
+    assert {row["j"] for row in read(source, find(source, after(found)).splits)} == {None, "new"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"version": 0}, {"starting_version": 0}, {"starting_timestamp": NOON}, {"timestamp": NOON}],
+    ids=lambda given: next(iter(given)),
+)
+def test_a_restored_job_does_not_need_the_log_where_it_once_began(table: Path, given: dict[str, Any]) -> None:
+    found = find(growing(table, **given))
+    found = find(growing(table, **given), after(found))
+    DeltaTable(str(table)).create_checkpoint()
+    (table / "_delta_log" / f"{0:020d}.json").unlink()
+    (table / "_delta_log" / f"{1:020d}.json").unlink()
+    append(table, numbers(3))
+    again = growing(table, **given)  # the program runs again
+    assert 3 in values(again, find(again, after(found)).splits)
+
+
 # --- another table, or an older one -------------------------------------------------------------------
 
 
