@@ -91,7 +91,7 @@ class SparkCluster:
         self._mark(host).touch()
         for process in self._below(host):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if "pyspark.daemon" in process.cmdline():
+                if {"pyspark.daemon", "unistream.host.spark_daemon"} & set(process.cmdline()):
                     process.kill()
 
     def mend_python(self, host: str) -> None:

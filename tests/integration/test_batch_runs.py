@@ -40,6 +40,7 @@ SCHEMA = DatagenSource(COLUMNS, rows=0).schema
 BY_TIME = us.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_column("at")
 SECONDS = us.TumblingEventTimeWindows.of("1 s")
 CONFIG = {
+    "execution.batch.engine": "native",
     "heartbeat.interval": "200 ms",
     "heartbeat.timeout": "20 s",
     "restart-strategy.type": "fixed-delay",

@@ -89,6 +89,7 @@ class BoundedJobMachine:
         self._splits: dict[VertexId, tuple[Split, ...]] = {}
         self._staged: tuple[bytes, ...] = ()
         self._committers = frozenset(StagePlan(graph).committers)
+        self._ended_attempt: dict[SubtaskId, int] = {}  # the newest that has ended
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._attempts = {
             subtask: AttemptState(
@@ -219,6 +220,12 @@ class BoundedJobMachine:
                 self._attempts[one.attempt.subtask] = one
 
     def _recorded(self, one: AttemptState) -> AttemptState:
+        """The end of an attempt that was slower than its copy is not recorded: attempts end in order."""
+        subtask, number = one.attempt.subtask, one.attempt.attempt
+        if number < self._ended_attempt.get(subtask, 0):
+            return one
+        if ExecutionState(one.state).is_terminal:
+            self._ended_attempt[subtask] = number
         self._outbox.add(
             RecordAttempt(
                 attempt=one.attempt,

@@ -11,7 +11,7 @@ from unistream.base.config import Configuration
 from unistream.base.ids import AttemptId, EdgeId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.core import contract
 from unistream.core.contract import Command, Event
-from unistream.core.job import BoundedJobMachine, job_settings
+from unistream.core.job import AttemptsHistory, BoundedJobMachine, PastAttempt, job_settings
 from unistream.model.bounded import AttemptsChanged, AttemptState, RunFailed, StagedCommitted, StagesRan
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship, SourceInfo
@@ -211,6 +211,20 @@ def test_of_a_slow_attempt_and_its_copy_the_one_that_finishes_is_shown() -> None
     )
     shown = [v for v in driver.job.view().attempts if v.attempt.subtask == AttemptId(JOB, SINK, 0, 0).subtask]
     assert [(v.attempt.attempt, v.state) for v in shown] == [(0, "FINISHED")]
+
+
+def test_attempts_are_recorded_in_the_order_in_which_history_takes_them() -> None:
+    driver, history = Driver(machine()).started(), AttemptsHistory(10)
+    both = (attempt(SINK, 0, "RUNNING"), attempt(SINK, 0, "RUNNING", 1))
+    commands = driver.feed(
+        AttemptsChanged(run=1, attempts=both),
+        AttemptsChanged(run=1, attempts=(attempt(SINK, 0, "FINISHED", 1),)),
+        AttemptsChanged(run=1, attempts=(attempt(SINK, 0, "CANCELED"),)),
+    )
+    ends = [c for c in of(commands, contract.RecordAttempt) if c.state in ("FINISHED", "CANCELED")]
+    for end in ends:
+        history.add(PastAttempt(attempt=end.attempt, state=end.state, ended_ms=0))
+    assert [(end.attempt.attempt, end.state) for end in ends] == [(1, "FINISHED")]
 
 
 def test_snapshots_and_rescaling_are_refused() -> None:
