@@ -152,6 +152,7 @@ class _Worker:
         self._on_lost = on_lost
         self._failed_on = ""
         self._hopeless = False  # no worker can be started as this one was
+        self._status: SparkStatus | None = None
         self._failed: SparkTask | None = None
         self._group = f"unistream-{spec.id}"
         self._stopping = threading.Event()
@@ -174,7 +175,9 @@ class _Worker:
         if spark is None or self._failed is not None or self._ended.is_set():
             return
         with contextlib.suppress(Py4JError, OSError, AttributeError):  # Spark has ended
-            self._failed = next(iter(SparkStatus(spark.context, self._group).failed_tasks()), None)
+            if self._status is None:
+                self._status = SparkStatus(spark.context, self._group)
+            self._failed = next(iter(self._status.failed_tasks()), None)
             if self._failed is not None:
                 spark.context.cancelJobGroup(self._group)
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import structs
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import Accumulator
 
+from unistream.base.closing import Closing
 from unistream.base.ids import AttemptId, SubtaskId
 from unistream.core.graph import Relay, StagePlan
 from unistream.host.spark_status import SparkStage, SparkStatus
@@ -55,7 +55,7 @@ def planned_commit(job: BoundedJob, plan: StagePlan) -> PlannedStage:
     return PlannedStage(COMMIT_STAGE, ", ".join(v.name for v in vertices), (subtasks,))
 
 
-class RunProgress:
+class RunProgress(Closing):
     """Follows one run while it is entered.
 
     Args:
@@ -97,12 +97,8 @@ class RunProgress:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Reports what has happened since the last look."""
         self._over.set()
         self._thread.join()
         with contextlib.suppress(Py4JError, OSError):  # Spark has ended; its last reports are here
@@ -115,7 +111,7 @@ class RunProgress:
                 self._poll()
             except (Py4JError, OSError) as error:  # Spark has ended, which the run reports
                 _LOG.info("event=spark_progress_unknown job=%s reason=%r", self._job, error)
-            except Exception:
+            except Exception:  # a defect; the last look, in `close`, raises it in the thread of the run
                 _LOG.exception("event=spark_progress_failed job=%s", self._job)
                 return
 

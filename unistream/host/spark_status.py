@@ -53,14 +53,11 @@ class SparkStatus:
         self._tracker = context.statusTracker()
         self._jvm_store: Any = context._jsc.sc().statusStore()
         self._group = group
+        self._ids: list[int] = []  # known as soon as Spark has the job
 
     def stages(self) -> list[SparkStage]:
         """In the order in which they run; those that Spark knows by now."""
-        ids: set[int] = set()
-        for job in self._tracker.getJobIdsForGroup(self._group):
-            info = self._tracker.getJobInfo(job)
-            ids.update(info.stageIds if info is not None else ())
-        return [stage for one in sorted(ids) if (stage := self._stage(one)) is not None]
+        return [stage for one in self._stage_ids() if (stage := self._stage(one)) is not None]
 
     def tasks(self, stage: SparkStage) -> list[SparkTask]:
         """Its attempts of tasks; none if there are more than `TASKS_MAX` tasks."""
@@ -80,19 +77,28 @@ class SparkStatus:
         ]
 
     def failed_tasks(self) -> list[SparkTask]:
-        """Attempts that have failed, of all stages."""
-        return [
-            task
-            for stage in self.stages()
-            if stage.failed
-            for task in self.tasks(stage)
-            if task.state == "FAILED"
-        ]
+        """Attempts that have failed, of all stages; two calls for each stage without any."""
+        failed = [one for one in self._stage_ids() if (last := self._last(one)) and last.numFailedTasks()]
+        stages = [stage for one in failed if (stage := self._stage(one)) is not None]
+        return [task for stage in stages for task in self.tasks(stage) if task.state == "FAILED"]
+
+    def _stage_ids(self) -> list[int]:
+        if not self._ids:
+            jobs = self._tracker.getJobIdsForGroup(self._group)
+            infos = [info for job in jobs if (info := self._tracker.getJobInfo(job)) is not None]
+            self._ids = sorted({stage for info in infos for stage in info.stageIds})
+        return self._ids
+
+    def _last(self, number: int) -> Any:
+        """None: it has not been submitted yet."""
+        try:
+            return self._jvm_store.lastStageAttempt(number)
+        except Py4JJavaError:
+            return None
 
     def _stage(self, number: int) -> SparkStage | None:
-        try:
-            found = self._jvm_store.lastStageAttempt(number)
-        except Py4JJavaError:  # it has not been submitted yet
+        found = self._last(number)
+        if found is None:
             return None
         return SparkStage(
             id=number,

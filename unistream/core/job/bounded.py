@@ -194,7 +194,7 @@ class BoundedJobMachine:
             self._run += 1
         commits = self._next is _Next.COMMIT
         again = {s: one for s, one in self._attempts.items() if (s.vertex in self._committers) is commits}
-        first = 1 + max((one.attempt.attempt for one in again.values() if one.state != "CREATED"), default=-1)
+        first = 1 + max((self._newest(s) for s, one in again.items() if one.state != "CREATED"), default=-1)
         self._attempts |= {subtask: self._scheduled(subtask, first) for subtask in again}
         self._runs = True
         if self._next is _Next.STAGES:
@@ -203,6 +203,10 @@ class BoundedJobMachine:
             self._outbox.add(
                 CommitStaged(run=self._run, first_attempt=first, splits=self._splits, staged=self._staged)
             )
+
+    def _newest(self, subtask: SubtaskId) -> int:
+        """The greatest number of its attempts; a slow one may be shown that has finished before its copy."""
+        return max(self._attempts[subtask].attempt.attempt, self._ended_attempt.get(subtask, 0))
 
     def _scheduled(self, subtask: SubtaskId, number: int) -> AttemptState:
         attempt = AttemptId(self._settings.job, subtask.vertex, subtask.index, number)

@@ -213,6 +213,17 @@ def test_of_a_slow_attempt_and_its_copy_the_one_that_finishes_is_shown() -> None
     assert [(v.attempt.attempt, v.state) for v in shown] == [(0, "FINISHED")]
 
 
+def test_a_restart_gives_no_attempt_the_number_of_a_copy() -> None:
+    driver = Driver(machine()).started()
+    both = (attempt(SINK, 0, "RUNNING"), attempt(SINK, 0, "RUNNING", 1))
+    driver.feed(
+        AttemptsChanged(run=1, attempts=both),
+        AttemptsChanged(run=1, attempts=(attempt(SINK, 0, "FINISHED"), attempt(SINK, 0, "CANCELED", 1))),
+        RunFailed(run=1, failure=BROKEN),
+    )
+    assert [command.first_attempt for command in of(driver.feed(DUE), contract.RunStages)] == [2]
+
+
 def test_attempts_are_recorded_in_the_order_in_which_history_takes_them() -> None:
     driver, history = Driver(machine()).started(), AttemptsHistory(10)
     both = (attempt(SINK, 0, "RUNNING"), attempt(SINK, 0, "RUNNING", 1))
