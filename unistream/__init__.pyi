@@ -35,6 +35,7 @@ from unistream.connector.collect import CollectSink
 from unistream.connector.datagen import DatagenSource
 from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.file import FileSink, FileSource
+from unistream.connector.hybrid import HybridSource
 from unistream.connector.kafka import KafkaSource
 from unistream.connector.print_ import PrintSink
 from unistream.connector.static import StaticSource
@@ -153,6 +154,7 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FunctionContext",
+    "HybridSource",
     "Idle",
     "JobCancelled",
     "JobClient",

@@ -13,7 +13,7 @@ from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
 from unistream.core.graph import check_group_name
 from unistream.model.event_time import is_event_time
-from unistream.model.graph import Ship
+from unistream.model.graph import Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -179,9 +179,24 @@ class GraphBuilder:
                 )
 
     def reads_splits_in_turn(self, ports: Sequence[Port]) -> bool:
-        """A source of the stream reads its splits in turn, in an order that is not that of time."""
-        sources = [node.source for node in self._upstream(ports) if node.source is not None]
-        return any(source.bounded and source.pull and not source.in_order for source in sources)
+        """A source of the stream reads its splits in turn, in an order that is not that of time.
+
+        Raises:
+            ConfigError: and after those it goes on for ever, so that there would never be a watermark.
+        """
+        found = False
+        for node in self._upstream(ports):
+            source = node.source
+            if source is None or not any(map(_reads_in_turn, source.phases or (source,))):
+                continue
+            if not source.bounded:
+                raise ConfigError(
+                    f"assign_timestamps_and_watermarks: the history of source {node.name!r} is read in the "
+                    "order of its splits, so event times have to be known there: pass the strategy to "
+                    "from_source, or use a history that is in_order"
+                )
+            found = True
+        return found
 
     def _upstream(self, ports: Sequence[Port]) -> list[StreamNode]:
         found: dict[int, StreamNode] = {}
@@ -192,6 +207,10 @@ class GraphBuilder:
                 found[node] = self.graph.nodes[node]
                 waiting.extend(edge.source for edge in self.graph.edges if edge.target == node)
         return [found[node] for node in sorted(found)]
+
+
+def _reads_in_turn(source: SourceInfo) -> bool:
+    return source.bounded and source.pull and not source.in_order
 
 
 UID_LENGTH_MAX = 512

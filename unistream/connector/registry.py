@@ -20,6 +20,7 @@ CONNECTORS: Final = {
     "datagen": "unistream.connector.datagen:create_discovery",
     "delta": "unistream.connector.delta:create_discovery",
     "file": "unistream.connector.file:create_discovery",
+    "hybrid": "unistream.connector.hybrid:create_discovery",
     "kafka": "unistream.connector.kafka:create_discovery",
     "static": "unistream.connector.static:create_discovery",
 }

@@ -7,6 +7,7 @@ validated by `unistream.core.graph.graph_check`.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -54,6 +55,11 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     stateful: bool = False
 
 
+HISTORY: Final = 0
+LIVE: Final = 1
+"""Places in `SourceInfo.phases`."""
+
+
 class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How the master finds the splits of a source, as data.
 
@@ -70,6 +76,9 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
             to the disorder that the watermark strategy allows. Otherwise each split has an order of its own.
         discovery_interval_ms: Time between discoveries of splits while the job runs; 0 or less: only when the
             job starts or restarts. A bounded source has one discovery.
+        phases: Two sources that are read one after the other, the bounded `HISTORY` and then `LIVE`. Their
+            `bounded`, `pull` and `in_order` count, and each split says of which one it is (`Split.phase`).
+            Empty: it is one source.
     """
 
     connector: str
@@ -80,6 +89,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_type: str = ""
     in_order: bool = False
     discovery_interval_ms: int = 0
+    phases: tuple[SourceInfo, ...] = ()
 
     __repr__ = redacted_repr
 

@@ -29,23 +29,13 @@ from unistream.model.graph import JobVertex, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
 from unistream.model.snapshot import TaskRestore, TaskSnapshot
+from unistream.model.split import Split as Split  # noqa: PLC0414  all messages are found here
 
 PROTOCOL_VERSION = 1
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base: the class name is the tag on the wire."""
-
-
-class Split(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a source (a Kafka partition, a row group). `data` belongs to the connector and holds the
-    position to start from; a reader's snapshot is a list of splits with newer positions. `min_timestamp`: a
-    lower bound of the event times of its rows (ms), if one is known. `size`: bytes to read; 0: not known."""
-
-    id: str
-    data: bytes
-    min_timestamp: int | None = None
-    size: int = 0
 
 
 class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,12 +154,16 @@ class CheckpointAborted(_Message, frozen=True, kw_only=True):
 
 class AssignSplits(_Message, frozen=True, kw_only=True):
     """Splits that a subtask reads from now on. `no_more`: none follows for it; a bounded reader ends when
-    these are read. `watermark_limit`: the most that its watermark may be (ms) before the next message."""
+    these are read. `watermark_limit`: the most that its watermark may be (ms) before the next message.
+    `phase`: all of this is about that one (`SourceInfo.phases`), and the former is over. `newest`: the
+    greatest event time (ms) in the former one, if the readers were to find it."""
 
     attempt: AttemptId
     splits: tuple[Split, ...]
     no_more: bool = False
     watermark_limit: int = MAX_WATERMARK
+    phase: int = 0
+    newest: int | None = None
 
 
 class ReleasePartitions(_Message, frozen=True, kw_only=True):
@@ -303,9 +297,12 @@ class StoredInputsRead(_Message, frozen=True, kw_only=True):
 
 
 class SplitRequested(_Message, frozen=True, kw_only=True):
-    """A pulling source has room for one more split."""
+    """A pulling source has room for one more split of `phase`; all of the former one is sent on, whose
+    greatest event time here was `newest`."""
 
     attempt: AttemptId
+    phase: int = 0
+    newest: int | None = None
 
 
 class CommitReported(_Message, frozen=True, kw_only=True):

@@ -57,6 +57,10 @@ class GrowingDiscovery(Protocol):
         """
 
 
+def _one_phase(phase: int, newest: int | None) -> None:
+    raise AssertionError(f"phase {phase} of a source without phases ({newest=})")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderContext:
     """What a reader may use.
@@ -64,6 +68,9 @@ class ReaderContext:
     Attributes:
         wake: Thread-safe; call it when `poll` may have rows (after it returned `Idle`).
         request_split: Requests one more split from the master (pulling sources only).
+        request_phase: For a source with phases (`SourceInfo.phases`): requests a split of that phase, which
+            says that all rows of the former one were returned here. Its second argument: the greatest event
+            time (ms) among them, for `PhasedReader.begin_phase`.
     """
 
     index: int
@@ -71,6 +78,7 @@ class ReaderContext:
     wake: Callable[[], None]
     request_split: Callable[[], None]
     metrics: Metrics
+    request_phase: Callable[[int, int | None], None] = _one_phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,22 @@ class SourceReader(Protocol):
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class PhasedReader(SourceReader, Protocol):
+    """The reader of a source with phases: all subtasks read `HISTORY` to its end, then they read `LIVE`.
+
+    It gets splits of one phase at a time. After the last row of the history it calls
+    `ReaderContext.request_phase(LIVE, …)` once, and is idle until `begin_phase`.
+    """
+
+    def begin_phase(self, phase: int, newest: int | None) -> None:
+        """From now on splits are of `phase`; may be repeated. `newest`: the greatest event time (ms) that the
+        subtasks have reported for the former phase. None: not known, as for splits that are restored."""
+
+    def no_more_splits_of(self, phase: int) -> None:
+        """As `no_more_splits`, for one phase; may be repeated."""
 
 
 class Source(Protocol):

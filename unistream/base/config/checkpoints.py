@@ -12,6 +12,14 @@ CHECKPOINT_INTERVAL: Final = ConfigOption(
     None,
     "Time between checkpoints; unset: no checkpoints.",
 )
+CHECKPOINT_INTERVAL_DURING_BACKLOG: Final = ConfigOption(
+    "execution.checkpointing.interval-during-backlog",
+    parse_duration_ms,
+    None,
+    "Time between checkpoints while a source reads a backlog, as a HybridSource does with its history"
+    " (FLIP-309). 0: none is taken then; otherwise at least execution.checkpointing.interval. Unset: as"
+    " without a backlog. No effect without execution.checkpointing.interval.",
+)
 CHECKPOINT_MODE: Final = ConfigOption(
     "execution.checkpointing.mode",
     one_of("EXACTLY_ONCE", "AT_LEAST_ONCE"),

@@ -113,9 +113,8 @@ class CheckpointCoordinator:
     def is_stopping(self) -> bool:
         """Tasks stand behind the barrier of a stop, or its savepoint is durable: nothing restarts alone."""
         reached = (Phase.TRIGGERED, Phase.FINALIZING)
-        return self.stop_path is not None or any(
-            pending.stands_behind and pending.phase in reached for pending in self._pendings
-        )
+        standing = any(pending.stands_behind and pending.phase in reached for pending in self._pendings)
+        return self.stop_path is not None or standing
 
     @property
     def is_finalizing(self) -> bool:
@@ -126,7 +125,7 @@ class CheckpointCoordinator:
         """All tasks run: periodic checkpoints begin, with the first after the least pause."""
         self._active = not self._run.is_batch
         if self._settings.checkpointing:
-            self._queue.schedule.begin()
+            self._queue.schedule.begin(backlog=self._sources.reads_backlog)
         return self._go_on()
 
     def suspend(self, reason: str) -> None:
@@ -192,7 +191,8 @@ class CheckpointCoordinator:
         return self._go_on()
 
     def obstacle_removed(self) -> TaskFailure | None:
-        """What stood in the way of the next snapshot may be over."""
+        """What stood in the way of the next snapshot, or a backlog, may be over."""
+        self._queue.schedule.backlog(self._sources.reads_backlog)
         return self._go_on()
 
     def task_finished(self, execution: Execution) -> TaskFailure | None:

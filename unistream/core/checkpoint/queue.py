@@ -40,7 +40,10 @@ class SnapshotQueue:
         self._concurrent_max = settings.concurrent_checkpoints_max
         self._savepoints_wait = settings.unaligned_checkpoints
         self.schedule = CheckpointSchedule(
-            outbox, settings.checkpoint_interval_ms, settings.checkpoint_min_pause_ms
+            outbox,
+            settings.checkpoint_interval_ms,
+            settings.checkpoint_min_pause_ms,
+            settings.checkpoint_backlog_interval_ms,
         )
         self._requests: RequestQueue[SnapshotRequest] = RequestQueue(concurrent_max=self._concurrent_max)
         self._numbers: dict[str, int] = {}  # by request id; a request that is repeated is one request

@@ -2,6 +2,9 @@
 
 One is due when the interval since the start of the last one and the least pause since the end of the last
 snapshot (savepoints too) have both passed; the first one right after the least pause.
+
+While a source reads a backlog another interval may apply, or none is due at all (FLIP-309). After the backlog
+the next one follows when the common interval is over, or when it would have come anyway if that is sooner.
 """
 
 from __future__ import annotations
@@ -12,15 +15,24 @@ from unistream.core.contract import CancelTimer, Outbox, SetTimer, Timer, TimerK
 
 INTERVAL: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 0)
 PAUSE: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 1)
+BACKLOG_READ: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 2)
 
 
 class CheckpointSchedule:
-    """Set `urgent` to have a checkpoint as soon as possible, whatever the timers say."""
+    """Set `urgent` to have a checkpoint as soon as possible, whatever the timers say.
 
-    def __init__(self, outbox: Outbox, interval_ms: int | None, pause_ms: int) -> None:
+    Args:
+        backlog_interval_ms: Takes the place of `interval_ms` while a backlog is read; 0: none is due then.
+    """
+
+    def __init__(
+        self, outbox: Outbox, interval_ms: int | None, pause_ms: int, backlog_interval_ms: int | None = None
+    ) -> None:
         self._outbox = outbox
         self._interval_ms = interval_ms
         self._pause_ms = pause_ms
+        self._backlog_interval_ms = interval_ms if backlog_interval_ms is None else backlog_interval_ms
+        self._backlog = False
         self._running = False
         self._interval_over = False
         self._pause_over = False
@@ -28,11 +40,13 @@ class CheckpointSchedule:
 
     @property
     def is_due(self) -> bool:
-        return self._running and (self.urgent or (self._interval_over and self._pause_over))
+        by_time = self._interval_over and self._pause_over and self._current_ms != 0
+        return self._running and (self.urgent or by_time)
 
-    def begin(self) -> None:
-        """All tasks run (again)."""
+    def begin(self, *, backlog: bool = False) -> None:
+        """All tasks run (again). `backlog`: a source reads one."""
         self._running = True
+        self._backlog = backlog
         self._interval_over = True
         self.urgent = False
         self._pause()
@@ -43,13 +57,26 @@ class CheckpointSchedule:
             self.urgent = False
             self._outbox.add(CancelTimer(INTERVAL))
             self._outbox.add(CancelTimer(PAUSE))
+            if self._changes:
+                self._outbox.add(CancelTimer(BACKLOG_READ))
 
     def started(self) -> None:
         """A checkpoint has started; the next follows after the interval."""
         self.urgent = False
         if self._running and self._interval_ms is not None:
             self._interval_over = False
-            self._outbox.add(SetTimer(timer=INTERVAL, delay_ms=self._interval_ms))
+            if self._changes:
+                self._outbox.add(CancelTimer(BACKLOG_READ))
+            if self._current_ms:
+                self._outbox.add(SetTimer(timer=INTERVAL, delay_ms=self._current_ms))
+
+    def backlog(self, backlog: bool) -> None:
+        """Whether a source reads a backlog."""
+        ended = self._backlog and not backlog
+        self._backlog = backlog
+        if ended and self._changes and self._running and not self._interval_over:
+            assert self._interval_ms is not None
+            self._outbox.add(SetTimer(timer=BACKLOG_READ, delay_ms=self._interval_ms))
 
     def completed(self) -> None:
         """A checkpoint or savepoint is durable."""
@@ -57,10 +84,19 @@ class CheckpointSchedule:
             self._pause()
 
     def fired(self, timer: Timer) -> None:
-        if timer == INTERVAL:
+        if timer in (INTERVAL, BACKLOG_READ):
             self._interval_over = True
         elif timer == PAUSE:
             self._pause_over = True
+
+    @property
+    def _changes(self) -> bool:
+        """A backlog has an interval of its own."""
+        return self._interval_ms is not None and self._backlog_interval_ms != self._interval_ms
+
+    @property
+    def _current_ms(self) -> int | None:
+        return self._backlog_interval_ms if self._backlog and self._changes else self._interval_ms
 
     def _pause(self) -> None:
         self._pause_over = self._pause_ms == 0

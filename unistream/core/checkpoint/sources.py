@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from unistream.base.ids import CheckpointId, SubtaskId, VertexId
+from unistream.core.checkpoint.phased_assignment import PhasedAssigner
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.checkpoint.split_discovery import SplitDiscoveries
 from unistream.core.contract import DiscoveryFailed, Outbox, SplitsDiscovered
 from unistream.core.execution import Executions, ExecutionState
-from unistream.model.graph import JobGraph, SourceInfo
+from unistream.model.graph import HISTORY, JobGraph, JobType, SourceInfo
 from unistream.model.messages import AssignSplits, TaskFailure
 from unistream.model.splits import FoundSplits
 
@@ -33,7 +34,8 @@ class Sources:
         }
         self._executions = executions
         self._outbox = outbox
-        self._assigners: dict[VertexId, SplitAssigner] = {}
+        self._is_batch = graph.job_type is JobType.BATCH
+        self._assigners: dict[VertexId, SplitAssigner | PhasedAssigner] = {}
         self._found: dict[VertexId, FoundSplits] = {} if former is None else former._found
         self._discoveries: SplitDiscoveries = SplitDiscoveries(
             {vertex: info for vertex, (info, _) in self._infos.items()},
@@ -60,14 +62,28 @@ class Sources:
             state = states.get(vertex) if states is not None else None
             if states is not None and vertex in states and state is None:
                 continue
-            if state is not None:
-                self._assigners[vertex] = SplitAssigner.restore(info, parallelism, state)
-            else:
-                self._assigners[vertex] = SplitAssigner(info, parallelism)
-                if (found := self._found.get(vertex)) is not None:
-                    self._assigners[vertex].discovered(found.splits, found.origin, found.position)
+            self._assigners[vertex] = self._assigner(info, parallelism, state)
+            found = self._found.get(vertex)
+            if state is None and found is not None:
+                self._assigners[vertex].discovered(found.splits, found.origin, found.position)
         if assign:
             self._discover()
+
+    def _assigner(
+        self, info: SourceInfo, parallelism: int, state: bytes | None
+    ) -> SplitAssigner | PhasedAssigner:
+        if info.phases and state is not None:
+            return PhasedAssigner.restore(info, parallelism, state, batch=self._is_batch)
+        if info.phases:
+            return PhasedAssigner(info, parallelism, batch=self._is_batch)
+        if state is not None:
+            return SplitAssigner.restore(info, parallelism, state)
+        return SplitAssigner(info, parallelism)
+
+    @property
+    def reads_backlog(self) -> bool:
+        """A source reads its history, whose rows are not new (FLIP-309)."""
+        return any(isinstance(a, PhasedAssigner) and not a.is_live for a in self._assigners.values())
 
     def reset_readers(self, subtasks: Iterable[SubtaskId]) -> None:
         """Some tasks restart from the last completed checkpoint: splits assigned since are free again."""
@@ -130,15 +146,24 @@ class Sources:
         """A task runs; if it is a source's, it can take splits. Not if it had finished in the snapshot that
         it starts from: then it ends by itself, perhaps before a message would reach it."""
         assigner = self._assigners.get(subtask.vertex)
-        if assigner is not None and not self._executions[subtask].restored_finished:
+        if assigner is None:
+            return
+        if not self._executions[subtask].restored_finished:
             assigner.ready(subtask.index)
-            self._pump()
+        elif isinstance(assigner, PhasedAssigner):
+            assigner.finished(subtask.index)
+        self._pump()
 
-    def requested(self, subtask: SubtaskId) -> None:
-        assigner = self._assigners.get(subtask.vertex)
-        if assigner is not None:
-            assigner.request(subtask.index)
-            self._pump()
+    def requested(self, subtask: SubtaskId, phase: int = HISTORY, newest: int | None = None) -> None:
+        """See `SplitRequested`; a source that is not phased has one phase."""
+        match self._assigners.get(subtask.vertex):
+            case None:
+                return
+            case PhasedAssigner() as phased:
+                phased.request(subtask.index, phase, newest)
+            case assigner:
+                assigner.request(subtask.index)
+        self._pump()
 
     def delivered(self, token: int) -> None:
         """An `AssignSplits` was acknowledged."""
@@ -181,6 +206,8 @@ class Sources:
                     splits=assignment.splits,
                     no_more=assignment.no_more,
                     watermark_limit=assignment.watermark_limit,
+                    phase=assignment.phase,
+                    newest=assignment.newest,
                 )
                 token = self._outbox.send_tracked(execution.place.task_manager, message)
                 self._undelivered[token] = subtask

@@ -32,7 +32,7 @@ import msgspec
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.model.graph import SourceInfo
+from unistream.model.graph import HISTORY, SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import KnownSplits, natural_key
 
@@ -66,12 +66,14 @@ class _Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Splits for subtask `index`. `no_more` and `watermark_limit`: see `AssignSplits`."""
+    """Splits for subtask `index`. `no_more`, `watermark_limit`, `phase`, `newest`: see `AssignSplits`."""
 
     index: int
     splits: tuple[Split, ...]
     no_more: bool
     watermark_limit: int = MAX_WATERMARK
+    phase: int = HISTORY
+    newest: int | None = None
 
 
 class SplitAssigner:

@@ -159,6 +159,7 @@ class JobMachine:
                 return self._deliveries.undelivered(event)
             case SplitsDiscovered():
                 self._parts.sources.discovered(event)
+                return self._coordinator.obstacle_removed()
             case DiscoveryFailed():
                 return self._parts.sources.discovery_failed(event)
             case TimerFired(timer):
@@ -179,7 +180,8 @@ class JobMachine:
                 return self._on_inputs_read(event)
             case SplitRequested(attempt=attempt):
                 if self._parts.executions.find(attempt) is not None:
-                    self._parts.sources.requested(attempt.subtask)
+                    self._parts.sources.requested(attempt.subtask, event.phase, event.newest)
+                    return self._coordinator.obstacle_removed()
             case AttemptsChanged() | StagesRan() | StagedCommitted() | RunFailed():
                 pass  # of an engine, which this job does not have
             case _:

@@ -48,6 +48,7 @@ def job_settings(
         create_backoff=lambda: restart_backoff_from_config(config, draw, batch=batch),
         restarts_user_errors=not batch or config.find(options.RESTART_STRATEGY) is not None,
         checkpoint_interval_ms=interval,
+        checkpoint_backlog_interval_ms=_backlog_interval_ms(config, interval),
         checkpoint_timeout_ms=_at_least(config, options.CHECKPOINT_TIMEOUT, 1),
         checkpoint_min_pause_ms=config.get(options.CHECKPOINT_MIN_PAUSE),
         concurrent_checkpoints_max=_concurrent_max(config),
@@ -66,6 +67,18 @@ def job_settings(
         allow_non_restored=allow_non_restored or config.get(options.IGNORE_UNCLAIMED_STATE),
         first_checkpoint_id=first_checkpoint_id,
     )
+
+
+def _backlog_interval_ms(config: Configuration, interval_ms: int | None) -> int | None:
+    """None: as without a backlog."""
+    found = config.find(options.CHECKPOINT_INTERVAL_DURING_BACKLOG)
+    if found and interval_ms is not None and found < interval_ms:
+        raise ConfigError(
+            f"{options.CHECKPOINT_INTERVAL_DURING_BACKLOG.key}: {found} ms is less than "
+            f"{options.CHECKPOINT_INTERVAL.key} ({interval_ms} ms); it must be 0 (no checkpoints during a "
+            "backlog) or at least that"
+        )
+    return found
 
 
 def _adaptive(config: Configuration) -> AdaptiveSettings:

@@ -17,7 +17,7 @@ from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.sink import Committer, SinkWriter
-from unistream.port.source import Idle, Polled, ReaderContext, Rows, SourceReader
+from unistream.port.source import Idle, PhasedReader, Polled, ReaderContext, Rows, SourceReader
 from unistream.testing.sim.table import Table, TableCommitter, TableWriter
 from unistream.testing.sim.world import World
 
@@ -150,6 +150,14 @@ class PacedReader:
 
     def no_more_splits(self) -> None:
         self._reader.no_more_splits()
+
+    def begin_phase(self, phase: int, newest: int | None) -> None:
+        assert isinstance(self._reader, PhasedReader), "its source has phases"
+        self._reader.begin_phase(phase, newest)
+
+    def no_more_splits_of(self, phase: int) -> None:
+        assert isinstance(self._reader, PhasedReader), "its source has phases"
+        self._reader.no_more_splits_of(phase)
 
     def poll(self) -> Polled:
         if self._pause and self._pace.pause_ms:

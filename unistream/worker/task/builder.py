@@ -114,7 +114,9 @@ def assemble(
                 head,
                 info,
                 wake_task=mailbox.wake,
-                request_split=lambda: environment.report(SplitRequested(attempt=deployment.attempt)),
+                request_split=lambda phase, newest: environment.report(
+                    SplitRequested(attempt=deployment.attempt, phase=phase, newest=newest)
+                ),
                 counters=counters,
             )
         by_edge = {partition.edge: partition for partition in partitions}

@@ -18,8 +18,8 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model import event_time
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
-from unistream.model.graph import SourceInfo
-from unistream.model.messages import Split
+from unistream.model.graph import HISTORY, SourceInfo
+from unistream.model.messages import AssignSplits, Split
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.splits import natural_key
 from unistream.operator.common import BaseOperator
@@ -29,6 +29,7 @@ from unistream.port.source import (
     DEAD_LETTERS_TAG,
     Exhausted,
     Idle,
+    PhasedReader,
     ReaderContext,
     Rows,
     SourceReader,
@@ -47,7 +48,7 @@ class SourceOperator(BaseOperator):
     Args:
         info: Of the source, as in the job graph.
         wake_task: From any thread: polling may return rows.
-        request_split: Requests a split from the master.
+        request_split: Requests a split of a phase from the master; see `SplitRequested`.
 
     Attributes:
         is_exhausted: Everything was read and no split will be added.
@@ -60,7 +61,7 @@ class SourceOperator(BaseOperator):
         info: SourceInfo,
         *,
         wake_task: Callable[[], None],
-        request_split: Callable[[], None],
+        request_split: Callable[[int, int | None], None],
         counters: TaskCounters,
     ) -> None:
         self._spec = spec
@@ -68,8 +69,11 @@ class SourceOperator(BaseOperator):
         self._request_split = request_split
         self._counters = counters
         self._woken = threading.Event()
-        self._watermarks = SplitWatermarks(spec.watermarks, bounded=info.bounded, in_order=info.in_order)
-        self._in_order = info.in_order
+        self._phases = info.phases or (info,)
+        first = self._phases[HISTORY]
+        self._watermarks = SplitWatermarks(spec.watermarks, bounded=first.bounded, in_order=first.in_order)
+        self._phase = HISTORY
+        self._held: list[Split] = []  # restored ones of the live phase, while there is history
         self._reader: SourceReader | None = None
         self._restored: list[Split] = []
         self._given: set[str] = set()
@@ -96,12 +100,12 @@ class SourceOperator(BaseOperator):
                 index=context.index,
                 parallelism=context.parallelism,
                 wake=self._wake,
-                request_split=self._request_split,
+                request_split=lambda: self._request_split(self._phase, None),
                 metrics=context.metrics,
+                request_phase=self._request_phase,
             )
         )
-        if self._restored:
-            self.add_splits(sorted(self._restored, key=lambda split: natural_key(split.id)))
+        self._add_restored()
         self._interval_ms = max(1, Configuration(context.config).get(AUTO_WATERMARK_INTERVAL))
         self._next_interval()
 
@@ -111,6 +115,19 @@ class SourceOperator(BaseOperator):
             reader.close()
 
     # --- rows -------------------------------------------------------------------------------------
+
+    def assign(self, message: AssignSplits) -> None:
+        """What the master has assigned. What it repeats, also of a former phase, is ignored."""
+        if message.phase < self._phase:
+            assert not message.splits or self._given >= {s.id for s in message.splits}, "history comes first"
+            return
+        if message.phase > HISTORY:
+            self._begin_phase(message.phase, message.newest)
+        if message.splits:
+            self.add_splits(list(message.splits))
+        self.limit_watermark(message.watermark_limit)
+        if message.no_more:
+            self.no_more_splits()
 
     def add_splits(self, splits: list[Split]) -> None:
         """More to read. Splits of a repeated message are ignored."""
@@ -123,13 +140,44 @@ class SourceOperator(BaseOperator):
         self._reader.add_splits(new)
         self._waiting = False
 
+    def _add_restored(self) -> None:
+        """All of the history comes first. A snapshot has both when some tasks had restarted alone."""
+        restored = sorted(self._restored, key=lambda split: natural_key(split.id))
+        if not restored:
+            return
+        first = min(split.phase for split in restored)
+        self._held = [split for split in restored if split.phase > first]
+        if first > HISTORY:
+            self._begin_phase(first, None)
+        self.add_splits([split for split in restored if split.phase == first])
+
+    def _begin_phase(self, phase: int, newest: int | None) -> None:
+        assert isinstance(self._reader, PhasedReader), "its source has phases"
+        if phase > self._phase:
+            self._phase = phase
+            info = self._phases[phase]
+            self._watermarks.begin_phase(bounded=info.bounded, in_order=info.in_order)
+        self._reader.begin_phase(phase, newest)
+        held, self._held = self._held, []
+        if held:
+            self.add_splits(held)
+
+    def _request_phase(self, phase: int, newest: int | None) -> None:
+        if phase > self._phase:
+            self._watermarks.end_phase()
+        self._request_split(phase, newest)
+
     def limit_watermark(self, limit: int) -> None:
         """See `AssignSplits.watermark_limit`."""
         self._watermarks.limit(limit)
 
     def no_more_splits(self) -> None:
         assert self._reader is not None, "open comes first"
-        self._reader.no_more_splits()
+        if len(self._phases) > 1:
+            assert isinstance(self._reader, PhasedReader), "its source has phases"
+            self._reader.no_more_splits_of(self._phase)
+        else:
+            self._reader.no_more_splits()
         self._waiting = False
 
     def poll(self) -> bool:
@@ -184,7 +232,7 @@ class SourceOperator(BaseOperator):
             timestamps = event_times(rows.records, column, rows.split_id)
         if rows.records.num_rows and timestamps is not None:
             newest = pc.max(timestamps).as_py()
-            if self._in_order:
+            if self._phases[self._phase].in_order:
                 self._count_out_of_order(rows.split_id, timestamps)
             self._emit_signals(
                 self._watermarks.on_rows(rows.split_id, newest, self.context.clock.monotonic_ms())
@@ -232,7 +280,8 @@ class SourceOperator(BaseOperator):
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         if self._reader is None:
             return OperatorSnapshot()
-        items = tuple(msgspec.msgpack.encode(split) for split in self._reader.snapshot())
+        splits = [*self._reader.snapshot(), *self._held]
+        items = tuple(msgspec.msgpack.encode(split) for split in splits)
         return OperatorSnapshot(lists={SPLITS_STATE: ListState(ListMode.SPLIT, items)})
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:

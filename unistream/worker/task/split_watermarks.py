@@ -11,6 +11,9 @@ In a source that is in order all splits of a subtask are one sequence. A split o
 been idle for longer than the strategy allows does not hold back the others. A subtask without any split (more
 subtasks than splits) is idle after the same time, or it would hold back all others for ever; but not while
 it may still get one. What a bounded source has not read is certain to come, so it is never idle.
+
+A source with phases has the rules of one after those of the other, and its watermark goes on. A subtask that
+has read its part of the history is idle until the live phase: what others have not read holds back theirs.
 """
 
 from __future__ import annotations
@@ -48,6 +51,21 @@ class SplitWatermarks:
         self._finished = MIN_WATERMARK  # what the splits allowed when one of them was read to its end
         self._idle = False
         self._empty_since_ms: int | None = None
+        self._between_phases = False
+
+    def end_phase(self) -> None:
+        """This subtask waits for the others, without holding them back."""
+        self._splits = {}
+        self._between_phases = True
+
+    def begin_phase(self, *, bounded: bool, in_order: bool) -> None:
+        """The splits that follow are those of another source, which continues the former one."""
+        self._splits = {}
+        self._limit = MIN_WATERMARK
+        self._idle_ms = None if bounded else self._strategy.idle_ms
+        self._in_order = in_order
+        self._empty_since_ms = None
+        self._between_phases = False
 
     @property
     def watermark(self) -> int:
@@ -59,7 +77,9 @@ class SplitWatermarks:
         self._limit = limit
 
     def add(self, split: Split, now_ms: int) -> None:
-        """A split was assigned: it counts from now on."""
+        """A split was assigned: it counts from now on, if it has rows."""
+        if split.min_timestamp == MAX_WATERMARK:
+            return
         floor = MIN_WATERMARK
         if split.min_timestamp is not None and not self._in_order:
             floor = max(MIN_WATERMARK, split.min_timestamp - 1)
@@ -116,6 +136,8 @@ class SplitWatermarks:
         return "" if self._in_order else split_id
 
     def _idle_without_splits(self, now_ms: int) -> bool:
+        if self._between_phases:
+            return True
         if self._limit != MAX_WATERMARK:
             return False
         if self._empty_since_ms is None:

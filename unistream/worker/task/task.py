@@ -333,11 +333,7 @@ class StreamTask:
             if mail.splits and not self._snapshots.is_stopping:
                 raise ProtocolError(f"splits for {self.deployment.attempt}, which has stopped reading")
             return
-        if mail.splits:
-            self._source.add_splits(list(mail.splits))
-        self._source.limit_watermark(mail.watermark_limit)
-        if mail.no_more:
-            self._source.no_more_splits()
+        self._source.assign(mail)
 
     # --- ends -------------------------------------------------------------------------------------
 

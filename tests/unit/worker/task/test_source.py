@@ -61,8 +61,8 @@ class _Source:
     name = "s"
     schema = pa.schema([("at", pa.int64())])
 
-    def __init__(self) -> None:
-        self.reader = _Reader()
+    def __init__(self, reader: _Reader | None) -> None:
+        self.reader = reader or _Reader()
 
     def info(self) -> SourceInfo:
         return SourceInfo(connector="s", options={}, bounded=True, pull=False)
@@ -77,8 +77,9 @@ class _Opened:
         strategy: WatermarkStrategy = BOUNDED,
         state: OperatorState | None = None,
         info: SourceInfo | None = None,
+        reader: _Reader | None = None,
     ) -> None:
-        source = _Source()
+        source = _Source(reader)
         self.reader = source.reader
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -86,11 +87,12 @@ class _Opened:
         self.output = CollectedOutput()
         self.counters = TaskCounters()
         self.wakes = 0
+        self.requests: list[tuple[int, int | None]] = []
         self.operator = SourceOperator(
             SourceOperatorSpec(source=source, watermarks=strategy),
             info or source.info(),
             wake_task=self._woken,
-            request_split=lambda: None,
+            request_split=lambda *requested: self.requests.append(requested),
             counters=self.counters,
         )
         self.operator.setup(self._context(), self.output)

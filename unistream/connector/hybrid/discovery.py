@@ -1,0 +1,87 @@
+"""Lists the splits of a hybrid source, in the master.
+
+Both sources are asked at the first start of the job. So the start positions of the live source do not depend
+on how long the history takes: rows that arrive meanwhile are read after it, also from "latest", and if the
+system deletes rows behind a start position before the switch, the job fails instead of beginning later. Flink
+asks the live source at the switch, where it skips such rows without an error.
+
+The live source is asked first: a row that moves from it to the history at this moment is then in both rather
+than in neither. Later discoveries ask only the live source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import structs
+
+from unistream.base.errors import ConfigError
+from unistream.connector.common import discovery_options
+from unistream.connector.hybrid.split import PREFIXES, wrapped
+from unistream.connector.registry import create_discovery as create_any_discovery
+from unistream.model.graph import HISTORY, LIVE, SourceInfo
+from unistream.model.messages import Split
+from unistream.model.splits import FoundSplits, KnownSplits
+from unistream.port.source import GrowingDiscovery
+
+
+class HybridOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`fence`: ms; None: none, or found at the end of the history."""
+
+    fence: int | None
+
+
+class HybridDiscovery:
+    """See `unistream.port.source.GrowingDiscovery`."""
+
+    def __init__(self, options: HybridOptions, phases: Sequence[SourceInfo]) -> None:
+        self._fence = options.fence
+        self._phases = phases
+
+    def discover(self) -> Sequence[Split]:
+        return self.find(None).splits
+
+    def find(self, known: KnownSplits | None) -> FoundSplits:
+        """Raises ConfigError or Unreachable, as the discoveries of the two sources."""
+        live = self._found(LIVE, None if known is None else _live_ones(known))
+        if known is not None:
+            return live
+        history = self._found(HISTORY, None)
+        return structs.replace(live, splits=history.splits + live.splits)
+
+    def close(self) -> None:
+        """Holds nothing between calls."""
+
+    def _found(self, phase: int, known: KnownSplits | None) -> FoundSplits:
+        discovery = create_any_discovery(self._phases[phase])
+        try:
+            if isinstance(discovery, GrowingDiscovery):
+                found = discovery.find(known)
+            else:
+                found = FoundSplits(splits=tuple(discovery.discover()))
+        finally:
+            discovery.close()
+        splits = tuple(wrapped(split, phase, self._fence) for split in found.splits)
+        return structs.replace(found, splits=splits)
+
+
+def create_discovery(info: SourceInfo) -> HybridDiscovery:
+    """Raises ConfigError if the options are not those of `HybridSource.info`."""
+    options = discovery_options(info, HybridOptions, "hybrid")
+    if len(info.phases) != 2:
+        raise ConfigError(f"options of a hybrid source: it has {len(info.phases)} phases instead of 2")
+    return HybridDiscovery(options, [_with_times_of(info, phase) for phase in info.phases])
+
+
+def _with_times_of(info: SourceInfo, phase: SourceInfo) -> SourceInfo:
+    """`Environment.from_source` names the timestamp column in the outer one."""
+    return structs.replace(
+        phase, timestamp_column=info.timestamp_column, timestamp_type=info.timestamp_type
+    )
+
+
+def _live_ones(known: KnownSplits) -> KnownSplits:
+    prefix = PREFIXES[LIVE]
+    ids = frozenset(name.removeprefix(prefix) for name in known.ids if name.startswith(prefix))
+    return structs.replace(known, ids=ids)

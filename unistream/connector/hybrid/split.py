@@ -1,0 +1,55 @@
+"""Splits of a hybrid source: a split of one of its two sources, and the fence of its rows.
+
+The fence is a time (ms): rows of the history are before it, rows of the live source are not. A split keeps
+the fence that it was begun with, so that a job that continues with another one is noticed.
+
+`EndSplit` has no rows. It carries the greatest event time of the history that a subtask has read through a
+checkpoint, since the splits with those rows may be finished by then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from unistream.base.limits import MAX_WATERMARK
+from unistream.connector.common import decoded_split, encoded_split
+from unistream.model.graph import HISTORY, LIVE
+from unistream.model.messages import Split
+
+PREFIXES: Final = {HISTORY: "history:", LIVE: "live:"}
+"""Of the ids: both sources may call their splits the same."""
+
+END_PREFIX: Final = "history-end:"
+
+
+class _HybridSplit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    data: bytes
+    fence: int | None = None
+    v: int = 1
+
+
+class EndSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """`newest`: ms."""
+
+    newest: int
+    v: int = 1
+
+
+def wrapped(split: Split, phase: int, fence: int | None) -> Split:
+    """A split of one of the two sources as a split of the hybrid source."""
+    data = msgspec.msgpack.encode(_HybridSplit(data=split.data, fence=fence))
+    return Split(id=PREFIXES[phase] + split.id, data=data, min_timestamp=split.min_timestamp, phase=phase)
+
+
+def unwrapped(split: Split) -> tuple[Split, int | None]:
+    """The split of the history or the live source, and its fence. Raises CorruptSnapshot."""
+    inner = decoded_split(split, _HybridSplit, "hybrid")
+    name = split.id.removeprefix(PREFIXES[split.phase])
+    return Split(id=name, data=inner.data, min_timestamp=split.min_timestamp), inner.fence
+
+
+def end_split(index: int, newest: int) -> Split:
+    """Of subtask `index`; no two in one snapshot have the same id."""
+    return encoded_split(f"{END_PREFIX}{index}", EndSplit(newest=newest), min_timestamp=MAX_WATERMARK)
