@@ -97,7 +97,6 @@ class HybridReader:
         if self._phase == HISTORY:
             self._phase = LIVE
             self._close_reader()
-            self._report()
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         for split in splits:
@@ -137,6 +136,8 @@ class HybridReader:
     def poll(self) -> Polled:
         if self._phase == HISTORY and self._reported:
             return Idle(WAITING_MS)
+        if self._phase == LIVE:
+            self._report()  # here, because during `open` the task does not run yet
         match self._opened().poll():
             case Rows() as rows:
                 return self._rows(rows)

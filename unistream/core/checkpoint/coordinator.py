@@ -26,7 +26,7 @@ from unistream.core.checkpoint.notifications import Notifications
 from unistream.core.checkpoint.pending import Pending, Phase
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.plan import NotAllRunning
-from unistream.core.checkpoint.queue import SnapshotQueue
+from unistream.core.checkpoint.queue import PERIODIC, PERIODIC_ALIGNED, SnapshotQueue
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.start import Obstacle, SnapshotStart
 from unistream.core.checkpoint.store import CompletedSnapshots
@@ -81,10 +81,7 @@ class CheckpointCoordinator:
             notifications=self._notifications,
             sources=sources,
         )
-        after_finish = settings.checkpoints_after_finish
-        self._starts = SnapshotStart(
-            self._pendings, self._notifications, run, sources, after_finish=after_finish
-        )
+        self._starts = SnapshotStart(self._pendings, self._notifications, run, sources, settings)
         self._finalization = Finalization(settings, outbox, self._pendings, completed)
         self.stop_path: str | None = None
 
@@ -253,6 +250,8 @@ class CheckpointCoordinator:
     def _begin(self, request: SnapshotRequest) -> None:
         if request.kind is SnapshotKind.CHECKPOINT:
             self._queue.schedule.started()
+        if request is PERIODIC and self._sources.awaits_checkpoint:
+            request = PERIODIC_ALIGNED
         self._starts.open(request)
 
     def directory_ready(self, event: contract.DirectoryReady) -> TaskFailure | None:

@@ -1,13 +1,18 @@
 """Splits of a source with phases: all of the history is read before anything of the live source. Pure.
 
-    HISTORY ── no split is unassigned, and all that may hold one asked for the live phase ──► LIVE
-       ▲                                                                                      │
-       └── a subtask goes back to a checkpoint from before the switch ────────────────────────┘
+    HISTORY ── no split is unassigned, and all that may hold one asked for the live phase ──► READ
+       ▲                                                                                       │
+       └── a subtask goes back to a checkpoint from before that ──────── an aligned checkpoint ▼ is complete
+                                                                                              LIVE
 
 Each phase has a `SplitAssigner` of its own; the splits of both are found at the start of the job. A subtask
 begins every attempt in the history and asks for the live phase when it has sent on all that it had: the
 request itself is the report. Until the switch live splits stay here: they hold back no watermark and are in
 the state of the master.
+
+A row of the history may still be on its way when another subtask could send a live row of the same key. So
+where there are checkpoints, one that is aligned separates the phases: when it is complete, every task has
+processed the history. Without checkpoints READ is LIVE, and only the sources are in order.
 
 Which subtasks may hold history: those that were given some, and after a restore from before the switch all of
 them. One that was never given a split holds nothing, so the switch does not wait for a subtask of a BATCH job
@@ -35,13 +40,14 @@ PHASED_FORMAT = 1
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """Wire form. `history`: empty when all of it was read. `switched`: there was a switch, so `newest`, the
-    greatest event time of the history, is final."""
+    """Wire form. `history`: empty when all of it was read. `switched`: that was so before, and `newest`, the
+    greatest event time of the history, is final. `passed`: all tasks have processed the history."""
 
     phased: int
     history: bytes
     live: bytes
     switched: bool
+    passed: bool
     newest: int | None
 
 
@@ -54,9 +60,12 @@ class PhasedAssigner:
 
     Args:
         batch: Of a BATCH job, whose subtasks do not all run at the same time.
+        separated: A checkpoint separates the phases.
     """
 
-    def __init__(self, info: SourceInfo, parallelism: int, *, batch: bool = False) -> None:
+    def __init__(
+        self, info: SourceInfo, parallelism: int, *, batch: bool = False, separated: bool = False
+    ) -> None:
         history, live = info.phases
         self._live_info = live
         self._history_info = msgspec.structs.replace(history, pull=True) if batch else history
@@ -65,15 +74,22 @@ class PhasedAssigner:
         self._live = SplitAssigner(live, parallelism)
         self._holders: set[int] = set()  # subtasks that may have history that they have not sent on
         self._newest: int | None = None
-        self._mark = 0  # id of the last snapshot that was begun
-        self._switch_mark: int | None = None  # its value at the first switch
+        self._switched = False  # the history was read before; a subtask may have gone back since
         self._has_base = False  # a reader that restarts alone goes back to a snapshot, not to the start
         self._is_durable = False  # that snapshot is from after the end of the history
-        self._live_marks: set[int] = set()  # snapshots in progress that contain no history
+        self._read_marks: dict[int, bool] = {}  # snapshots in progress without history, and if one is aligned
+        self._is_separated = separated
+        self._passed = False
 
     @classmethod
     def restore(
-        cls, info: SourceInfo, parallelism: int, state: bytes, *, batch: bool = False
+        cls,
+        info: SourceInfo,
+        parallelism: int,
+        state: bytes,
+        *,
+        batch: bool = False,
+        separated: bool = False,
     ) -> PhasedAssigner:
         """From `snapshot`, maybe for another parallelism. Splits that readers had are in their state.
 
@@ -92,10 +108,11 @@ class PhasedAssigner:
                 f"state of a phased split assigner has format {decoded.phased}, this version reads "
                 f"{PHASED_FORMAT}"
             )
-        assigner = cls(info, parallelism, batch=batch)
+        assigner = cls(info, parallelism, batch=batch, separated=separated)
         assigner._live = SplitAssigner.restore(assigner._live_info, parallelism, decoded.live)
         assigner._newest = decoded.newest
-        assigner._switch_mark = 0 if decoded.switched else None
+        assigner._switched = decoded.switched
+        assigner._passed = decoded.passed
         assigner._has_base = True
         if decoded.history:
             assigner._history = SplitAssigner.restore(assigner._history_info, parallelism, decoded.history)
@@ -105,26 +122,32 @@ class PhasedAssigner:
             assigner._is_durable = True
         return assigner
 
-    def snapshot(self, mark: int) -> bytes:
-        """State without the splits that were taken. `mark`: id of the snapshot; ids grow."""
-        self._mark = mark
+    def snapshot(self, mark: int, *, aligned: bool = True) -> bytes:
+        """State without the splits that were taken. `mark`: id of the snapshot; ids grow. `aligned`: it is
+        complete when all rows that are before it have been processed."""
         history = self._history.snapshot(mark)
-        if self.is_live:
-            self._live_marks.add(mark)
+        if self.is_read:
+            self._read_marks[mark] = aligned
         return _ENCODER.encode(
             _State(
                 phased=PHASED_FORMAT,
-                history=b"" if self.is_live else history,
+                history=b"" if self.is_read else history,
                 live=self._live.snapshot(mark),
-                switched=self._switch_mark is not None,
-                newest=None if self._switch_mark is None else self._newest,
+                switched=self._switched,
+                passed=self._passed or (self.is_read and aligned),
+                newest=self._newest if self._switched else None,
             )
         )
 
     @property
-    def is_live(self) -> bool:
-        """All of the history was read, so that the live source may be."""
+    def is_read(self) -> bool:
+        """All of the history was read."""
         return not self._history.needs_discovery and not self._history.unassigned and not self._holders
+
+    @property
+    def is_live(self) -> bool:
+        """The live source may be read."""
+        return self.is_read and (self._passed or not self._is_separated)
 
     @property
     def found(self) -> KnownSplits | None:
@@ -161,7 +184,7 @@ class PhasedAssigner:
         if phase == HISTORY:
             self._history.request(index)
             return
-        if self._switch_mark is None and newest is not None:
+        if not self._switched and newest is not None:
             self._newest = newest if self._newest is None else max(self._newest, newest)
         self._holders.discard(index)
         self._live.ready(index)
@@ -181,8 +204,9 @@ class PhasedAssigner:
         self._has_base = True
         self._history.completed(mark)
         self._live.completed(mark)
-        self._is_durable = mark in self._live_marks
-        self._live_marks = {live for live in self._live_marks if live > mark}
+        self._is_durable = mark in self._read_marks
+        self._passed = self._passed or self._read_marks.get(mark, False)
+        self._read_marks = {read: aligned for read, aligned in self._read_marks.items() if read > mark}
 
     def reader_reset(self, index: int) -> None:
         """Subtask `index` goes back to the last completed checkpoint (or to the start)."""
@@ -200,5 +224,4 @@ class PhasedAssigner:
 
     def _note_switch(self) -> None:
         """The first time: from here on the newest event time is fixed."""
-        if self._switch_mark is None and self.is_live:
-            self._switch_mark = self._mark
+        self._switched = self._switched or self.is_read

@@ -22,6 +22,9 @@ Refuse = Callable[[SnapshotRequest, str], None]
 PERIODIC: Final = SnapshotRequest(kind=SnapshotKind.CHECKPOINT)
 """What the schedule requests."""
 
+PERIODIC_ALIGNED: Final = SnapshotRequest(kind=SnapshotKind.CHECKPOINT, aligned=True)
+"""The same, where no row may stay in flight."""
+
 
 class SnapshotQueue:
     """What waits to be taken.

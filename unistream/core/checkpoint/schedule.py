@@ -3,8 +3,8 @@
 One is due when the interval since the start of the last one and the least pause since the end of the last
 snapshot (savepoints too) have both passed; the first one right after the least pause.
 
-While a source reads a backlog another interval may apply, or none is due at all (FLIP-309). After the backlog
-the next one follows when the common interval is over, or when it would have come anyway if that is sooner.
+While a source reads a backlog another interval may apply, or none is due at all (FLIP-309). When it is read,
+one is due at once: a source with phases goes on when that is complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from unistream.core.contract import CancelTimer, Outbox, SetTimer, Timer, TimerK
 
 INTERVAL: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 0)
 PAUSE: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 1)
-BACKLOG_READ: Final = Timer(TimerKind.CHECKPOINT_INTERVAL, 2)
 
 
 class CheckpointSchedule:
@@ -57,26 +56,19 @@ class CheckpointSchedule:
             self.urgent = False
             self._outbox.add(CancelTimer(INTERVAL))
             self._outbox.add(CancelTimer(PAUSE))
-            if self._changes:
-                self._outbox.add(CancelTimer(BACKLOG_READ))
 
     def started(self) -> None:
         """A checkpoint has started; the next follows after the interval."""
         self.urgent = False
         if self._running and self._interval_ms is not None:
             self._interval_over = False
-            if self._changes:
-                self._outbox.add(CancelTimer(BACKLOG_READ))
             if self._current_ms:
                 self._outbox.add(SetTimer(timer=INTERVAL, delay_ms=self._current_ms))
 
     def backlog(self, backlog: bool) -> None:
         """Whether a source reads a backlog."""
-        ended = self._backlog and not backlog
+        self.urgent = self.urgent or (self._running and self._backlog and not backlog)
         self._backlog = backlog
-        if ended and self._changes and self._running and not self._interval_over:
-            assert self._interval_ms is not None
-            self._outbox.add(SetTimer(timer=BACKLOG_READ, delay_ms=self._interval_ms))
 
     def completed(self) -> None:
         """A checkpoint or savepoint is durable."""
@@ -84,19 +76,14 @@ class CheckpointSchedule:
             self._pause()
 
     def fired(self, timer: Timer) -> None:
-        if timer in (INTERVAL, BACKLOG_READ):
+        if timer == INTERVAL:
             self._interval_over = True
         elif timer == PAUSE:
             self._pause_over = True
 
     @property
-    def _changes(self) -> bool:
-        """A backlog has an interval of its own."""
-        return self._interval_ms is not None and self._backlog_interval_ms != self._interval_ms
-
-    @property
     def _current_ms(self) -> int | None:
-        return self._backlog_interval_ms if self._backlog and self._changes else self._interval_ms
+        return self._backlog_interval_ms if self._backlog else self._interval_ms
 
     def _pause(self) -> None:
         self._pause_over = self._pause_ms == 0

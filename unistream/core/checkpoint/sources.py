@@ -24,9 +24,16 @@ class Sources:
     """The split assigner of every source vertex, and what is on its way to the readers."""
 
     def __init__(
-        self, graph: JobGraph, executions: Executions, outbox: Outbox, former: Sources | None = None
+        self,
+        graph: JobGraph,
+        executions: Executions,
+        outbox: Outbox,
+        former: Sources | None = None,
+        *,
+        separated: bool = False,
     ) -> None:
-        """`former`: of the same job at another parallelism; what it found stays found."""
+        """`former`: of the same job at another parallelism; what it found stays found. `separated`: as for
+        `PhasedAssigner`."""
         self._infos: dict[VertexId, tuple[SourceInfo, int]] = {
             vertex.id: (vertex.source, vertex.parallelism)
             for vertex in graph.vertices
@@ -35,6 +42,7 @@ class Sources:
         self._executions = executions
         self._outbox = outbox
         self._is_batch = graph.job_type is JobType.BATCH
+        self._separated = separated
         self._assigners: dict[VertexId, SplitAssigner | PhasedAssigner] = {}
         self._found: dict[VertexId, FoundSplits] = {} if former is None else former._found
         self._discoveries: SplitDiscoveries = SplitDiscoveries(
@@ -72,10 +80,11 @@ class Sources:
     def _assigner(
         self, info: SourceInfo, parallelism: int, state: bytes | None
     ) -> SplitAssigner | PhasedAssigner:
+        batch, separated = self._is_batch, self._separated
         if info.phases and state is not None:
-            return PhasedAssigner.restore(info, parallelism, state, batch=self._is_batch)
+            return PhasedAssigner.restore(info, parallelism, state, batch=batch, separated=separated)
         if info.phases:
-            return PhasedAssigner(info, parallelism, batch=self._is_batch)
+            return PhasedAssigner(info, parallelism, batch=batch, separated=separated)
         if state is not None:
             return SplitAssigner.restore(info, parallelism, state)
         return SplitAssigner(info, parallelism)
@@ -83,7 +92,16 @@ class Sources:
     @property
     def reads_backlog(self) -> bool:
         """A source reads its history, whose rows are not new (FLIP-309)."""
-        return any(isinstance(a, PhasedAssigner) and not a.is_live for a in self._assigners.values())
+        return any(not assigner.is_read for assigner in self._phased)
+
+    @property
+    def awaits_checkpoint(self) -> bool:
+        """A source continues with its live phase when an aligned checkpoint is complete."""
+        return any(assigner.is_read and not assigner.is_live for assigner in self._phased)
+
+    @property
+    def _phased(self) -> list[PhasedAssigner]:
+        return [one for one in self._assigners.values() if isinstance(one, PhasedAssigner)]
 
     def reset_readers(self, subtasks: Iterable[SubtaskId]) -> None:
         """Some tasks restart from the last completed checkpoint: splits assigned since are free again."""
@@ -101,6 +119,7 @@ class Sources:
         """A restart begins at this snapshot from now on."""
         for assigner in self._assigners.values():
             assigner.completed(checkpoint_id)
+        self._pump()
 
     def _discover(self) -> None:
         for vertex, assigner in self._assigners.items():
@@ -187,10 +206,15 @@ class Sources:
         self._held = False
         self._pump()
 
-    def snapshot(self, checkpoint_id: CheckpointId) -> dict[VertexId, bytes]:
-        """State of every assigner; only while `quiet`."""
+    def snapshot(self, checkpoint_id: CheckpointId, *, aligned: bool = True) -> dict[VertexId, bytes]:
+        """State of every assigner; only while `quiet`. `aligned`: no barrier overtakes rows."""
         assert self.quiet, "a split may be on its way"
-        return {vertex: assigner.snapshot(checkpoint_id) for vertex, assigner in self._assigners.items()}
+        return {
+            vertex: assigner.snapshot(checkpoint_id, aligned=aligned)
+            if isinstance(assigner, PhasedAssigner)
+            else assigner.snapshot(checkpoint_id)
+            for vertex, assigner in self._assigners.items()
+        }
 
     def _pump(self) -> None:
         if self._held or self._stopped:

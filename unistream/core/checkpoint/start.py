@@ -44,12 +44,11 @@ class SnapshotStart:
         notifications: Notifications,
         run: JobRun,
         sources: Sources,
-        *,
-        after_finish: bool,
+        settings: contract.JobSettings,
     ) -> None:
-        """`after_finish`: also when some tasks have finished."""
+        self._unaligned = settings.unaligned_checkpoints
         self._pendings = pendings
-        self._after_finish = after_finish
+        self._after_finish = settings.checkpoints_after_finish
         self.rebind(notifications, run, sources)
 
     def rebind(self, notifications: Notifications, run: JobRun, sources: Sources) -> None:
@@ -113,7 +112,10 @@ class SnapshotStart:
             late = self._run.executions[plan.tasks[0]].title
             return Obstacle(last, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, late)
         for pending in starting:
-            pending.begin(plan, self._sources.snapshot(pending.checkpoint_id), self._run.executions)
+            request = pending.request
+            aligned = request.aligned or request.kind is not SnapshotKind.CHECKPOINT or not self._unaligned
+            states = self._sources.snapshot(pending.checkpoint_id, aligned=aligned)
+            pending.begin(plan, states, self._run.executions)
         self._notifications.trigger(last, plan.to_trigger)
         if not last.triggers:
             self._sources.release()

@@ -77,7 +77,7 @@ class JobParts:
         self.run = JobRun(graph, settings, self.outbox)
         self.slots = JobSlots(SlotPool(graph, settings.slot_idle_timeout_ms), self.outbox)
         self.scheduling = self._create_scheduling(graph)
-        self.sources = Sources(graph, self.executions, self.outbox)
+        self.sources = self._create_sources()
         self.scheduler = RegionScheduler(self.run, self.slots.pool, settings, self.outbox)
         self._backoff = settings.create_backoff()
         self.failures = self._failure_handler()
@@ -181,12 +181,19 @@ class JobParts:
         self._attempts |= self.run.next_attempts()
         self.outbox.add(RecordGraph(graph))
         self.run = JobRun(graph, self._settings, self.outbox, self._attempts)
-        self.sources = Sources(graph, self.executions, self.outbox, self.sources)
+        self.sources = self._create_sources(self.sources)
         self.scheduler = RegionScheduler(self.run, self.slots.pool, self._settings, self.outbox)
         count = self.failures.number_of_restarts
         self.failures = self._failure_handler()
         self.failures.number_of_restarts = count
         self.coordinator.rebind(self.run, self.sources)
+
+    def _create_sources(self, former: Sources | None = None) -> Sources:
+        """Phases of sources are separated where a checkpoint is sure to come."""
+        run = self.run
+        comes = self._settings.checkpointing and self._settings.checkpoints_after_finish
+        separated = comes and not run.is_batch and not run.stored
+        return Sources(run.graph, self.executions, self.outbox, former, separated=separated)
 
     def granted(self, leases: tuple[SlotLease, ...]) -> None:
         self.failed_starts = 0

@@ -254,6 +254,68 @@ def test_a_subtask_that_had_finished_is_not_waited_for_when_another_had_gone_bac
     assert {a.newest for a in again.take() if a.phase == LIVE} == {7}
 
 
+def separated(state: bytes | None = None) -> PhasedAssigner:
+    """One subtask has read the history, in a job with checkpoints."""
+    if state is not None:
+        made = PhasedAssigner.restore(info(), 1, state, separated=True)
+    else:
+        made = PhasedAssigner(info(), 1, separated=True)
+        made.discovered(splits("h-1", "t-0"))
+    made.ready(0)
+    history_read(made, 5)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("marks", "completed", "live"),
+    [
+        ([], None, False),
+        ([(1, True)], None, False),
+        ([(1, True)], 1, True),
+        ([(1, False)], 1, False),
+        ([(1, False), (2, True)], 1, False),
+        ([(1, False), (2, True)], 2, True),
+    ],
+    ids=[
+        "no checkpoint",
+        "one in progress",
+        "one is complete",
+        "one whose barriers overtook rows",
+        "an aligned one is in progress",
+        "an aligned one is complete",
+    ],
+)
+def test_where_there_are_checkpoints_live_rows_wait_for_one(
+    marks: list[tuple[int, bool]], completed: int | None, live: bool
+) -> None:
+    made = separated()
+    for mark, aligned in marks:
+        made.snapshot(mark, aligned=aligned)
+    if completed is not None:
+        made.completed(completed)
+    assert (made.is_read, made.is_live) == (True, live)
+    assert [a.phase for a in made.take()] == ([LIVE] if live else [])
+
+
+def test_a_checkpoint_from_before_the_end_of_the_history_is_not_that_one() -> None:
+    made = PhasedAssigner(info(), 1, separated=True)
+    made.discovered(splits("h-1", "t-0"))
+    made.snapshot(1)
+    history_read(made, 5)
+    made.completed(1)
+    assert (made.is_read, made.is_live) == (True, False)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_restored_from_a_checkpoint_whose_barriers_overtook_rows_it_waits_for_another(aligned: bool) -> None:
+    state = separated().snapshot(1, aligned=aligned)
+    again = separated(state)
+    assert (again.is_read, again.is_live) == (True, aligned)
+    again.snapshot(2)
+    again.completed(2)
+    assert again.is_live
+
+
 def test_the_state_of_another_kind_of_source_is_refused_with_what_to_do() -> None:
     plain = SplitAssigner(one(), 1)
     with pytest.raises(CorruptSnapshot, match=r"not that of a source with a history .* another uid"):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.core.cluster import settings
 from unistream.base.errors import ConfigError
-from unistream.core.checkpoint.schedule import BACKLOG_READ, INTERVAL, CheckpointSchedule
+from unistream.core.checkpoint.schedule import INTERVAL, CheckpointSchedule
 from unistream.core.contract import CancelTimer, Outbox, SetTimer
 
 INTERVAL_KEY = "execution.checkpointing.interval"
@@ -25,13 +25,12 @@ def timers(outbox: Outbox) -> list[tuple[int, int | None]]:
     return found
 
 
-def test_without_an_interval_of_its_own_a_backlog_changes_nothing() -> None:
+def test_without_an_interval_of_its_own_a_backlog_has_the_common_one() -> None:
     outbox = Outbox()
     schedule = CheckpointSchedule(outbox, 1_000, 0)
     schedule.begin(backlog=True)
     assert schedule.is_due
     schedule.started()
-    schedule.backlog(False)
     assert timers(outbox) == [(INTERVAL.id, 1_000)]
 
 
@@ -41,40 +40,27 @@ def test_during_a_backlog_its_interval_counts_and_then_the_common_one() -> None:
     schedule.begin(backlog=True)
     assert schedule.is_due, "the first one"
     schedule.started()
-    assert timers(outbox) == [(BACKLOG_READ.id, None), (INTERVAL.id, 60_000)]
-    schedule.fired(INTERVAL)
-    assert schedule.is_due
-    schedule.started()
-    timers(outbox)
-    schedule.backlog(False)
-    assert not schedule.is_due
-    assert timers(outbox) == [(BACKLOG_READ.id, 1_000)], "whichever of both fires first"
-    schedule.fired(BACKLOG_READ)
-    assert schedule.is_due
-    schedule.started()
-    assert timers(outbox) == [(BACKLOG_READ.id, None), (INTERVAL.id, 1_000)]
-
-
-def test_with_0_none_is_due_during_a_backlog_but_one_is_right_after_it() -> None:
-    outbox = Outbox()
-    schedule = CheckpointSchedule(outbox, 1_000, 0, 0)
-    schedule.begin(backlog=True)
+    assert timers(outbox) == [(INTERVAL.id, 60_000)]
     assert not schedule.is_due
     schedule.backlog(True)
-    assert timers(outbox) == []
+    assert not schedule.is_due
     schedule.backlog(False)
-    assert schedule.is_due
+    assert schedule.is_due, "one at the end of the backlog"
+    schedule.started()
+    assert timers(outbox) == [(INTERVAL.id, 1_000)]
+    schedule.backlog(False)
+    assert not schedule.is_due
 
 
-def test_with_0_one_that_a_user_requested_does_not_begin_an_interval() -> None:
+def test_with_0_none_is_due_during_a_backlog() -> None:
     outbox = Outbox()
     schedule = CheckpointSchedule(outbox, 1_000, 0, 0)
     schedule.begin(backlog=True)
-    schedule.started()
-    assert timers(outbox) == [(BACKLOG_READ.id, None)]
-    schedule.backlog(False)
     assert not schedule.is_due
-    assert timers(outbox) == [(BACKLOG_READ.id, 1_000)]
+    schedule.started()
+    assert timers(outbox) == [], "one that a user requested"
+    schedule.backlog(False)
+    assert schedule.is_due
 
 
 def test_the_last_checkpoint_does_not_wait_for_a_backlog() -> None:
@@ -89,7 +75,7 @@ def test_the_end_cancels_every_timer() -> None:
     schedule = CheckpointSchedule(outbox, 1_000, 500, 0)
     schedule.begin(backlog=True)
     schedule.end()
-    assert {number for number, delay in timers(outbox) if delay is None} == {0, 1, 2}
+    assert {number for number, delay in timers(outbox) if delay is None} == {0, 1}
     schedule.backlog(False)
     assert not schedule.is_due
     assert timers(outbox) == []
