@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from unistream.base.errors import Unreachable
 from unistream.base.ids import CheckpointId, OperatorUid
+from unistream.base.limits import MAX_WATERMARK
 from unistream.connector.registry import create_discovery
 from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
@@ -178,9 +179,12 @@ class PacedReader:
         while True:
             self._woken.clear()
             polled = self._reader.poll()
-            reads_ahead = isinstance(polled, Idle) and polled.retry_ms is None and self._reader.snapshot()
+            reads_ahead = isinstance(polled, Idle) and polled.retry_ms is None and self._has_rows()
             if not reads_ahead or not self._woken.wait(READ_AHEAD_S):
                 return polled
+
+    def _has_rows(self) -> bool:
+        return any(split.min_timestamp != MAX_WATERMARK for split in self._reader.snapshot())
 
     def _begun(self, rows: Rows, base: Split) -> _Batch | None:
         """None: an earlier attempt has emitted all of them."""
