@@ -102,7 +102,7 @@ class SourceOperator(BaseOperator):
                 wake=self._wake,
                 request_split=lambda: self._request_split(self._phase, None),
                 metrics=context.metrics,
-                request_phase=self._request_phase,
+                request_phase=self._request_split,
             )
         )
         self._add_restored()
@@ -161,11 +161,6 @@ class SourceOperator(BaseOperator):
         held, self._held = self._held, []
         if held:
             self.add_splits(held)
-
-    def _request_phase(self, phase: int, newest: int | None) -> None:
-        if phase > self._phase:
-            self._watermarks.end_phase()
-        self._request_split(phase, newest)
 
     def limit_watermark(self, limit: int) -> None:
         """See `AssignSplits.watermark_limit`."""

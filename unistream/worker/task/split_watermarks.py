@@ -13,7 +13,8 @@ subtasks than splits) is idle after the same time, or it would hold back all oth
 it may still get one. What a bounded source has not read is certain to come, so it is never idle.
 
 A source with phases has the rules of one after those of the other, and its watermark goes on. A subtask that
-has read its part of the history is idle until the live phase: what others have not read holds back theirs.
+has read its part of the history keeps its watermark until the live phase. It is not idle: others may begin
+that phase earlier, and their watermark would pass the rows that it has not read.
 """
 
 from __future__ import annotations
@@ -51,12 +52,6 @@ class SplitWatermarks:
         self._finished = MIN_WATERMARK  # what the splits allowed when one of them was read to its end
         self._idle = False
         self._empty_since_ms: int | None = None
-        self._between_phases = False
-
-    def end_phase(self) -> None:
-        """This subtask waits for the others, without holding them back."""
-        self._splits = {}
-        self._between_phases = True
 
     def begin_phase(self, *, bounded: bool, in_order: bool) -> None:
         """The splits that follow are those of another source, which continues the former one."""
@@ -65,7 +60,6 @@ class SplitWatermarks:
         self._idle_ms = None if bounded else self._strategy.idle_ms
         self._in_order = in_order
         self._empty_since_ms = None
-        self._between_phases = False
 
     @property
     def watermark(self) -> int:
@@ -136,8 +130,6 @@ class SplitWatermarks:
         return "" if self._in_order else split_id
 
     def _idle_without_splits(self, now_ms: int) -> bool:
-        if self._between_phases:
-            return True
         if self._limit != MAX_WATERMARK:
             return False
         if self._empty_since_ms is None:

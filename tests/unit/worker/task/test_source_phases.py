@@ -80,7 +80,7 @@ def history_read(made: _Opened, reader: _Phased) -> None:
         pass
 
 
-def test_a_subtask_that_has_read_its_history_is_idle_until_the_live_phase() -> None:
+def test_a_subtask_that_has_read_its_history_keeps_its_watermark_until_the_live_phase() -> None:
     made, reader = opened()
     assign(made, HISTORY, "h")
     made.rows("h", 100)
@@ -90,28 +90,18 @@ def test_a_subtask_that_has_read_its_history_is_idle_until_the_live_phase() -> N
     assert made.requests == [(LIVE, 100)]
     made.timers.advance(400)
     made.timers.advance(10_000)
-    assert made.said() == [Watermark(89), WatermarkStatus(idle=True)]
+    assert made.said() == [Watermark(89)], "if it was idle, the first live rows of others would overtake it"
     assign(made, LIVE, "t", newest=120)
     assert reader.begun == [(LIVE, 120)]
     made.timers.advance(10_200)
-    assert made.said()[2:] == [WatermarkStatus(idle=False)], "a live split without rows allows no more"
+    assert made.said()[1:] == [], "a live split without rows allows no more"
     made.rows("t", 150)
     made.timers.advance(10_400)
-    assert made.said()[3:] == [Watermark(139)]
+    assert made.said()[1:] == [Watermark(139)]
     made.reader.polls.append(SplitFinished("t"))
     made.operator.poll()
     made.timers.advance(90_000)
-    assert made.said()[4:] == [], "the strategy has no idleness, so a live subtask without splits is not idle"
-
-
-def test_the_first_live_rows_make_it_active_before_them() -> None:
-    made, reader = opened()
-    assign(made, HISTORY, "h")
-    history_read(made, reader)
-    made.timers.advance(200)
-    assign(made, LIVE, "t")
-    made.rows("t", 150)
-    assert made.output.elements[-2] == WatermarkStatus(idle=False)
+    assert made.said()[2:] == [], "the strategy has no idleness, so a live subtask without splits is not idle"
 
 
 def test_idleness_counts_in_the_live_phase_only() -> None:
@@ -191,12 +181,10 @@ def test_the_watermark_never_goes_back_at_the_switch() -> None:
     machine.add(Split(id="h", data=b""), 0)
     machine.on_rows("h", 100, 0)
     assert machine.on_interval(0) == [Watermark(89)]
-    machine.end_phase()
-    assert machine.on_interval(1) == [WatermarkStatus(idle=True)]
     machine.begin_phase(bounded=False, in_order=False)
     machine.limit(MAX_WATERMARK)
     machine.add(Split(id="t", data=b""), 2)
-    assert machine.on_rows("t", 50, 2) == [WatermarkStatus(idle=False)]
+    assert machine.on_rows("t", 50, 2) == []
     assert machine.on_interval(3) == []
     assert machine.watermark == 89
 
