@@ -101,7 +101,7 @@ class PhasedAssigner:
         except msgspec.MsgspecError as error:
             raise CorruptSnapshot(
                 f"state of the split assigner of {info.connector!r} is not that of a source with a history "
-                f"and a live phase ({error}); give the source another uid to start it anew"
+                f"and a live phase ({error}); give the source another uid to begin again"
             ) from error
         if decoded.phased != PHASED_FORMAT:
             raise CorruptSnapshot(
@@ -180,7 +180,7 @@ class PhasedAssigner:
 
     def request(self, index: int, phase: int = HISTORY, newest: int | None = None) -> None:
         """Subtask `index` has room for a split of `phase`. `LIVE`: it has sent on all of its history, whose
-        greatest event time, as far as it was told to find it, is `newest`."""
+        greatest event time is `newest`; None: it had no rows, or the time is not needed."""
         if phase == HISTORY:
             self._history.request(index)
             return

@@ -158,7 +158,9 @@ def test_a_row_without_a_time_is_on_neither_side() -> None:
 
 
 def unbounded() -> us.DatagenSource:
-    return us.DatagenSource({"id": us.datagen.Sequential(), "at": us.datagen.Sequential()}, rows=None)
+    return us.DatagenSource(
+        {"id": us.datagen.Sequential(), "at": us.datagen.Sequential()}, rows=None, bounded=False
+    )
 
 
 @pytest.mark.parametrize(
