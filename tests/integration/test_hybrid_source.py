@@ -102,6 +102,18 @@ def test_each_row_comes_once_and_windows_go_on_over_the_switch(
         assert sorted(written["id"].to_pylist()) == list(range(ROWS))
 
 
+@pytest.mark.parametrize("slow_s", [0.0, 0.02], ids=["", "slow"])
+def test_barriers_that_overtake_rows_do_not_let_live_rows_overtake_the_history(
+    place: _Place, cluster: Callable[[], EmbeddedCluster], slow_s: float
+) -> None:
+    place.send(FENCE - BOTH, ROWS)
+    config = {**STREAMING, **CONFIG, "execution.checkpointing.unaligned.enabled": "true"}
+    with cluster() as running:
+        result = place.submit(running, config, bounded=True, slow_s=slow_s).result(WAIT_S)
+    assert result.state == "FINISHED"
+    assert_exact(place.lake, ROWS)
+
+
 @pytest.mark.parametrize("points", [[point] for point in POINTS] + [POINTS], ids=[*POINTS, "all"])
 def test_a_worker_that_dies_around_the_switch_loses_and_doubles_nothing(
     place: _Place, cluster: Callable[[], EmbeddedCluster], crashes: Crashes, points: list[str]
