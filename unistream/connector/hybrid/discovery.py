@@ -76,9 +76,7 @@ def create_discovery(info: SourceInfo) -> HybridDiscovery:
 
 def _with_times_of(info: SourceInfo, phase: SourceInfo) -> SourceInfo:
     """`Environment.from_source` names the timestamp column in the outer one."""
-    return structs.replace(
-        phase, timestamp_column=info.timestamp_column, timestamp_type=info.timestamp_type
-    )
+    return structs.replace(phase, timestamp_column=info.timestamp_column, timestamp_type=info.timestamp_type)
 
 
 def _live_ones(known: KnownSplits) -> KnownSplits:

@@ -40,7 +40,13 @@ class EndSplit(msgspec.Struct, frozen=True, kw_only=True):
 def wrapped(split: Split, phase: int, fence: int | None) -> Split:
     """A split of one of the two sources as a split of the hybrid source."""
     data = msgspec.msgpack.encode(_HybridSplit(data=split.data, fence=fence))
-    return Split(id=PREFIXES[phase] + split.id, data=data, min_timestamp=split.min_timestamp, phase=phase, size=split.size)
+    return Split(
+        id=PREFIXES[phase] + split.id,
+        data=data,
+        min_timestamp=split.min_timestamp,
+        phase=phase,
+        size=split.size,
+    )
 
 
 def unwrapped(split: Split) -> tuple[Split, int | None]:
