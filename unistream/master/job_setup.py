@@ -35,6 +35,7 @@ from unistream.core.graph import (
     check_profiles,
     check_restores,
     why_interval_is_idle,
+    why_no_stages,
 )
 from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive
 from unistream.core.memory import memory_plan, slot_profile
@@ -179,8 +180,11 @@ def _engine(graph: JobGraph, config: Configuration, services: ClusterServices) -
             f"{BATCH_ENGINE.key}: spark needs a cluster on Spark, and this one has the target "
             f"{services.target}; use the target spark, or {BATCH_ENGINE.key}=native"
         )
+    reason = why_no_stages(graph)
+    if chosen == SPARK and reason is not None:
+        raise ConfigError(f"{BATCH_ENGINE.key}: spark cannot run this job: {reason}; leave it out")
     if chosen is None:
-        return NATIVE if services.create_engine is None else SPARK
+        return NATIVE if services.create_engine is None or reason is not None else SPARK
     return chosen
 
 

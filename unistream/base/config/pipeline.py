@@ -52,7 +52,7 @@ BATCH_ENGINE: Final = ConfigOption(
     one_of("spark", "native"),
     None,
     "What runs a BATCH job: Spark's own engine as one Spark job, or the built-in runtime (native). Unset: "
-    "spark if the target is Spark, otherwise native.",
+    "spark if the target is Spark and the job can be run in stages, otherwise native.",
 )
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval", parse_duration_ms, "200 ms", "How often sources emit watermarks."

@@ -35,6 +35,14 @@ class Stage:
     places: tuple[SubtaskId | Relay, ...]
 
 
+def why_no_stages(graph: JobGraph) -> str | None:
+    """Why an engine cannot run the job stage by stage, for people; None: it can."""
+    for vertex in graph.vertices:
+        if vertex.source is not None and vertex.source.phases:
+            return f"source {vertex.name!r} reads what follows its history when all tasks have read that"
+    return None
+
+
 class StagePlan:
     """Where each vertex runs, and where each piece goes.
 
