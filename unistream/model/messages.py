@@ -41,7 +41,9 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager. `stored`:
     it was written in full before the consumer was deployed. `ended`: it is stored, and all its rows are in
-    the state from which the consumer is restored: it is not read again, and `address` may be empty."""
+    the state from which the consumer is restored: it is not read again, and `address` may be empty.
+    `content`: what the producer reported for this consumer (`ReportedPartition`), instead of a place to read
+    it."""
 
     producer: AttemptId
     edge: EdgeId
@@ -50,6 +52,12 @@ class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     stored: bool = False
     ended: bool = False
+    content: bytes | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Nothing of it is read from another place."""
+        return self.ended or self.content is not None
 
 
 class GateDescriptor(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,14 +259,26 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
     lost_partition: PartitionId | None = None
 
 
+class ReportedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of type BLOCKING_REPORTED. `contents`: encoded rows, one item for each subpartition."""
+
+    edge: EdgeId
+    contents: tuple[bytes, ...]
+
+    def __repr__(self) -> str:
+        return f"ReportedPartition({self.edge}, {sum(map(len, self.contents))} B)"
+
+
 class TaskStateChanged(_Message, frozen=True, kw_only=True):
     """`state`: name of an `ExecutionState` that a worker reports: INITIALIZING, RUNNING, FINISHED, CANCELED,
-    FAILED. `metrics`: the last ones of a task that has ended: the next heartbeat may be too late."""
+    FAILED. `metrics`: the last ones of a task that has ended: the next heartbeat may be too late.
+    `committables`: with FINISHED, the partitions that the master keeps."""
 
     attempt: AttemptId
     state: str
     failure: TaskFailure | None = None
     metrics: TaskMetrics | None = None
+    committables: tuple[ReportedPartition, ...] = ()
 
 
 class CheckpointAcked(_Message, frozen=True, kw_only=True):

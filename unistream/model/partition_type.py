@@ -1,7 +1,8 @@
 """Kinds of result partitions (Flink's ResultPartitionType): when they may be read, and who releases them.
 
-The runtime produces PIPELINED_BOUNDED (a stream) and BLOCKING (a spilled file, read when it is complete). The
-rules of planning, scheduling and failover cover all types.
+The runtime produces PIPELINED_BOUNDED (a stream), BLOCKING (a spilled file, read when it is complete) and
+BLOCKING_REPORTED (committables of a batch job, kept by the master; Flink has no such type). The rules of
+planning, scheduling and failover cover all types.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ class PartitionType(Enum):
 
     BLOCKING = "BLOCKING"
     BLOCKING_PERSISTENT = "BLOCKING_PERSISTENT"
+    BLOCKING_REPORTED = "BLOCKING_REPORTED"
     PIPELINED = "PIPELINED"
     PIPELINED_BOUNDED = "PIPELINED_BOUNDED"
     PIPELINED_APPROXIMATE = "PIPELINED_APPROXIMATE"
@@ -52,14 +54,20 @@ class PartitionType(Enum):
         return self is PartitionType.BLOCKING_PERSISTENT
 
     @property
+    def is_reported(self) -> bool:
+        """Its producer reports it to the master, which keeps it: the loss of a worker does not lose it."""
+        return self is PartitionType.BLOCKING_REPORTED
+
+    @property
     def is_released_by_scheduler(self) -> bool:
         """It outlives its producer; the scheduler releases it when no consumer needs it."""
         return self in _RELEASED_BY_SCHEDULER
 
 
 _P = PartitionType
-_BLOCKING: Final = frozenset({_P.BLOCKING, _P.BLOCKING_PERSISTENT})
+_STORED: Final = frozenset({_P.BLOCKING, _P.BLOCKING_PERSISTENT})
+_BLOCKING: Final = _STORED | {_P.BLOCKING_REPORTED}
 _MUST_BE_PIPELINED: Final = frozenset({_P.PIPELINED, _P.PIPELINED_BOUNDED})
 _BOUNDED: Final = frozenset({_P.PIPELINED_BOUNDED, _P.PIPELINED_APPROXIMATE})
 _RECONSUMABLE: Final = _BLOCKING | {_P.HYBRID_FULL}
-_RELEASED_BY_SCHEDULER: Final = _RECONSUMABLE | {_P.HYBRID_SELECTIVE}
+_RELEASED_BY_SCHEDULER: Final = _STORED | {_P.HYBRID_FULL, _P.HYBRID_SELECTIVE}

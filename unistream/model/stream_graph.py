@@ -104,8 +104,8 @@ class StreamEdge:
     Attributes:
         ship: None: forward when parallelism is equal, else rebalance.
         partition: None: by the mode of the job.
-        committables: It carries a sink's committables. No barrier overtakes them, and in a batch job they are
-            stored, so that a committer that restarts commits the same ones.
+        committables: It carries a sink's committables. No barrier overtakes them, and in a batch job the
+            master keeps them, so that a committer that restarts commits the same ones.
     """
 
     source: int

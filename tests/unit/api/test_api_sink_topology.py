@@ -114,7 +114,7 @@ def test_operators_of_a_sink(tmp_path: Path, make: type[us.FileSink], expected: 
 
 @pytest.mark.parametrize("sink", [us.FileSink, Parallel])
 @pytest.mark.parametrize(("mode", "stored"), [("BATCH", True), ("STREAMING", False)])
-def test_a_batch_job_stores_what_is_prepared_before_it_is_committed(
+def test_in_a_batch_job_the_master_keeps_what_is_prepared_before_it_is_committed(
     tmp_path: Path, mode: str, stored: bool, sink: type[us.FileSink]
 ) -> None:
     """A committer that runs again must not run with its writer: that would write under other names."""
@@ -125,6 +125,6 @@ def test_a_batch_job_stores_what_is_prepared_before_it_is_committed(
     numbers.sink_to(sink(str(tmp_path)))
     graph, _ = env.job_graph()
     of_sink = [edge for edge in graph.edges if edge.committables]
-    assert [edge.partition.is_blocking for edge in of_sink] == [stored] * len(of_sink)
+    assert [edge.partition.is_reported for edge in of_sink] == [stored] * len(of_sink)
     chained = mode == "STREAMING" and sink is Parallel
     assert len(of_sink) == (0 if chained else 1)

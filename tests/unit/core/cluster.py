@@ -17,7 +17,7 @@ from msgspec import structs
 from tests.unit.core.graphs import job_of
 from tests.unit.core.shared import LocalFiles, SharedFolder, shared_files
 from unistream.base.config import Configuration
-from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
+from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, SubtaskId
 from unistream.core import contract
 from unistream.core.checkpoint import SplitAssigner
 from unistream.core.contract.settings import JobSettings, RestorePoint
@@ -129,6 +129,22 @@ def enriched(*, bounded: bool = False, parallelism: int = 2) -> JobGraph:
     return job_of(graph, parallelism=parallelism)
 
 
+def committing(*, spread: bool = True, parallelism: int = 3, levels: int = 1) -> JobGraph:
+    """source -> committer (-> committer behind it …), BATCH; a committer for each source task, or one for
+    all. Splits go to the tasks that ask first."""
+    info = SourceInfo(connector="static", options={}, bounded=True, pull=True)
+    one = None if spread else 1
+    nodes = [StreamNode(id=0, name="source", operator=None, uid="source", source=info)]
+    edges = []
+    for n in range(levels):
+        name = f"committer{n}"
+        nodes.append(StreamNode(id=n + 1, name=name, operator=None, uid=name, stateful=True, parallelism=one))
+        ship = Ship.FORWARD if spread or n else Ship.GLOBAL
+        edges.append(StreamEdge(source=n, target=n + 1, ship=ship, committables=True))
+    graph = StreamGraph(name="committing", nodes=nodes, edges=edges)
+    return job_of(graph, parallelism=parallelism, config={"execution.runtime-mode": "BATCH"})
+
+
 def settings(config: dict[str, str] | None = None, **fields: object) -> JobSettings:
     return job_settings(
         Configuration(EVERY_2_S if config is None else config),
@@ -163,6 +179,12 @@ class Task:
     @property
     def stored(self) -> list[msg.ChannelDescriptor]:
         return [c for gate in self.deployment.gates for c in gate.channels if c.stored]
+
+    @property
+    def committables(self) -> list[str]:
+        """What it commits; of all that came with its deployment."""
+        contents = [c.content for gate in self.deployment.gates for c in gate.channels if c.content]
+        return sorted(name for content in contents for name in content.decode().split())
 
     @property
     def attempt(self) -> AttemptId:
@@ -207,7 +229,8 @@ class Cluster:
         self.ended: contract.JobEnded | None = None
         self.kinds: dict[int, SnapshotKind] = {}
         self.released: list[str] = []
-        self.partitions: dict[str, set[tuple[AttemptId, str]]] = {}  # blocking ones, by live worker
+        self.partitions: dict[str, set[tuple[AttemptId, str]]] = {}  # stored ones, by live worker
+        self.committed: dict[SubtaskId, list[str]] = {}
         self.now_ms = 0
         self.splits = SPLITS  # those that exist; more may come
         self._next_worker = 0
@@ -434,7 +457,7 @@ class Cluster:
 
     def _check_inputs(self, deployment: msg.TaskDeployment) -> None:
         """A consumer of a blocking partition is deployed where all of it is there, or it will fail."""
-        blocking = {e.id for e in self.graph.edges if e.partition.is_blocking}
+        blocking = {e.id for e in self.graph.edges if e.partition.is_released_by_scheduler}
         for gate in deployment.gates:
             for channel in gate.channels:
                 if channel.ended:
@@ -463,10 +486,24 @@ class Cluster:
                 self.empty.add(task.attempt)
             self._keep_partitions(task, worker)
             self.read_by_ended.update(task.done, task.read)
-        self.handle(msg.TaskStateChanged(attempt=task.attempt, state=state, failure=failure))
+        committables = self._committables(task) if state == "FINISHED" else ()
+        self.handle(
+            msg.TaskStateChanged(
+                attempt=task.attempt, state=state, failure=failure, committables=committables
+            )
+        )
+
+    def _committables(self, task: Task) -> tuple[msg.ReportedPartition, ...]:
+        """The names of what it has read, for its first consumer."""
+        content = " ".join(task.done if task.is_source else task.committables).encode()
+        return tuple(
+            msg.ReportedPartition(edge=p.edge, contents=(content, *[b""] * (len(p.consumers) - 1)))
+            for p in task.deployment.partitions
+            if p.type.is_reported
+        )
 
     def _keep_partitions(self, task: Task, worker: str) -> None:
-        blocking = [p.edge for p in task.deployment.partitions if p.type.is_blocking]
+        blocking = [p.edge for p in task.deployment.partitions if p.type.is_released_by_scheduler]
         self.partitions[worker] |= {(task.attempt, edge) for edge in blocking}
 
     def read_stored(self, task: Task) -> None:
@@ -490,6 +527,9 @@ class Cluster:
 
     def end_data(self, task: Task) -> None:
         task.end_of_data = True
+        if any(c.content is not None for gate in task.deployment.gates for c in gate.channels):
+            before = self.committed.setdefault(task.attempt.subtask, task.committables)
+            assert before == task.committables, f"{task.attempt} commits {task.committables} after {before}"
         if task.deployment.checkpointing:
             task.ended_before = max([0, *self.kinds, *task.acked, *task.to_ack]) + 1
         self.handle(msg.EndOfDataReached(attempt=task.attempt))

@@ -15,6 +15,7 @@ from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution, Executions
 from unistream.core.execution.failover import FailoverStrategy, create_failover
 from unistream.core.execution.partition_tracker import PartitionTracker
+from unistream.core.execution.reported_results import ReportedResults
 from unistream.core.execution.scheduling_strategy import SchedulingStrategy, create_strategy
 from unistream.core.execution.stored_exchanges import StoredExchanges
 from unistream.core.graph import ExecutionPlan, build_regions, why_no_checkpoints
@@ -27,6 +28,7 @@ class JobRun:
     Attributes:
         is_batch: It takes no snapshots; a failed region starts from its inputs.
         tracker: Which blocking partitions exist, and where.
+        reported: Committables of a BATCH job, which workers report and no worker keeps.
         has_blocking: Some exchange is read when it is complete: regions run one after the other.
         stored: Effects of those exchanges on checkpoints.
     """
@@ -46,12 +48,13 @@ class JobRun:
         self.regions = build_regions(self.topology)
         self.executions = Executions(settings.job, self.plan, outbox, attempts)
         self.tracker = PartitionTracker(settings.job, self.regions)
+        self.reported = ReportedResults(self.topology)
         self.scheduling: SchedulingStrategy = create_strategy(
             settings.scheduling_strategy, self.regions, self
         )
         self.failover: FailoverStrategy = create_failover(settings.failover_strategy, self.regions)
         self.has_blocking = any(link.partition.is_blocking for link in self.topology.links)
-        self.stored = StoredExchanges(graph, self.tracker)
+        self.stored = StoredExchanges(graph, self.tracker, self.reported)
 
     @property
     def why_inactive(self) -> str:
@@ -74,11 +77,13 @@ class JobRun:
         return self.executions[subtask].state
 
     def is_produced(self, partition: PartitionId) -> bool:
-        return self.tracker.is_available(partition)
+        return self.reported.is_readable(partition) or self.tracker.is_available(partition)
 
     def is_available(self, partition: PartitionId) -> bool:
         """It exists, or is still being written."""
-        return self.state(partition.producer) is not ExecutionState.FINISHED or self.is_produced(partition)
+        if self.state(partition.producer) is not ExecutionState.FINISHED:
+            return True
+        return self.reported.exists(partition) or self.is_produced(partition)
 
     # --- attempts ---------------------------------------------------------------------------------
 
@@ -89,6 +94,11 @@ class JobRun:
             + (execution.state is not ExecutionState.CREATED)
             for execution in self.executions
         }
+
+    def will_restart(self, subtasks: frozenset[SubtaskId]) -> None:
+        """They run again later."""
+        self.tracker.will_restart(subtasks)
+        self.reported.will_restart(subtasks)
 
     def blocking_outputs(self, execution: Execution) -> bool:
         """Some of its outputs are stored."""

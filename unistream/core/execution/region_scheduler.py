@@ -114,7 +114,10 @@ class RegionScheduler:
         tracker = self._run.tracker
         if execution.place is not None and self._run.blocking_outputs(execution):
             self._send(tracker.produced(execution.attempt, execution.place.task_manager))
-        self._schedule(self._run.scheduling.on_finished(subtask), f"{execution.vertex_name} has finished")
+        why = f"{execution.vertex_name} has finished"
+        readable = self._run.reported.finished(subtask)
+        for producer in dict.fromkeys((subtask, *readable)):
+            self._schedule(self._run.scheduling.on_finished(producer), why)
         self._send(tracker.finished(subtask))
 
     def finished_too_late(self, execution: Execution) -> None:

@@ -23,6 +23,7 @@ from unistream.base.ids import EdgeId, PartitionId, VertexId
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution
 from unistream.core.execution.partition_tracker import PartitionTracker
+from unistream.core.execution.reported_results import ReportedResults
 from unistream.model.graph import JobGraph
 from unistream.model.messages import ChannelDescriptor, GateDescriptor
 
@@ -30,8 +31,10 @@ from unistream.model.messages import ChannelDescriptor, GateDescriptor
 class StoredExchanges:
     """The stored exchanges of one graph."""
 
-    def __init__(self, graph: JobGraph, tracker: PartitionTracker) -> None:
+    def __init__(self, graph: JobGraph, tracker: PartitionTracker, reported: ReportedResults) -> None:
         self._tracker = tracker
+        self._reported = reported
+        self._kept: frozenset[EdgeId] = frozenset(e.id for e in graph.edges if e.partition.is_reported)
         self._edges: frozenset[EdgeId] = frozenset(e.id for e in graph.edges if e.partition.is_blocking)
         self._readers = frozenset(e.target for e in graph.edges if e.id in self._edges)
         self._writers = frozenset(e.source for e in graph.edges if e.id in self._edges)
@@ -61,6 +64,10 @@ class StoredExchanges:
         if channel.edge in self._edges:
             partition = PartitionId(channel.producer.subtask, channel.edge)
             channel = structs.replace(channel, stored=True, ended=self._tracker.has_passed(partition))
+        if channel.edge in self._kept:
+            partition = PartitionId(channel.producer.subtask, channel.edge)
+            content = self._reported.content(partition, channel.subpartition)
+            return structs.replace(channel, stored=True, content=content)
         assert channel.address or channel.ended, f"{channel.producer} is read and has no place"
         return channel
 

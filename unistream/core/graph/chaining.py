@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from unistream.base.ids import OperatorUid
 from unistream.model.graph import Ship
-from unistream.model.partition_type import PartitionType
 from unistream.model.stream_graph import ChainingStrategy, StreamEdge, StreamNode
 
 
@@ -131,6 +130,6 @@ def _shown(node: ResolvedNode) -> str:
 def _exchange_obstacle(edge: ResolvedEdge) -> str | None:
     if edge.ship is not Ship.FORWARD:
         return f"the edge is {edge.ship.value}"
-    if edge.edge.partition is PartitionType.BLOCKING:
+    if edge.edge.partition is not None and edge.edge.partition.is_blocking:
         return "the exchange is blocking"
     return None

@@ -19,11 +19,11 @@ class ExchangePlan:
     mode: GlobalStreamExchangeMode
 
     def stored(self, edge: StreamEdge) -> StreamEdge:
-        """`edge` as it is in this job: in a batch job the committables of a sink are stored. Otherwise a
-        committer that failed after its commit would run again with its writer, and commit the same rows under
-        other names (Flink has such an exchange, too)."""
+        """`edge` as it is in this job: in a batch job the committables of a sink are kept by the master.
+        Otherwise a committer that failed after its commit, or lost the committables with their worker, would
+        run again with its writer, and commit the same rows under other names."""
         if edge.committables and edge.partition is None and self.job_type is JobType.BATCH:
-            return replace(edge, partition=PartitionType.BLOCKING)
+            return replace(edge, partition=PartitionType.BLOCKING_REPORTED)
         return edge
 
     def partition(self, edge: StreamEdge, ship: Ship) -> PartitionType:

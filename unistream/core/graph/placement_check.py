@@ -21,7 +21,12 @@ from unistream.model.resources import ResourceProfile
 from unistream.model.stream_graph import DEFAULT_SLOT_SHARING_GROUP
 
 PRODUCED: Final = frozenset(
-    {PartitionType.PIPELINED_BOUNDED, PartitionType.PIPELINED, PartitionType.BLOCKING}
+    {
+        PartitionType.PIPELINED_BOUNDED,
+        PartitionType.PIPELINED,
+        PartitionType.BLOCKING,
+        PartitionType.BLOCKING_REPORTED,
+    }
 )
 """Types of exchanges that workers implement."""
 

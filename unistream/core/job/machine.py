@@ -254,7 +254,9 @@ class JobMachine:
                 self._parts.note(failure, execution)
             return None
         if state is ExecutionState.FINISHED:
-            failure = self._deliveries.finished(execution.attempt)
+            failure = self._deliveries.finished(execution.attempt) or self._parts.run.reported.reported(
+                execution.attempt, report.committables
+            )
         if state is ExecutionState.FINISHED and failure is None:
             self._parts.executions.move(execution, state, "reported")
             first, second = self._life.task_finished(execution), self._life.tasks_changed()

@@ -216,7 +216,8 @@ class JobParts:
             message=f"TaskManager {task_manager} with {len(victims)} task(s) was lost: {reason}",
         )
         needed = self.run.tracker.lost(task_manager)
-        return failure, victims + [self.executions[partition.producer] for partition in sorted(needed)]
+        producers = [p.producer for p in sorted(needed) if not self.run.reported.is_settled(p.producer)]
+        return failure, victims + [self.executions[producer] for producer in producers]
 
     def worker_not_started(self, task_manager: TaskManagerId, reason: str) -> None:
         """A worker for the job's requests failed to start. Records the 1st, 2nd, 4th, 8th … in a row: the
@@ -234,15 +235,22 @@ class JobParts:
             self.scheduler.unreadable(failure.lost_partition)
         alone = execution is not None and not self.coordinator.is_stopping
         failed = self.scheduling.reach(execution.attempt.subtask) if execution is not None and alone else None
-        decision = self.failures.handle(failed, failure, self.now_ms, self.run)
+        decision = self._without_settled(self.failures.handle(failed, failure, self.now_ms, self.run))
         self.note(failure, execution, decision)
         return decision
+
+    def _without_settled(self, decision: FailureDecision) -> FailureDecision:
+        """What was reported before committers started is final: the tasks before it do not run again."""
+        tasks = frozenset(task for task in decision.tasks if not self.run.reported.is_settled(task))
+        if tasks == decision.tasks:
+            return decision
+        return replace(decision, tasks=tasks, is_global=False)
 
     def recover(self, subtasks: Iterable[SubtaskId], why: str, *, is_global: bool, delay_ms: int) -> None:
         """Ends `subtasks`, to start them again after the delay."""
         self.coordinator.suspend(why)
         recovery = self.recoveries.add(subtasks, is_global=is_global, delay_over=delay_ms == 0)
-        self.run.tracker.will_restart(recovery.subtasks)
+        self.run.will_restart(recovery.subtasks)
         if delay_ms:
             self.outbox.set_timer(Timer(TimerKind.RESTART_DELAY, recovery.id), delay_ms)
         self.cancel_tasks(recovery.subtasks, why)

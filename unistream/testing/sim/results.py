@@ -57,10 +57,10 @@ class Results(JobJudge):
     def __init__(self, store: Store, job: JobId, graph: JobGraph) -> None:
         super().__init__(store, job)
         self._operators = {v.id: {operator.uid for operator in v.operators} for v in graph.vertices}
-        self._blocking = frozenset(edge.id for edge in graph.edges if edge.partition.is_blocking)
+        self._blocking = frozenset(edge.id for edge in graph.edges if edge.partition.is_released_by_scheduler)
         self._outputs: dict[VertexId, list[EdgeId]] = {}
         for edge in graph.edges:
-            if edge.partition.is_blocking:
+            if edge.partition.is_released_by_scheduler:
                 self._outputs.setdefault(edge.source, []).append(edge.id)
         self._states: dict[AttemptId, ExecutionState] = {}
         self._newest: dict[SubtaskId, int] = {}

@@ -33,6 +33,12 @@ from unistream.worker.exchange.partition import ResultPartition
 from unistream.worker.exchange.partition_registry import PartitionRegistry
 from unistream.worker.exchange.remote_channel import RemoteInputChannel
 from unistream.worker.exchange.remote_queue import Announcement
+from unistream.worker.exchange.reported_partition import (
+    ReportedOutput,
+    decode_reported,
+    encode_reported,
+    reported_by,
+)
 from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, append_frames, spill_reader
 from unistream.worker.exchange.stored_inputs import EndedPartitions, StoredInputs

@@ -1,13 +1,14 @@
-"""Stored inputs of a task: when all are read, and those that had been read before a restore."""
+"""Stored inputs of a task: when all are read, and those that need no reading from another place."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.elements import Element, EndOfData, EndOfPartition, Watermark
+from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition, Watermark
 from unistream.model.messages import ChannelDescriptor, TaskDeployment
+from unistream.worker.exchange.reported_partition import decode_reported
 
 
 class StoredInputs:
@@ -27,22 +28,24 @@ class StoredInputs:
 
 
 class EndedPartitions:
-    """Partitions whose rows are in the state that the task was restored from (`ChannelDescriptor.ended`):
+    """Partitions that are complete and here: their rows came with the deployment
+    (`ChannelDescriptor.content`), or are in the state that the task was restored from (`.ended`), so that
     only their end is left. Implements `channels.LocalPartitions`."""
 
     def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> EndedView:
         listener()
-        return EndedView()
+        return EndedView([] if channel.content is None else decode_reported(channel.content))
 
     def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
         """Always registered."""
 
 
 class EndedView:
-    """The last events of a finished producer; implements `port.transport.SubpartitionView`."""
+    """`rows` and the last events of a finished producer; implements `port.transport.SubpartitionView`."""
 
-    def __init__(self) -> None:
-        self._left: deque[Element] = deque((Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition()))
+    def __init__(self, rows: Sequence[Batch] = ()) -> None:
+        last = (Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition())
+        self._left: deque[Element] = deque((*rows, *last))
 
     def poll(self) -> Element | None:
         return self._left.popleft() if self._left else None

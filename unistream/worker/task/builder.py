@@ -26,6 +26,7 @@ from unistream.worker.exchange import (
     OutputPartition,
     PartitionRegistry,
     RemoteInputChannel,
+    ReportedOutput,
     ResultPartition,
 )
 from unistream.worker.task.chain import FinishedChain, OperatorChain
@@ -162,6 +163,9 @@ def _partitions(
     timeout_ms = Configuration(deployment.config).get(BUFFER_TIMEOUT)
     partitions: list[OutputPartition] = []
     for descriptor in deployment.partitions:
+        if descriptor.type.is_reported:
+            partitions.append(ReportedOutput(descriptor, deployment.attempt.index))
+            continue
         if descriptor.type.is_blocking:
             if network.blocking is None:
                 raise ProtocolError(
@@ -188,12 +192,12 @@ def _partitions(
 
 def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitStack) -> Gate:
     """Channels to other processes share the credits of the gate."""
-    remote = sum(not c.ended and c.task_manager != network.task_manager for c in gate.channels)
+    remote = sum(not c.is_here and c.task_manager != network.task_manager for c in gate.channels)
     memory = network.memory.gate(f"input {gate.input_index} of {reader}", remote) if remote else None
     streams = network.data_client.gate() if remote else None
     channels: list[InputChannel] = []
     for descriptor in gate.channels:
-        if descriptor.ended:
+        if descriptor.is_here:
             channels.append(LocalInputChannel(descriptor, EndedPartitions()))
             continue
         if memory is None or streams is None or descriptor.task_manager == network.task_manager:

@@ -40,6 +40,7 @@ from unistream.model.messages import (
     CheckpointAborted,
     CheckpointCompleted,
     EndOfDataReached,
+    ReportedPartition,
     StoredInputsRead,
     TaskDeployment,
     TaskFailure,
@@ -56,6 +57,7 @@ from unistream.worker.exchange import (
     RestoredRows,
     ResultPartition,
     StoredInputs,
+    reported_by,
 )
 from unistream.worker.task.barriers import TaskBarriers
 from unistream.worker.task.chain import OperatorChain
@@ -216,7 +218,12 @@ class StreamTask:
         assert restore is not None, "only a restored task reads state"
         return self._environment.state_reader(restore.root)
 
-    def _enter(self, state: TaskState, failure: TaskFailure | None = None) -> None:
+    def _enter(
+        self,
+        state: TaskState,
+        failure: TaskFailure | None = None,
+        committables: tuple[ReportedPartition, ...] = (),
+    ) -> None:
         self.state = state
         self._environment.report(
             TaskStateChanged(
@@ -224,6 +231,7 @@ class StreamTask:
                 state=state.value,
                 failure=failure,
                 metrics=self.metrics() if state.is_terminal else None,
+                committables=committables,
             )
         )
 
@@ -349,7 +357,7 @@ class StreamTask:
         self._chain.close()
         self._outputs.broadcast(EndOfPartition())
         self._inputs.close()
-        self._enter(TaskState.FINISHED)
+        self._enter(TaskState.FINISHED, committables=reported_by(self.partitions))
         return _DONE
 
     def _end_cancelled(self) -> StepResult:

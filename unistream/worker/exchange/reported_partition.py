@@ -1,0 +1,138 @@
+"""The output of one edge that the master keeps: committables of a BATCH job, reported when the task finishes.
+
+Rows are gathered in memory; EndOfPartition divides and encodes them. They are committables, not the rows of
+the job: their size is limited here, and for the whole job by the master (`core.execution.reported_results`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyarrow import ipc
+
+from unistream.base.errors import ConfigError, ProtocolError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import MIB, REPORTED_BYTES_MAX
+from unistream.model.elements import Batch, CheckpointBarrier, EndOfPartition, Event
+from unistream.model.messages import PartitionDescriptor, ReportedPartition
+from unistream.net.wire import READ_OPTIONS, WIRE_ERRORS, from_wire, to_wire
+from unistream.worker.exchange.in_flight import Run
+from unistream.worker.exchange.output import OutputPartition
+from unistream.worker.exchange.shipping import Router
+
+GATHERED_BYTES_MAX: Final = 16 * REPORTED_BYTES_MAX  # they compress well, but not better than that
+
+_OPTIONS: Final = ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+
+
+class ReportedOutput:
+    """An `OutputPartition`.
+
+    Raises (`emit`):
+        ConfigError: there are too many committables.
+    """
+
+    has_room = True  # the rows stay here until the task finishes
+    flush_at_ms = None
+
+    def __init__(self, descriptor: PartitionDescriptor, index: int) -> None:
+        self.edge = descriptor.edge
+        self.rows_out = 0
+        self.reported: ReportedPartition | None = None
+        self._router = Router(descriptor, index)
+        self._consumers = len(descriptor.consumers)
+        self._gathered: deque[Batch] = deque()
+        self._bytes = 0
+
+    def emit(self, batch: Batch) -> None:
+        assert self.reported is None, "nothing follows EndOfPartition"
+        self.rows_out += batch.num_rows
+        self._gathered.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes > GATHERED_BYTES_MAX:
+            raise _too_large(self._bytes)
+
+    def broadcast(self, event: Event) -> None:
+        if isinstance(event, EndOfPartition):
+            self._complete()
+
+    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
+        raise AssertionError(f"{barrier} in a BATCH job")
+
+    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
+        return False
+
+    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
+        return []
+
+    def flush(self) -> None:
+        """Nothing is due before the end."""
+
+    def abandon(self) -> None:
+        self._gathered.clear()
+
+    def _complete(self) -> None:
+        divided: list[list[Batch]] = [[] for _ in range(self._router.targets)]
+        for target, batch in self._router.route(self._gathered):
+            divided[target].append(batch)
+        encoded = [encode_reported(batches) for batches in divided]
+        contents = tuple(encoded[self._router.target_of(place)] for place in range(self._consumers))
+        self.reported = ReportedPartition(edge=self.edge, contents=contents)
+
+
+def reported_by(partitions: Sequence[OutputPartition]) -> tuple[ReportedPartition, ...]:
+    """What a task that finishes reports of its outputs.
+
+    Raises:
+        ConfigError: it is too large for one message.
+    """
+    outputs = [partition for partition in partitions if isinstance(partition, ReportedOutput)]
+    assert all(output.reported is not None for output in outputs), "EndOfPartition precedes FINISHED"
+    found = tuple(output.reported for output in outputs if output.reported is not None)
+    size = sum(len(content) for reported in found for content in reported.contents)
+    if size > REPORTED_BYTES_MAX:
+        raise _too_large(size)
+    return found
+
+
+def _too_large(size: int) -> ConfigError:
+    return ConfigError(
+        f"one task has {size} B of committables of its sinks; in a BATCH job it reports at most "
+        f"{REPORTED_BYTES_MAX // MIB} MiB, compressed. Write fewer and larger files, give the sink "
+        "more writers, or use execution.runtime-mode=STREAMING with checkpoints"
+    )
+
+
+def encode_reported(batches: Sequence[Batch]) -> bytes:
+    """An Arrow stream for each batch, compressed."""
+    return msgspec.msgpack.encode([_stream(to_wire(batch)) for batch in batches])
+
+
+def decode_reported(content: bytes) -> list[Batch]:
+    """What `encode_reported` was given.
+
+    Raises:
+        ProtocolError: it cannot be read.
+    """
+    try:
+        streams = msgspec.msgpack.decode(content, type=list[bytes])
+        return [_read(stream) for stream in streams]
+    except (msgspec.MsgspecError, *WIRE_ERRORS) as error:
+        raise ProtocolError(f"reported committables cannot be read: {error}") from error
+
+
+def _stream(records: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, records.schema, options=_OPTIONS) as writer:
+        writer.write_batch(records)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _read(content: bytes) -> Batch:
+    with ipc.open_stream(content, options=READ_OPTIONS) as stream:
+        return from_wire(stream.read_next_batch())
