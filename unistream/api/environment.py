@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import pyarrow as pa
-
-from unistream.api.collections import collected
+from unistream.api.frames import Frames
 from unistream.api.graph import (
     GraphBuilder,
-    Port,
     check_max_parallelism,
     check_parallelism,
-    check_timestamp_column,
 )
 from unistream.api.slots import SlotSharingGroup
-from unistream.api.stream import Columns, DataStream, as_schema
+from unistream.api.sources import Sources
 from unistream.base.config import (
     CHAINING,
     CHECKPOINT_INTERVAL,
@@ -43,9 +37,6 @@ from unistream.core.graph import (
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamGraph
-from unistream.model.watermarks import WatermarkStrategy
-from unistream.port.operator import SourceOperatorSpec
-from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source
 
 if TYPE_CHECKING:
     from unistream.client.job_client import JobClient, JobResult
@@ -53,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Environment:
+class Environment(Sources):
     """Collects a pipeline's operators and runs them.
 
     Args:
@@ -73,7 +64,7 @@ class Environment:
     ) -> None:
         self._config = config if isinstance(config, Configuration) else Configuration(config)
         self._target = target
-        self._builder = GraphBuilder(self.execute)
+        self._builder = GraphBuilder(self._run)
         self.set_parallelism(self._config.get(PARALLELISM))
         if self._config.get(MAX_PARALLELISM) != -1:
             self.set_max_parallelism(self._config.get(MAX_PARALLELISM))
@@ -121,78 +112,6 @@ class Environment:
         self._builder.register(group)
         return self
 
-    def from_source(
-        self, source: Source, watermark_strategy: WatermarkStrategy, name: str | None = None
-    ) -> DataStream:
-        """A stream of the rows of `source`.
-
-        Raises:
-            ConfigError: an argument has the wrong type, or the timestamp column is not a time column of the
-                source.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").schema.names
-        ['n']
-        """
-        if inspect.isclass(source) or not callable(getattr(source, "create_reader", None)):
-            raise ConfigError(
-                f"from_source takes a source such as us.StaticSource(table), not {type(source).__name__}"
-            )
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise ConfigError(
-                "from_source takes a WatermarkStrategy, such as us.WatermarkStrategy.no_watermarks(),"
-                f" not {watermark_strategy!r:.200}"
-            )
-        name = name or source.name
-        schema = source.schema
-        column = watermark_strategy.timestamp_column
-        if column is not None:
-            check_timestamp_column(schema, column, f"source {name!r}")
-        node = self._builder.add(
-            name, SourceOperatorSpec(source=source, watermarks=watermark_strategy), stateful=True
-        )
-        node.source = source.info()
-        if column is not None:
-            node.source = msgspec.structs.replace(
-                node.source, timestamp_column=column, timestamp_type=str(schema.field(column).type)
-            )
-        if isinstance(source, SendsDeadLetters) and source.dead_letter_schema is not None:
-            self._builder.side_schemas[node.id, DEAD_LETTERS_TAG] = source.dead_letter_schema
-        return DataStream(self._builder, (Port(node.id),), schema)
-
-    def from_collection(
-        self,
-        rows: Iterable[Mapping[str, Any]] | pa.Table,
-        schema: pa.Schema | Columns | None = None,
-        *,
-        watermark_strategy: WatermarkStrategy | None = None,
-        name: str = "collection",
-    ) -> DataStream:
-        """A bounded stream of rows of this program, in their order: for lookups, examples and tests.
-
-        Args:
-            rows: A dict for each row, or a table; at most 256 MiB. They are copied now.
-            schema: Columns and their types; None: those of the rows.
-            watermark_strategy: None: the rows have no event times.
-            name: Name of the source.
-
-        Raises:
-            ConfigError: a row does not fit, or there are too many.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> env.from_collection([{"carrier": "AA", "name": "American"}], name="carriers").schema.names
-        ['carrier', 'name']
-        """
-        from unistream.connector.static import StaticSource
-
-        table = collected(rows, as_schema(schema, "schema="))
-        return self.from_source(
-            StaticSource(table), watermark_strategy or WatermarkStrategy.no_watermarks(), name
-        )
-
     def stream_graph(self, name: str | None = None) -> StreamGraph:
         """A copy of the pipeline as built so far, before chaining.
 
@@ -207,7 +126,26 @@ class Environment:
 
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """The job graph: vertices of chained operators as data, and their code."""
-        graph, code = translate_resolved(self._resolve(name), self._config.to_dict())
+        return self._translated(self.stream_graph(name))
+
+    def staged_job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode, Frames]:
+        """The same to be started: Spark has evaluated the DataFrames. The caller closes the `Frames`, or
+        lets them be removed after the job.
+
+        Raises:
+            UserCodeError: Spark could not evaluate a DataFrame.
+        """
+        stream_graph, frames = self.stream_graph(name), Frames()
+        self._resolved(stream_graph)  # an error costs no evaluation
+        frames.stage(stream_graph)
+        try:
+            return *self._translated(stream_graph), frames
+        except BaseException:
+            frames.close()
+            raise
+
+    def _translated(self, stream_graph: StreamGraph) -> tuple[JobGraph, JobCode]:
+        graph, code = translate_resolved(self._resolved(stream_graph), self._config.to_dict())
         reason = why_interval_is_idle(graph, self._config)
         if reason is not None:
             _log.warning(
@@ -219,8 +157,11 @@ class Environment:
         return graph, code
 
     def _resolve(self, name: str | None = None) -> Resolved:
+        return self._resolved(self.stream_graph(name))
+
+    def _resolved(self, stream_graph: StreamGraph) -> Resolved:
         return resolve(
-            self.stream_graph(name),
+            stream_graph,
             parallelism=self.parallelism,
             max_parallelism=self._max_parallelism(),
             chaining=self._config.get(CHAINING),
@@ -288,10 +229,20 @@ class Environment:
             JobCancelled: it was cancelled.
             UnistreamError: it failed; the text says why.
         """
-        with self.execute_async(
-            name, savepoint=savepoint, allow_non_restored_state=allow_non_restored_state
-        ) as job:
-            return job.result()
+        job, frames = self._start(name, savepoint, allow_non_restored_state, None)
+        try:
+            with job:
+                return job.result()
+        finally:
+            frames.wait_removed()
+
+    def _run(self, name: str | None, options: Mapping[str, str]) -> JobResult:
+        """`execute` with other options."""
+        config, self._config = self._config, self._config.merged(options)
+        try:
+            return self.execute(name)
+        finally:
+            self._config = config
 
     def execute_async(
         self,
@@ -307,25 +258,37 @@ class Environment:
         having waited for the job, or closed the client, stays until the job has ended; Ctrl-C cancels it.
         Submissions with the same `request_id` start one job; None: a new id.
         """
+        return self._start(name, savepoint, allow_non_restored_state, request_id)[0]
+
+    def _start(
+        self,
+        name: str | None,
+        savepoint: str | os.PathLike[str] | None,
+        allow_non_restored: bool,
+        request_id: str | None,
+    ) -> tuple[JobClient, Frames]:
         from unistream.client.submission import submit
         from unistream.master.job_setup import SubmitRequest
         from unistream.worker.code import pack
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
-        graph, code = self.job_graph(name)
+        graph, code, frames = self.staged_job_graph(name)
         advice = uid_advice(graph)
         if advice is not None:
             _log.warning("event=operators_without_uid job=%r: %s", graph.name, advice)
-        request = SubmitRequest(
-            graph=graph,
-            artifact=pack(code, with_modules=True),
-            config=self._config.to_dict(),
-            savepoint=None if savepoint is None else os.fspath(savepoint),
-            allow_non_restored=allow_non_restored_state,
-            request_id=request_id,
-        )
-        return submit(request, target=self._target, config=self._config)
+        with frames.kept():
+            request = SubmitRequest(
+                graph=graph,
+                artifact=pack(code, with_modules=True),
+                config=self._config.to_dict(),
+                savepoint=None if savepoint is None else os.fspath(savepoint),
+                allow_non_restored=allow_non_restored,
+                request_id=request_id,
+            )
+            job = submit(request, target=self._target, config=self._config)
+            frames.remove_after(job, target=self._target, config=self._config)
+        return job, frames
 
     def _max_parallelism(self) -> int | None:
         value = self._config.get(MAX_PARALLELISM)

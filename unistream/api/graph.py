@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,6 +21,9 @@ from unistream.model.resources import ResourceProfile
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.common import AssignTimestampsAndWatermarks
 from unistream.port.operator import SourceOperatorSpec
+
+if TYPE_CHECKING:
+    from unistream.client.job_client import JobResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +51,14 @@ class GraphBuilder:
     """Nodes and edges as the user adds them.
 
     Attributes:
-        run: Executes the pipeline under a name and waits for its end.
+        run: Executes the pipeline under a name, with these options for this time, and waits for its end.
         follows: Node -> node whose parallelism it takes when the graph is read, so that the two chain.
         profiles: Slot sharing group -> resources of one slot, if they are given.
         registered: Registered slot sharing groups; None: there are none, so any name makes a group.
         side_schemas: (node, tag) -> schema of a side output, if it is known.
     """
 
-    run: Callable[[str | None], object]
+    run: Callable[[str | None, Mapping[str, str]], JobResult]
     graph: StreamGraph = field(default_factory=StreamGraph)
     follows: dict[int, int] = field(default_factory=dict)
     profiles: dict[str, ResourceProfile] = field(default_factory=dict)
@@ -94,6 +99,17 @@ class GraphBuilder:
                 )
                 self.graph.edges.append(edge)
         return node
+
+    @contextmanager
+    def without_additions(self) -> Iterator[None]:
+        """What is added to the graph inside is removed afterwards."""
+        nodes, edges, follows = len(self.graph.nodes), len(self.graph.edges), dict(self.follows)
+        try:
+            yield
+        finally:
+            del self.graph.nodes[nodes:]
+            del self.graph.edges[edges:]
+            self.follows = follows
 
     def check_same(self, other: GraphBuilder) -> None:
         """Raises ConfigError unless `other` is this one."""

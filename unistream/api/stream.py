@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.api.exchanges import Exchanges
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_timestamp_column
 from unistream.api.joins import join_schema
+from unistream.api.results import Results
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, sink_used
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
@@ -55,7 +54,7 @@ Returns: TypeAlias = pa.Schema | Columns | None
 KEY_COLUMN = "key"
 
 
-class DataStream(Exchanges):
+class DataStream(Results):
     """Rows of one schema, with event times.
 
     Transformations return a new stream; settings (`uid`, `name`, `set_parallelism`, …) apply to the operator
@@ -331,26 +330,6 @@ class DataStream(Exchanges):
         from unistream.connector.print_ import PrintSink
 
         return self.sink_to(PrintSink(prefix))
-
-    def execute_and_collect(self, name: str | None = None) -> pa.Table:
-        """Runs the job, which must be bounded, and returns this stream's rows in no particular order.
-
-        The rows are exchanged through a folder of this machine, so the workers must run on it.
-
-        Raises:
-            UnistreamError: the job failed; the text says why.
-        """
-        from unistream.connector.collect import CollectSink, read_collected
-
-        with tempfile.TemporaryDirectory(prefix="unistream-collect-") as folder:
-            self.sink_to(CollectSink(folder))
-            self._builder.run(name)
-            try:
-                return read_collected(folder)
-            except ConfigError:
-                if self.schema is None:
-                    raise
-                return self.schema.empty_table()  # without rows no file has their types
 
     # --- helpers ---------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from unistream.client.hosts import SPARK, TARGETS, chosen_target
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
+    from unistream.api.frames import Frames
     from unistream.client.job_client import JobClient, JobResult
     from unistream.master.job_setup import SubmitRequest
 
@@ -76,31 +77,44 @@ def run(  # noqa: PLR0917  # typer passes them by name
     target = _checked_target(target, detached)
     environment = Environment(configuration(defines, parallelism), target=target)
     build(load_function(function), environment)
-    start = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
-    request = structs.replace(_request(environment, name), request_id=request_id, **start)
+    request, frames = _request(environment, name, detached=detached)
+    request = structs.replace(
+        request, request_id=request_id, savepoint=absolute(savepoint), allow_non_restored=allow_non_restored
+    )
     if detached and target != "remote":
         _run_in_background(target, request, verbose=verbose, as_json=as_json)
         return
-    show = to_stderr if as_json else to_stdout
-    with submit(request, target=target, config=environment.config, show=show) as client:
+    with frames.kept():
+        show = to_stderr if as_json else to_stdout
+        client = submit(request, target=target, config=environment.config, show=show)
+        frames.remove_after(client, target=target, config=environment.config)
+    _follow(client, detached=detached, as_json=as_json, owns_cluster=target != "remote")
+
+
+def _follow(client: JobClient, *, detached: bool, as_json: bool, owns_cluster: bool) -> None:
+    with client:
         if detached:
             _print_accepted(client, as_json)
         else:
-            _attach(client, as_json, owns_cluster=target != "remote")
+            _attach(client, as_json, owns_cluster=owns_cluster)
 
 
-def _request(environment: Environment, name: str | None) -> SubmitRequest:
-    """The pipeline, packed; a warning names stateful operators without a uid."""
+def _request(environment: Environment, name: str | None, *, detached: bool) -> tuple[SubmitRequest, Frames]:
+    """The pipeline, packed, and its DataFrames, staged; a warning names stateful operators without a uid."""
+    from unistream.api.frames import refuse_detached
     from unistream.core.graph import uid_advice
     from unistream.master.job_setup import SubmitRequest
     from unistream.worker.code import pack
 
-    graph, code = environment.job_graph(name)
+    if detached:
+        refuse_detached(environment.stream_graph(name))
+    graph, code, frames = environment.staged_job_graph(name)
     advice = uid_advice(graph)
     if advice is not None:
         report(f"warning: {advice}")
-    artifact = pack(code, with_modules=True)
-    return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict())
+    with frames.kept():
+        artifact = pack(code, with_modules=True)
+    return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict()), frames
 
 
 def _checked_target(given: str | None, detached: bool) -> str:

@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -24,13 +25,17 @@ _LOCK_NAME: Final = "lock"
 class PrivateFolder:
     """A new folder `<root>/<prefix>…`, mode 0700, removed by `close`, or later by another process.
 
+    `before_removal`: see `remove_stale_folders`.
+
     Raises:
         ConfigError: `root` cannot be written.
     """
 
-    def __init__(self, root: Path, prefix: str) -> None:
+    def __init__(
+        self, root: Path, prefix: str, *, before_removal: Callable[[Path], None] | None = None
+    ) -> None:
         try:
-            remove_stale_folders(root, prefix)
+            remove_stale_folders(root, prefix, before_removal=before_removal)
             new, self._lock = _locked_folder(root, prefix)
             self.path = new.rename(root / new.name.removeprefix(_NEW))
         except OSError as error:
@@ -108,8 +113,11 @@ def _put_in_place(new: Path, path: Path) -> None:
     new.rmdir()
 
 
-def remove_stale_folders(root: Path, prefix: str) -> None:
-    """Removes folders whose process has ended."""
+def remove_stale_folders(
+    root: Path, prefix: str, *, before_removal: Callable[[Path], None] | None = None
+) -> None:
+    """Removes folders whose process has ended. `before_removal` is called with each of them first, while it
+    is locked; one for which it raises OSError stays."""
     for folder in root.glob(prefix + "*"):
         try:
             lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -119,5 +127,10 @@ def remove_stale_folders(root: Path, prefix: str) -> None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:  # its owner lives
+                continue
+            try:
+                if before_removal is not None:
+                    before_removal(folder)
+            except OSError:
                 continue
             shutil.rmtree(folder, ignore_errors=True)

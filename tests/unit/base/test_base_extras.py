@@ -68,6 +68,9 @@ NEEDS = [
         "target spark needs pyspark, which is",
         id="cluster start -t spark",
     ),
+    pytest.param(
+        "spark", "us.Environment().from_dataframe(None)", "from_dataframe needs pyspark, which is", id="frame"
+    ),
     pytest.param("spark", "main(['stack', 'up', 'zookeeper'])", "ZooKeeper", id="the local ZooKeeper"),
     pytest.param(
         "kafka",

@@ -184,7 +184,8 @@ def check_columns(path: str, found: pa.Schema, wanted: pa.Schema) -> None:
 
 
 def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of `found` is one of `wanted`: int32 of int64, a dictionary of its values, …"""
+    """Whether every value of `found` is one of `wanted`: int32 of int64, a dictionary of its values, …
+    Parquet has no durations: writers without Arrow's own metadata store them as int64."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if found.equals(wanted) or pa.types.is_null(found):
@@ -197,6 +198,8 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         units = ["s", "ms", "us", "ns"]
         return found.tz == wanted.tz and units.index(found.unit) <= units.index(wanted.unit)
+    if pa.types.is_duration(wanted):
+        return bool(pa.types.is_int64(found))
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if any(test(found) for test in texts):
         return any(test(wanted) for test in texts)

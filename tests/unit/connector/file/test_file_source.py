@@ -273,6 +273,9 @@ def test_times_in_json_are_parsed(tmp_path: Path) -> None:
         (pa.large_string(), pa.string(), True),
         (pa.string(), pa.binary(), False),
         (pa.null(), pa.string(), True),
+        (pa.int64(), pa.duration("us"), True),
+        (pa.int32(), pa.duration("us"), False),
+        (pa.duration("us"), pa.int64(), False),
     ],
     ids=str,
 )
