@@ -191,6 +191,9 @@ class Environment(Sources):
         execution graph: 1 subtask, 1 region
           [1] subtasks 0 attempt 0
           region 0: [1] 0
+        <BLANKLINE>
+        engine: spark if the target is Spark, 1 stage; otherwise native, the built-in runtime
+          stage 0: [1]: 1 task
         """
         resolved = self._resolve()
         return explain(resolved, translate_resolved(resolved, self._config.to_dict())[0])

@@ -30,13 +30,14 @@ from unistream.base.crash_points import crash_point
 from unistream.base.ids import JobId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobView
+from unistream.core.graph import NATIVE_ENGINE
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.engine_runs import EngineRuns
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
-from unistream.master.job_setup import NATIVE, JobSetup
+from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
@@ -345,7 +346,7 @@ class JobMaster:
             self._take_view()
             self._take_checkpoints()
         self._outgoing.cancel(self._view.attempts)
-        if self.setup.engine != NATIVE:
+        if self.setup.engine != NATIVE_ENGINE:
             self._engine.perform(contract.CancelRun())
         self._request_slots(SlotsReturned(job=self.setup.job))
         self.journal.failure(failure)

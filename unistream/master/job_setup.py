@@ -12,7 +12,6 @@ import msgspec
 from msgspec import structs
 
 from unistream.base.config import (
-    BATCH_ENGINE,
     CHECKPOINT_DIR,
     CHECKPOINT_INTERVAL,
     CLAIM_MODE,
@@ -27,15 +26,16 @@ from unistream.base.extras import require
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
-from unistream.core.contract import RestorePoint
+from unistream.core.contract import JobSettings, RestorePoint
 from unistream.core.graph import (
+    NATIVE_ENGINE,
     adapt_max_parallelism,
     check,
     check_measures,
     check_profiles,
     check_restores,
+    choose_engine,
     why_interval_is_idle,
-    why_no_stages,
 )
 from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive
 from unistream.core.memory import memory_plan, slot_profile
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOB_NAME_CHARS_MAX: Final = 200
-NATIVE: Final = "native"
-SPARK: Final = "spark"
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +93,7 @@ class JobSetup:
     storage: CheckpointStorage
     savepoint_dir: str
     artifact: str
-    engine: str = NATIVE
+    engine: str = NATIVE_ENGINE
     memory_bytes: int = 0
 
 
@@ -116,8 +114,10 @@ def prepare(
     """
     _check_request(request)
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
-    engine = _engine(request.graph, config, services)
-    if engine == NATIVE and services.traits.active:  # else workers of any size and libraries may register
+    on_spark = services.create_engine is not None
+    engine = choose_engine(request.graph, config, target=services.target, on_spark=on_spark)
+    native = engine == NATIVE_ENGINE
+    if native and services.traits.active:  # else workers of any size and libraries may register
         _check_workers(request.graph, config, cluster, services)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
@@ -137,11 +137,7 @@ def prepare(
         batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
     )
-    machine: Machine = (
-        services.create_machine(graph, settings, restore)
-        if engine == NATIVE
-        else BoundedJobMachine(graph, settings)
-    )
+    create = services.create_machine if native else _bounded_machine
     if settings.checkpoint_interval_ms is not None:
         _check_writable(storage)  # last: it creates a folder, which only a job that starts needs
     return JobSetup(
@@ -149,12 +145,12 @@ def prepare(
         lineage=lineage,
         restored=None if restore is None else restore.manifest.restores_as,
         graph=graph,
-        machine=machine,
+        machine=create(graph, settings, restore),
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=artifact,
         engine=engine,
-        memory_bytes=0 if engine == NATIVE else memory_plan(config, cluster.get(TASK_SLOTS)).slot.managed,
+        memory_bytes=0 if native else memory_plan(config, cluster.get(TASK_SLOTS)).slot.managed,
     )
 
 
@@ -170,22 +166,9 @@ def _check_workers(
     check_measures(graph, cluster, share)
 
 
-def _engine(graph: JobGraph, config: Configuration, services: ClusterServices) -> str:
-    """Raises ConfigError: the engine that is configured is not here."""
-    if graph.job_type is not JobType.BATCH:
-        return NATIVE
-    chosen = config.find(BATCH_ENGINE)
-    if chosen == SPARK and services.create_engine is None:
-        raise ConfigError(
-            f"{BATCH_ENGINE.key}: spark needs a cluster on Spark, and this one has the target "
-            f"{services.target}; use the target spark, or {BATCH_ENGINE.key}=native"
-        )
-    reason = why_no_stages(graph)
-    if chosen == SPARK and reason is not None:
-        raise ConfigError(f"{BATCH_ENGINE.key}: spark cannot run this job: {reason}; leave it out")
-    if chosen is None:
-        return NATIVE if services.create_engine is None or reason is not None else SPARK
-    return chosen
+def _bounded_machine(graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> Machine:
+    assert restore is None, "a BATCH job restores nothing"
+    return BoundedJobMachine(graph, settings)
 
 
 def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:

@@ -95,10 +95,12 @@ def row_groups(parquet: pq.ParquetFile, groups: Iterable[int], columns: Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroupRange:
-    """Adjacent row groups that are one split. `least`: of their event times, in ms; None: not known."""
+    """Adjacent row groups that are one split. `length`: their compressed bytes. `least`: of their event
+    times, in ms; None: not known."""
 
     start: int
     stop: int
+    length: int
     least: int | None
 
 
@@ -116,7 +118,7 @@ def row_group_ranges(
         if collected >= split_bytes or is_last or (column and not _follows(ranges, group)):
             first = ranges[start]
             least = None if first is None else first.least
-            found.append(RowGroupRange(start=start, stop=group + 1, least=least))
+            found.append(RowGroupRange(start=start, stop=group + 1, length=collected, least=least))
             start, collected = group + 1, 0
     return found
 

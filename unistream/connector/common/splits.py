@@ -14,8 +14,11 @@ from unistream.model.messages import Split
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def encoded_split(split_id: str, split: msgspec.Struct, min_timestamp: int | None = None) -> Split:
-    return Split(id=split_id, data=msgspec.msgpack.encode(split), min_timestamp=min_timestamp)
+def encoded_split(
+    split_id: str, split: msgspec.Struct, min_timestamp: int | None = None, size: int = 0
+) -> Split:
+    """`min_timestamp`, `size`: see `Split`."""
+    return Split(id=split_id, data=msgspec.msgpack.encode(split), min_timestamp=min_timestamp, size=size)
 
 
 def decoded_split(split: Split, kind: type[S], source: str) -> S:

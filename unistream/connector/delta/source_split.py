@@ -33,6 +33,7 @@ class DeltaSplit(msgspec.Struct, frozen=True, kw_only=True):
         path: Relative to the table, not encoded.
         partition: Values of the partition columns, as in the log.
         unit, skip: The position; see above.
+        length: Stored bytes in these row groups.
         min_timestamp: See `Split`.
     """
 
@@ -44,6 +45,7 @@ class DeltaSplit(msgspec.Struct, frozen=True, kw_only=True):
     stop: int | None = None
     unit: int = 0
     skip: int = 0
+    length: int = 0
     min_timestamp: int | None = None
     v: int = 1
 
@@ -52,7 +54,7 @@ def encode_split(split: DeltaSplit) -> Split:
     """The id names the range, so it does not depend on the position."""
     stop = "" if split.stop is None else split.stop
     split_id = f"{split.version}:{split.path}:{split.start}-{stop}"
-    return encoded_split(split_id, split, split.min_timestamp)
+    return encoded_split(split_id, split, split.min_timestamp, split.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,12 @@ class DataFile:
 
 def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:
     return DeltaSplit(
-        version=version, path=file.path, size=file.size, partition=file.partition, min_timestamp=least
+        version=version,
+        path=file.path,
+        size=file.size,
+        partition=file.partition,
+        length=file.size,
+        min_timestamp=least,
     )
 
 
@@ -85,6 +92,7 @@ def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int 
         start=found.start,
         stop=found.stop,
         unit=found.start,
+        length=found.length,
         min_timestamp=least if found.least is None else found.least,
     )
 

@@ -255,6 +255,7 @@ def _row_group_parts(path: str, size: int, listing: _Listing, info: SourceInfo) 
             start=found.start,
             stop=found.stop,
             unit=found.start,
+            length=found.length,
             min_timestamp=found.least,
         )
         for found in row_group_ranges(metadata, listing.split_bytes, column, info.timestamp_type)
@@ -266,6 +267,8 @@ def _byte_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:
     count = 1 if listing.whole else max(1, size // listing.split_bytes)
     bounds = [size * i // count for i in range(count + 1)]
     return [
-        FileSplit(path=path, size=size, start=low, stop=high, unit=low, whole=listing.whole)
+        FileSplit(
+            path=path, size=size, start=low, stop=high, unit=low, whole=listing.whole, length=high - low
+        )
         for low, high in itertools.pairwise(bounds)
     ]

@@ -29,7 +29,7 @@ SCHEMES: Final = frozenset(
 class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
     """[start, stop) of a file of `size` bytes: row groups (Parquet) or bytes (text): the lines whose first
     byte is in the range. `whole`: a CSV file read from its header to its end. `unit` and `skip`: see
-    above. `min_timestamp`: see `Split`."""
+    above. `length`: stored bytes in the range. `min_timestamp`: see `Split`."""
 
     path: str
     size: int
@@ -38,13 +38,15 @@ class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
     unit: int
     skip: int = 0
     whole: bool = False
+    length: int = 0
     min_timestamp: int | None = None
     v: int = 1
 
 
 def encode_split(split: FileSplit) -> Split:
     """The id names the range, so it does not depend on the position."""
-    return encoded_split(f"{split.path}:{split.start}-{split.stop}", split, split.min_timestamp)
+    name = f"{split.path}:{split.start}-{split.stop}"
+    return encoded_split(name, split, split.min_timestamp, split.length)
 
 
 def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:

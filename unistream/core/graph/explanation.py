@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from unistream.base.config import BATCH_ENGINE, Configuration
 from unistream.base.ids import VertexId
 from unistream.core.graph.execution_graph import (
     ExecutionEdge,
@@ -18,9 +19,10 @@ from unistream.core.graph.execution_graph import (
     text,
 )
 from unistream.core.graph.regions import Region
+from unistream.core.graph.stages import NATIVE_ENGINE, StagePlan, why_no_stages
 from unistream.core.graph.topology import Pattern
 from unistream.core.graph.translate import Resolved
-from unistream.model.graph import JobEdge, JobGraph, JobVertex
+from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex
 from unistream.model.stream_graph import ChainingStrategy, StreamEdge
 
 LISTED: Final = 100  # vertices, operators or edges of one list
@@ -28,10 +30,12 @@ RUNS_LISTED: Final = 8  # runs of indices of one vertex in one region
 
 
 def explain(resolved: Resolved, job: JobGraph) -> str:
-    """All three, one after the other. `job` is what `resolved` was translated to."""
-    return "\n\n".join(
-        [explain_stream(resolved), explain_job(job), explain_execution(execution_graph(job), job)]
-    )
+    """All three, one after the other, and the engine of a BATCH job. `job` is what `resolved` was translated
+    to."""
+    parts = [explain_stream(resolved), explain_job(job), explain_execution(execution_graph(job), job)]
+    if job.job_type is JobType.BATCH:
+        parts.append(explain_engine(job))
+    return "\n\n".join(parts)
 
 
 def explain_stream(resolved: Resolved) -> str:
@@ -118,6 +122,33 @@ def explain_execution(graph: ExecutionGraph, job: JobGraph) -> str:
             f"all have {_between(least, most, 'subtask')}"
         )
     return "\n".join(lines)
+
+
+def explain_engine(graph: JobGraph) -> str:
+    """What runs a BATCH job, and its stages if that can be Spark."""
+    configured, reason = Configuration(graph.config).find(BATCH_ENGINE), why_no_stages(graph)
+    if reason is not None:
+        return f"engine: native, the built-in runtime: {reason}"
+    if configured == NATIVE_ENGINE:
+        return f"engine: native, the built-in runtime ({BATCH_ENGINE.key})"
+    numbers, plan = _numbers(graph), StagePlan(graph)
+    stages = _count(len(plan.stages), "stage")
+    lines = [f"engine: spark ({BATCH_ENGINE.key}), {stages}"]
+    if configured is None:
+        lines = [f"engine: spark if the target is Spark, {stages}; otherwise native, the built-in runtime"]
+    listed = (
+        f"  stage {number}: {_listed(stage.vertices, numbers)}: {_count(len(stage.places), 'task')}"
+        for number, stage in enumerate(plan.stages)
+    )
+    lines += _first(listed, len(plan.stages), "stages")
+    if plan.committers:
+        lines.append(f"  commit: {_listed(plan.committers, numbers)}")
+    return "\n".join(lines)
+
+
+def _listed(vertices: Sequence[VertexId], numbers: dict[VertexId, int]) -> str:
+    more = f" and {len(vertices) - LISTED:,} more" if len(vertices) > LISTED else ""
+    return ", ".join(f"[{numbers[vertex]}]" for vertex in vertices[:LISTED]) + more
 
 
 def _partitions(edge: ExecutionEdge, numbers: dict[VertexId, int]) -> str:

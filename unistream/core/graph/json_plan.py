@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
+from unistream.base.config import BATCH_ENGINE, Configuration
 from unistream.base.ids import EdgeId, VertexId
 from unistream.core.graph.execution_graph import ExecutionEdge, execution_graph, members, text
+from unistream.core.graph.stages import NATIVE_ENGINE, StagePlan, why_no_stages
 from unistream.core.graph.translate import Resolved, vertex_id
-from unistream.model.graph import JobEdge, JobGraph
+from unistream.model.graph import JobEdge, JobGraph, JobType
 
 Json = dict[str, Any]
 
@@ -16,14 +18,29 @@ REGIONS_LISTED: Final = 1_000  # a job of one region per subtask has up to 100,0
 
 
 def plan_json(resolved: Resolved, job: JobGraph) -> Json:
-    """All three. `job` is what `resolved` was translated to."""
-    return {
+    """All three, and the engine of a BATCH job. `job` is what `resolved` was translated to."""
+    plan: Json = {
         "name": job.name,
         "type": job.job_type.value,
         "streamGraph": stream_plan(resolved),
         "jobGraph": job_plan(job),
         "executionGraph": execution_plan(job),
     }
+    if job.job_type is JobType.BATCH:
+        plan["engine"] = engine_plan(job)
+    return plan
+
+
+def engine_plan(job: JobGraph) -> Json:
+    """The engine that is configured (None: by the target), and the stages if that can be Spark."""
+    configured, reason = Configuration(job.config).find(BATCH_ENGINE), why_no_stages(job)
+    if reason is not None:
+        return {"engine": NATIVE_ENGINE, "reason": reason}
+    if configured == NATIVE_ENGINE:
+        return {"engine": NATIVE_ENGINE}
+    plan = StagePlan(job)
+    stages = [{"vertices": list(stage.vertices), "tasks": len(stage.places)} for stage in plan.stages]
+    return {"engine": configured, "stages": stages, "committers": list(plan.committers)}
 
 
 def stream_plan(resolved: Resolved) -> Json:

@@ -14,9 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from unistream.base.config import BATCH_ENGINE, Configuration
+from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, SubtaskId, VertexId
-from unistream.model.graph import JobEdge, JobGraph, JobVertex
+from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex
+
+SPARK_ENGINE: Final = "spark"
+NATIVE_ENGINE: Final = "native"
+"""Values of `execution.batch.engine`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,33 @@ def why_no_stages(graph: JobGraph) -> str | None:
         if vertex.source is not None and vertex.source.phases:
             return f"source {vertex.name!r} reads what follows its history when all tasks have read that"
     return None
+
+
+def choose_engine(graph: JobGraph, config: Configuration, *, target: str, on_spark: bool) -> str:
+    """`SPARK_ENGINE` or `NATIVE_ENGINE`.
+
+    Args:
+        graph: Of the job.
+        config: Of the job.
+        target: Of the cluster, for people.
+        on_spark: The cluster is on Spark.
+
+    Raises:
+        ConfigError: the engine that is configured cannot run the job.
+    """
+    if graph.job_type is not JobType.BATCH:
+        return NATIVE_ENGINE
+    chosen, reason = config.find(BATCH_ENGINE), why_no_stages(graph)
+    if chosen is None:
+        return SPARK_ENGINE if on_spark and reason is None else NATIVE_ENGINE
+    if chosen == SPARK_ENGINE and not on_spark:
+        raise ConfigError(
+            f"{BATCH_ENGINE.key}: spark needs a cluster on Spark, and this one has the target {target}; use "
+            f"the target spark, or {BATCH_ENGINE.key}=native"
+        )
+    if chosen == SPARK_ENGINE and reason is not None:
+        raise ConfigError(f"{BATCH_ENGINE.key}: spark cannot run this job: {reason}; leave it out")
+    return chosen
 
 
 class StagePlan:

@@ -328,6 +328,8 @@ def test_a_small_file_is_one_split_and_a_large_one_is_divided_by_row_groups(tabl
     assert len(large) > 2
     assert [part.start for part in large] == [0, *(part.stop for part in large[:-1])]
     assert large[-1].stop == 10
+    assert small.length == small.size
+    assert 0.8 * large[0].size < sum(part.length for part in large) <= large[0].size
     assert values(DeltaSource(str(table), split_bytes=5_000)) == sorted([*range(10), *range(10_000)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import threading
 import uuid
 from collections.abc import Iterator
@@ -147,6 +148,23 @@ def test_row_groups_are_joined_until_a_split_is_large_enough(tmp_path: Path) -> 
     assert [(one.start, one.stop) for one in single] == [(i, i + 1) for i in range(10)]
     assert all(one.stop - one.start >= 2 for one in pairs[:-1])
     assert [one.stop for one in pairs[:-1]] == [one.start for one in pairs[1:]]
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_a_split_says_how_many_bytes_it_has(tmp_path: Path, format: Any) -> None:
+    """By which a BATCH job deals out splits; rows of the second half are much longer."""
+    rows = pa.table({"n": [str(i) * (1 if i < 500 else 50) for i in range(1000)]})
+    path = tmp_path / f"a.{format}"
+    if format == "parquet":
+        pq.write_table(rows, path, row_group_size=500, compression="none", use_dictionary=False)
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows.to_pylist()))
+    source = FileSource(str(tmp_path), format=format, split_bytes=1000)
+    found = create_discovery(source.info()).discover()
+    total = sum(split.size for split in found)
+    assert path.stat().st_size * 0.95 < total <= path.stat().st_size
+    if format == "parquet":
+        assert found[1].size > 10 * found[0].size
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"], ids=["LF", "CRLF"])

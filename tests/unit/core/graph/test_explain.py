@@ -64,6 +64,55 @@ def test_text_says_what_is_stored() -> None:
     assert text.endswith("region 5: [3] 1")
 
 
+AS_BATCH = {"execution.runtime-mode": "BATCH"}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        pytest.param(
+            {},
+            "engine: spark if the target is Spark, 2 stages; otherwise native, the built-in runtime\n"
+            "  stage 0: [1]: 2 tasks\n  stage 1: [2]: 2 tasks",
+            id="by the target",
+        ),
+        pytest.param(
+            {"execution.batch.engine": "spark"},
+            "engine: spark (execution.batch.engine), 2 stages\n  stage 0: [1]: 2 tasks\n"
+            "  stage 1: [2]: 2 tasks",
+            id="spark",
+        ),
+        pytest.param(
+            {"execution.batch.engine": "native"},
+            "engine: native, the built-in runtime (execution.batch.engine)",
+            id="native",
+        ),
+    ],
+)
+def test_the_engine_of_a_batch_job(config: dict[str, str], expected: str) -> None:
+    graph = line(*edges(None, Ship.HASH), b=COUNTS)
+    job = job_of(graph, config=AS_BATCH | config)
+    assert explain(resolved(graph, config=AS_BATCH | config), job).split("\n\n")[-1] == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, {"engine": None, "tasks": [2, 2]}),
+        ({"execution.batch.engine": "spark"}, {"engine": "spark", "tasks": [2, 2]}),
+        ({"execution.batch.engine": "native"}, {"engine": "native", "tasks": []}),
+    ],
+    ids=str,
+)
+def test_the_engine_of_a_batch_job_as_json(config: dict[str, str], expected: dict[str, Any]) -> None:
+    graph = line(*edges(None, Ship.HASH), b=COUNTS)
+    job = job_of(graph, config=AS_BATCH | config)
+    found = plan_json(resolved(graph, config=AS_BATCH | config), job)["engine"]
+    stages = found.get("stages", [])
+    assert {"engine": found["engine"], "tasks": [stage["tasks"] for stage in stages]} == expected
+    assert [stage["vertices"] for stage in stages] == [[vertex.id] for vertex in job.vertices][: len(stages)]
+
+
 def test_json() -> None:
     graph = line(*edges(None, Ship.HASH), b=COUNTS)
     job = job_of(graph)
