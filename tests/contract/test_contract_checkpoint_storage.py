@@ -339,3 +339,41 @@ def test_a_late_writer_of_a_discarded_checkpoint_leaves_nothing_in_completed(ada
     with suppress(Transient):  # stores with real directories refuse it
         adapter.writer(directory).write("late", b"x")
     assert adapter.storage.completed(JOB) == []
+
+
+# --- the savepoint of a bootstrap -----------------------------------------------------------------------
+
+
+def test_a_bootstrap_names_its_very_directory_and_a_second_savepoint_is_refused(adapter: Adapter) -> None:
+    wanted = f"{adapter.root}/start"
+    directory = adapter.storage.begin_savepoint(wanted)
+    assert adapter.storage.begin_savepoint(wanted) == directory, "what died before may be begun again"
+    ref = adapter.writer(directory).write("bootstrap-one/count/part.arrow", b"state")
+    adapter.storage.write_manifest(directory, manifest(1, ref, kind=SnapshotKind.SAVEPOINT))
+    with pytest.raises(ConfigError, match="has a savepoint already"):
+        adapter.storage.begin_savepoint(wanted)
+    assert adapter.reader(directory).read(ref) == b"state"
+
+
+def test_what_bootstraps_have_left_is_removed_and_nothing_else(adapter: Adapter) -> None:
+    directory = adapter.storage.begin_savepoint(f"{adapter.root}/start")
+    writer = adapter.writer(directory)
+    lost = [writer.write(f"bootstrap-{run}/count/part.arrow", b"lost") for run in ("one", "two")]
+    ref = writer.write("bootstrap-two/count/part.arrow", b"state")
+    notes = writer.write("notes/of/mine.arrow", b"added by hand")
+    complete = manifest(1, ref, kind=SnapshotKind.SAVEPOINT)
+    adapter.storage.write_manifest(directory, complete)
+    for _ in range(2):
+        adapter.storage.tidy_savepoint(directory, complete)
+    assert adapter.storage.read_manifest(directory) == complete
+    assert [adapter.reader(directory).read(kept) for kept in (ref, notes)] == [b"state", b"added by hand"]
+    for one in lost:
+        with pytest.raises(CorruptSnapshot, match="missing"):
+            adapter.reader(directory).read(one)
+
+
+def test_a_directory_with_files_of_others_is_no_place_for_a_bootstrap(adapter: Adapter) -> None:
+    directory = adapter.storage.begin_savepoint(f"{adapter.root}/start")
+    adapter.writer(directory).write("notes/of/mine.arrow", b"")
+    with pytest.raises(ConfigError, match="has other files, such as 'notes'"):
+        adapter.storage.begin_savepoint(directory)

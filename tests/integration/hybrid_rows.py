@@ -159,6 +159,10 @@ def pipeline(
     rows = env.from_source(source(), times, "rows").uid("rows")
     if slow_s:
         rows = rows.map_batches(Slow(slow_s), returns=SCHEMA, timestamp_column="at").uid("slow")
+    sinks(rows, lake)
+
+
+def sinks(rows: us.DataStream, lake: Path) -> None:
     keyed = rows.key_by("key")
     keyed.window(us.TumblingEventTimeWindows.of("10 s")).aggregate(n=us.count(), total=us.sum("value")).uid(
         "window"

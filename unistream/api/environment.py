@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
+from unistream.api.bootstrap import BootstrapOrder
 from unistream.api.frames import Frames
 from unistream.api.graph import (
     GraphBuilder,
@@ -26,7 +30,9 @@ from unistream.base.config import (
 from unistream.base.errors import ConfigError
 from unistream.client import at_exit  # noqa: F401  # its hook must be older than those of the script
 from unistream.core.graph import (
+    BootstrapPlan,
     Resolved,
+    check_bootstrap,
     explain,
     plan_json,
     resolve,
@@ -128,24 +134,33 @@ class Environment(Sources):
         """The job graph: vertices of chained operators as data, and their code."""
         return self._translated(self.stream_graph(name))
 
-    def staged_job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode, Frames]:
+    def staged_job_graph(
+        self, name: str | None = None, bootstrap: BootstrapOrder | None = None
+    ) -> tuple[JobGraph, JobCode, Frames]:
         """The same to be started: Spark has evaluated the DataFrames. The caller closes the `Frames`, or
-        lets them be removed after the job.
+        lets them be removed after the job. With `bootstrap` it reads the history and writes a savepoint.
 
         Raises:
+            ConfigError: the pipeline cannot be bootstrapped.
             UserCodeError: Spark could not evaluate a DataFrame.
         """
         stream_graph, frames = self.stream_graph(name), Frames()
-        self._resolved(stream_graph)  # an error costs no evaluation
+        ordered = None if bootstrap is None else bootstrap.for_graph(stream_graph)
+        self._resolved(stream_graph, ordered)  # an error costs no evaluation
         frames.stage(stream_graph)
         try:
-            return *self._translated(stream_graph), frames
+            return *self._translated(stream_graph, ordered), frames
         except BaseException:
             frames.close()
             raise
 
-    def _translated(self, stream_graph: StreamGraph) -> tuple[JobGraph, JobCode]:
-        graph, code = translate_resolved(self._resolved(stream_graph), self._config.to_dict())
+    def _translated(
+        self, stream_graph: StreamGraph, bootstrap: BootstrapPlan | None = None
+    ) -> tuple[JobGraph, JobCode]:
+        graph, code = translate_resolved(self._resolved(stream_graph, bootstrap), self._config.to_dict())
+        if bootstrap is not None:
+            check_bootstrap(graph)
+            return graph, code
         reason = why_interval_is_idle(graph, self._config)
         if reason is not None:
             _log.warning(
@@ -159,13 +174,14 @@ class Environment(Sources):
     def _resolve(self, name: str | None = None) -> Resolved:
         return self._resolved(self.stream_graph(name))
 
-    def _resolved(self, stream_graph: StreamGraph) -> Resolved:
+    def _resolved(self, stream_graph: StreamGraph, bootstrap: BootstrapPlan | None = None) -> Resolved:
         return resolve(
             stream_graph,
             parallelism=self.parallelism,
             max_parallelism=self._max_parallelism(),
             chaining=self._config.get(CHAINING),
             config=self._config.to_dict(),
+            bootstrap=bootstrap,
         )
 
     def explain(self) -> str:
@@ -239,6 +255,54 @@ class Environment(Sources):
         finally:
             frames.wait_removed()
 
+    def bootstrap(
+        self,
+        savepoint: str | os.PathLike[str],
+        *,
+        until: datetime | int | None = None,
+        name: str | None = None,
+    ) -> JobResult:
+        """Reads the history of the pipeline's hybrid sources as a BATCH job, and writes a savepoint from
+        which the job goes on with live rows: `execute(savepoint=…)`. Waits for the end.
+
+        What is complete at the fence is in the sinks then; open windows, timers and all other state are in
+        the savepoint. Live rows start at the positions that the live source has now. See
+        docs/guide/bootstrap.md.
+
+        Args:
+            savepoint: The directory of the savepoint: a new one, or what a bootstrap that died has left.
+            until: The fence that all hybrid sources must have (`datetime`, without a zone in UTC; or ms since
+                1970); None: whatever they have.
+            name: Name of the job.
+
+        Raises:
+            ConfigError: the pipeline has no hybrid source, or an unbounded one of another kind; a fence is
+                not `until`; the directory has a savepoint already, or other files; the target has no Spark.
+            UnistreamError: it failed; the text says why. Without a savepoint nothing is visible in the sinks.
+
+        >>> import pyarrow as pa
+        >>> import unistream as us
+        >>> history = us.StaticSource(pa.table({"user": [1, 1], "at": [10, 20]}))
+        >>> live = us.StaticSource(pa.table({"user": [1], "at": [30]}))
+        >>> source = us.HybridSource(history, live, fence=25, timestamp_column="at")
+        >>> env = us.Environment()
+        >>> times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+        >>> _ = env.from_source(source, times, "rows").uid("rows").print()
+        >>> try:
+        ...     env.bootstrap("START", until=26)
+        ... except us.ConfigError as error:
+        ...     print(str(error).partition(";")[0])
+        bootstrap: until is 26 ms, and the fence of source 'rows' is 25 ms
+        """
+        order = BootstrapOrder.of(savepoint, until)
+        job, frames = self._start(name, None, False, None, order)
+        try:
+            with job:
+                done = job.result()
+                return structs.replace(done, savepoint=order.savepoint, resumable_savepoint=order.savepoint)
+        finally:
+            frames.wait_removed()
+
     def _run(self, name: str | None, options: Mapping[str, str]) -> JobResult:
         """`execute` with other options."""
         config, self._config = self._config, self._config.merged(options)
@@ -269,6 +333,7 @@ class Environment(Sources):
         savepoint: str | os.PathLike[str] | None,
         allow_non_restored: bool,
         request_id: str | None,
+        bootstrap: BootstrapOrder | None = None,
     ) -> tuple[JobClient, Frames]:
         from unistream.client.submission import submit
         from unistream.master.job_setup import SubmitRequest
@@ -276,7 +341,7 @@ class Environment(Sources):
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
-        graph, code, frames = self.staged_job_graph(name)
+        graph, code, frames = self.staged_job_graph(name, bootstrap)
         advice = uid_advice(graph)
         if advice is not None:
             _log.warning("event=operators_without_uid job=%r: %s", graph.name, advice)

@@ -42,6 +42,10 @@ class Lazy:
 
 COMMANDS: Final = {
     "run": Lazy("run:run", "Run a pipeline."),
+    "bootstrap": Lazy(
+        "bootstrap:bootstrap",
+        "Read the history of a pipeline as a BATCH job, and write a savepoint to go on from.",
+    ),
     "explain": Lazy(
         "plan:explain",
         "Show what a pipeline becomes: operators, tasks, subtasks and regions. Nothing is started.",

@@ -29,6 +29,7 @@ from unistream.cli.output import console, print_json, print_result
 from unistream.client.hosts import SPARK, TARGETS, chosen_target
 
 if TYPE_CHECKING:
+    from unistream.api.bootstrap import BootstrapOrder
     from unistream.api.environment import Environment
     from unistream.api.frames import Frames
     from unistream.client.job_client import JobClient, JobResult
@@ -74,10 +75,10 @@ def run(  # noqa: PLR0917  # typer passes them by name
     from unistream.client.submission import submit, to_stderr, to_stdout
 
     log_to_stderr(verbose)
-    target = _checked_target(target, detached)
+    target = checked_target(target, detached=detached)
     environment = Environment(configuration(defines, parallelism), target=target)
     build(load_function(function), environment)
-    request, frames = _request(environment, name, detached=detached)
+    request, frames = job_request(environment, name, detached=detached)
     request = structs.replace(
         request, request_id=request_id, savepoint=absolute(savepoint), allow_non_restored=allow_non_restored
     )
@@ -96,10 +97,12 @@ def _follow(client: JobClient, *, detached: bool, as_json: bool, owns_cluster: b
         if detached:
             _print_accepted(client, as_json)
         else:
-            _attach(client, as_json, owns_cluster=owns_cluster)
+            attach(client, as_json, owns_cluster=owns_cluster, prints=True)
 
 
-def _request(environment: Environment, name: str | None, *, detached: bool) -> tuple[SubmitRequest, Frames]:
+def job_request(
+    environment: Environment, name: str | None, *, detached: bool, bootstrap: BootstrapOrder | None = None
+) -> tuple[SubmitRequest, Frames]:
     """The pipeline, packed, and its DataFrames, staged; a warning names stateful operators without a uid."""
     from unistream.api.frames import refuse_detached
     from unistream.core.graph import uid_advice
@@ -108,7 +111,7 @@ def _request(environment: Environment, name: str | None, *, detached: bool) -> t
 
     if detached:
         refuse_detached(environment.stream_graph(name))
-    graph, code, frames = environment.staged_job_graph(name)
+    graph, code, frames = environment.staged_job_graph(name, bootstrap)
     advice = uid_advice(graph)
     if advice is not None:
         report(f"warning: {advice}")
@@ -117,7 +120,7 @@ def _request(environment: Environment, name: str | None, *, detached: bool) -> t
     return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict()), frames
 
 
-def _checked_target(given: str | None, detached: bool) -> str:
+def checked_target(given: str | None, *, detached: bool) -> str:
     """Raises ConfigError: there is no such target, or its libraries are not installed."""
     target = chosen_target(given)
     if target not in (*TARGETS, "remote"):
@@ -153,9 +156,10 @@ def _print_accepted(client: JobClient, as_json: bool) -> None:
         console().print(f"job {client.job_id} was accepted")
 
 
-def _attach(client: JobClient, as_json: bool, *, owns_cluster: bool) -> None:
+def attach(client: JobClient, as_json: bool, *, owns_cluster: bool, prints: bool) -> JobResult:
     """Waits for the end; the exit code says how the job ended. Ctrl-C and SIGTERM cancel it; with
-    `owns_cluster` SIGTERM (of a machine or container that shuts down) ends the cluster, which suspends it."""
+    `owns_cluster` SIGTERM (of a machine or container that shuts down) ends the cluster, which suspends it.
+    `prints`: the result, which is returned if the job has succeeded."""
     before = signal.signal(signal.SIGTERM, _terminate if owns_cluster else _interrupt)
     try:
         if not as_json:
@@ -171,14 +175,15 @@ def _attach(client: JobClient, as_json: bool, *, owns_cluster: bool) -> None:
         raise typer.Exit(INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-    if as_json:
+    if prints and as_json:
         print_json(result)
-    else:
+    elif prints:
         print_result(result)
     if not result.is_success:
         why = f": {result.failure.message}" if result.failure is not None else ""
         complain(f"job {result.name!r} ended as {result.state}{why}")
         raise typer.Exit(JOB_FAILED)
+    return result
 
 
 def _wait(client: JobClient, *, shows: bool) -> JobResult:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import Accumulator, Broadcast, SparkContext
 
@@ -46,7 +47,14 @@ from unistream.host.spark_tasks import (
     StageTasks,
     reports_accumulator,
 )
-from unistream.model.bounded import BoundedJob, EngineReport, RunFailed, StagedCommitted, StagesRan
+from unistream.model.bounded import (
+    BoundedJob,
+    CommittersStored,
+    EngineReport,
+    RunFailed,
+    StagedCommitted,
+    StagesRan,
+)
 from unistream.model.messages import TaskFailure
 from unistream.net.folder import PrivateFolder
 from unistream.port.engine import EngineRun
@@ -87,14 +95,24 @@ class SparkEngine:
 
         self._start(_SparkJob(self, run, "stages", stages, perform))
 
+    def store_committers(self, run: EngineRun, staged: Sequence[bytes]) -> None:
+        stored = CommittersStored(run=run.run, snapshots=())
+        self._run_committers(run, staged, "state of committers", stored, stores=True)
+
     def commit(self, run: EngineRun, staged: Sequence[bytes]) -> None:
+        self._run_committers(run, staged, "commit", StagedCommitted(run=run.run))
+
+    def _run_committers(
+        self, run: EngineRun, staged: Sequence[bytes], what: str, done: EngineReport, *, stores: bool = False
+    ) -> None:
         stage = planned_commit(run.job, StagePlan(run.job.graph))
 
         def perform(context: SparkContext, reports: Accumulator[Reports]) -> EngineReport:
-            _commit(context, run.job, stage, reports, self._tasks(context, run), staged=staged)
-            return StagedCommitted(run=run.run)
+            tasks = self._tasks(context, run)
+            _commit(context, run.job, stage, reports, tasks, staged=staged, stores=stores)
+            return done
 
-        self._start(_SparkJob(self, run, "commit", [stage], perform))
+        self._start(_SparkJob(self, run, what, [stage], perform))
 
     def cancel(self, job: JobId) -> None:
         with self._lock:
@@ -224,6 +242,8 @@ class _SparkJob:
             return progress.failure
         if done is None or self._cancelled:
             return self._failed(TaskFailure(kind="JobCancelled", message=self._cancelled, recoverable=False))
+        if isinstance(done, StagesRan | CommittersStored):
+            return structs.replace(done, snapshots=progress.snapshots)
         return done
 
     def _failed(self, failure: TaskFailure) -> RunFailed:
@@ -268,13 +288,14 @@ def _commit(
     tasks: StageTasks,
     *,
     staged: Sequence[bytes],
+    stores: bool,
 ) -> None:
     with (
         _sent(context, msgspec.msgpack.encode(job)) as sent,
         _sent(context, list(staged)) as listed,
         stage_name(context, f"{job.graph.name}: {stage.name}"),
     ):
-        runner = CommitRunner(sent, listed, reports, tasks)
+        runner = CommitRunner(sent, listed, reports, tasks, stores=stores)
         context.runJob(context.parallelize([0], 1).mapPartitionsWithIndex(runner), list)
 
 

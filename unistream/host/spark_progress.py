@@ -18,7 +18,14 @@ from unistream.base.ids import AttemptId, SubtaskId
 from unistream.core.graph import Relay, StagePlan
 from unistream.host.spark_status import SparkStage, SparkStatus
 from unistream.host.spark_tasks import COMMIT_STAGE, Reported, Reports
-from unistream.model.bounded import AttemptsChanged, AttemptState, BoundedJob, RunFailed, StageProgress
+from unistream.model.bounded import (
+    AttemptsChanged,
+    AttemptState,
+    BoundedJob,
+    RunFailed,
+    StageProgress,
+    SubtaskSnapshot,
+)
 from unistream.port.engine import EngineRun
 
 POLL_S: Final = 0.25
@@ -104,6 +111,12 @@ class RunProgress(Closing):
         with contextlib.suppress(Py4JError, OSError):  # Spark has ended; its last reports are here
             self._poll()
         self._take_reports()
+
+    @property
+    def snapshots(self) -> tuple[SubtaskSnapshot, ...]:
+        """Of a bootstrap: the state of the subtasks that have ended."""
+        reports = (one.report for one in self._known.values())
+        return tuple(report.snapshot for report in reports if report.snapshot is not None)
 
     def _follow(self) -> None:
         while not self._over.wait(POLL_S):

@@ -114,7 +114,11 @@ class StageRunner:
 
 
 class CommitRunner:
-    """The function of the commit: `mapPartitionsWithIndex(CommitRunner(...))` of one partition."""
+    """The function of the commit: `mapPartitionsWithIndex(CommitRunner(...))` of one partition.
+
+    Args:
+        stores: The committers store what they would commit.
+    """
 
     def __init__(
         self,
@@ -122,8 +126,11 @@ class CommitRunner:
         staged: Broadcast[list[bytes]],
         reports: Accumulator[Reports],
         tasks: StageTasks,
+        *,
+        stores: bool,
     ) -> None:
         self._job = job
+        self._stores = stores
         self._staged = staged
         self._reports = reports
         self._tasks = tasks
@@ -135,9 +142,9 @@ class CommitRunner:
             staged = [msgspec.msgpack.decode(content, type=Piece) for content in self._staged.value]
             is_last = task.attemptNumber() + 1 >= self._tasks.attempts_max
             run = BoundedRun(_job(self._job))
-            for number, report in enumerate(
-                run.commit(staged, attempt=_attempt(self._tasks, task), folder=folder)
-            ):
+            perform = run.store_committers if self._stores else run.commit
+            reports = perform(staged, attempt=_attempt(self._tasks, task), folder=folder)
+            for number, report in enumerate(reports):
                 if report.failure is not None and not is_last and may_help(report.failure):
                     raise SubtaskFailed(report.failure)
                 _report(self._reports, COMMIT_STAGE, number, task, report)

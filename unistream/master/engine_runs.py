@@ -16,6 +16,9 @@ from unistream.port.engine import BatchEngine, EngineRun
 
 logger = logging.getLogger(__name__)
 
+RunOrder = contract.RunStages | contract.StoreCommitters | contract.CommitStaged
+EngineOrder = RunOrder | contract.CancelRun
+
 
 class EngineRuns:
     """Implements `port.engine.EngineListener`. `create_engine` may take seconds: Spark starts."""
@@ -39,11 +42,11 @@ class EngineRuns:
         self._stages: tuple[StageProgress, ...] = ()  # of the last run; the commit comes behind them
         self._commits = False
 
-    def perform(self, command: contract.RunStages | contract.CommitStaged | contract.CancelRun) -> None:
+    def perform(self, command: EngineOrder) -> None:
         """Returns at once."""
         self._in_order.submit(self._perform, command)
 
-    def _perform(self, command: contract.RunStages | contract.CommitStaged | contract.CancelRun) -> None:
+    def _perform(self, command: EngineOrder) -> None:
         if isinstance(command, contract.CancelRun):
             self._create_engine().cancel(self._setup.job)
             return
@@ -54,7 +57,7 @@ class EngineRuns:
             failure = TaskFailure(kind=type(error).__name__, message=str(error), recoverable=False)
             self._post(RunFailed(run=command.run, failure=failure))
 
-    def _start(self, command: contract.RunStages | contract.CommitStaged) -> None:
+    def _start(self, command: RunOrder) -> None:
         setup = self._setup
         run = EngineRun(
             job=BoundedJob(
@@ -71,11 +74,14 @@ class EngineRuns:
             listener=self,
         )
         engine = self._create_engine()
-        self._commits = isinstance(command, contract.CommitStaged)
-        if isinstance(command, contract.CommitStaged):
-            engine.commit(run, command.staged)
-        else:
-            engine.run_stages(run)
+        self._commits = not isinstance(command, contract.RunStages)
+        match command:
+            case contract.RunStages():
+                engine.run_stages(run)
+            case contract.StoreCommitters():
+                engine.store_committers(run, command.staged)
+            case contract.CommitStaged():
+                engine.commit(run, command.staged)
 
     def report(self, report: EngineReport) -> None:
         self._post(report)

@@ -120,7 +120,15 @@ class JobIo:
             logger.warning("event=manifest_outcome_unknown directory=%s reason=%r", command.directory, error)
             return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
         crash_point("manifest.created")
+        if command.tidies:
+            self._tidy(command)
         return contract.ManifestDurable(checkpoint_id=checkpoint_id)
+
+    def _tidy(self, command: contract.WriteManifest) -> None:
+        try:
+            self._storage.tidy_savepoint(command.directory, command.manifest)
+        except Exception:  # leftover files cost space, not correctness
+            logger.exception("event=savepoint_not_tidied directory=%s", command.directory)
 
     def _discard(self, command: contract.DiscardSnapshot) -> None:
         crash_point("retention.before_delete")

@@ -34,7 +34,7 @@ from unistream.core.graph import NATIVE_ENGINE
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.cluster_services import ClusterServices
-from unistream.master.engine_runs import EngineRuns
+from unistream.master.engine_runs import EngineOrder, EngineRuns
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.job_setup import JobSetup
@@ -304,7 +304,7 @@ class JobMaster:
                 self._io.start(command)
             case contract.DiscardSnapshot():
                 self._io.discard(command)
-            case contract.RunStages() | contract.CommitStaged() | contract.CancelRun():
+            case _ if isinstance(command, EngineOrder):
                 self._engine.perform(command)
             case contract.AnswerRequest():
                 self._requests.answer(command)

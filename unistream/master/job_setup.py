@@ -31,6 +31,7 @@ from unistream.core.graph import (
     NATIVE_ENGINE,
     adapt_max_parallelism,
     check,
+    check_bootstrap,
     check_measures,
     check_profiles,
     check_restores,
@@ -123,7 +124,8 @@ def prepare(
     storage = services.create_storage(checkpoint_root)
     restore = _restore_point(storage, request.savepoint, claimed=config.get(CLAIM_MODE) == "CLAIM")
     lineage = LineageId(services.new_id()) if restore is None else restore.manifest.lineage
-    graph = structs.replace(request.graph, config=config.to_dict())
+    graph = _with_savepoint(request.graph, storage, services.clock.wall_ms())
+    graph = structs.replace(graph, config=config.to_dict())
     graph = graph if restore is None else adapt_max_parallelism(graph, restore.manifest)
     artifact = hashlib.sha256(request.artifact).hexdigest()
     settings = job_settings(
@@ -137,7 +139,7 @@ def prepare(
         batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
     )
-    create = services.create_machine if native else _bounded_machine
+    machine = (services.create_machine if native else _bounded_machine)(graph, settings, restore)
     if settings.checkpoint_interval_ms is not None:
         _check_writable(storage)  # last: it creates a folder, which only a job that starts needs
     return JobSetup(
@@ -145,13 +147,22 @@ def prepare(
         lineage=lineage,
         restored=None if restore is None else restore.manifest.restores_as,
         graph=graph,
-        machine=create(graph, settings, restore),
+        machine=machine,
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=artifact,
         engine=engine,
         memory_bytes=0 if native else memory_plan(config, cluster.get(TASK_SLOTS)).slot.managed,
     )
+
+
+def _with_savepoint(graph: JobGraph, storage: CheckpointStorage, now_ms: int) -> JobGraph:
+    """The directory of a bootstrap's savepoint is there. Raises ConfigError if one is in it already."""
+    if graph.bootstrap is None:
+        return graph
+    directory = storage.begin_savepoint(graph.bootstrap.directory)
+    bootstrap = structs.replace(graph.bootstrap, directory=directory, timestamp_ms=now_ms)
+    return structs.replace(graph, bootstrap=bootstrap)
 
 
 def _check_workers(
@@ -175,7 +186,8 @@ def _without_idle_options(graph: JobGraph, config: Configuration) -> Configurati
     """Without checkpoints where they could never complete (a task would wait for its last one for ever),
     without the adaptive scheduler where it cannot run the job, and without a state backend on disk for a
     BATCH job, which has state of few keys at a time and takes no snapshots."""
-    idle: set[str] = {STATE_BACKEND.key} if graph.job_type is JobType.BATCH else set()
+    forgets = graph.job_type is JobType.BATCH and graph.bootstrap is None
+    idle: set[str] = {STATE_BACKEND.key} if forgets else set()
     reason = why_interval_is_idle(graph, config)
     if reason is not None:
         idle.add(CHECKPOINT_INTERVAL.key)
@@ -211,6 +223,8 @@ def _check_request(request: SubmitRequest) -> None:
             f"a job's name has 1 to {JOB_NAME_CHARS_MAX} printable characters, not {name[:80]!r}"
         )
     check(request.graph)
+    if request.graph.bootstrap is not None:
+        check_bootstrap(request.graph)
     if request.savepoint is not None:
         check_restores(request.graph, request.savepoint)
 

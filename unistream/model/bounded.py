@@ -11,6 +11,7 @@ import msgspec
 from unistream.base.ids import AttemptId, JobId, LineageId, SubtaskId, VertexId
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CommitReported, Split, TaskFailure, TaskMetrics
+from unistream.model.snapshot import TaskSnapshot
 
 
 class BoundedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,18 @@ class BoundedJob(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
 
 
+class SubtaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one subtask at the end of a bootstrap.
+
+    Attributes:
+        newest: Greatest event time of the history that a source has read here, if its fence is found there.
+    """
+
+    subtask: SubtaskId
+    snapshot: TaskSnapshot
+    newest: int | None = None
+
+
 class PlaceReport(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one attempt at a place, as its process reports it.
 
@@ -38,12 +51,14 @@ class PlaceReport(msgspec.Struct, frozen=True, kw_only=True):
         subtask: None: the place only relays pieces.
         commits: What its committers have made visible.
         failure: Why it failed; None: it has finished.
+        snapshot: Its state, if the job is a bootstrap and its input goes on after that.
     """
 
     subtask: SubtaskId | None
     metrics: TaskMetrics = TaskMetrics()
     commits: tuple[CommitReported, ...] = ()
     failure: TaskFailure | None = None
+    snapshot: SubtaskSnapshot | None = None
 
 
 class AttemptState(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,10 +103,20 @@ class AttemptsChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StagesRan(msgspec.Struct, frozen=True, kw_only=True):
-    """All stages of run number `run` have finished; `staged` is the output to be committed, opaque."""
+    """All stages of run number `run` have finished; `staged` is the output to be committed, opaque.
+    `snapshots`: of a bootstrap, of all subtasks that have one."""
 
     run: int
     staged: tuple[bytes, ...]
+    snapshots: tuple[SubtaskSnapshot, ...] = ()
+
+
+class CommittersStored(msgspec.Struct, frozen=True, kw_only=True):
+    """The committers of a bootstrap have taken the staged output of run number `run` into their state, and
+    committed nothing."""
+
+    run: int
+    snapshots: tuple[SubtaskSnapshot, ...]
 
 
 class StagedCommitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,4 +137,4 @@ class RunFailed(msgspec.Struct, frozen=True, kw_only=True):
     attempt: AttemptId | None = None
 
 
-EngineReport = AttemptsChanged | StagesRan | StagedCommitted | RunFailed
+EngineReport = AttemptsChanged | StagesRan | CommittersStored | StagedCommitted | RunFailed

@@ -37,6 +37,14 @@ class HasBatchForm(Protocol):
         """The other one; `self` is not changed."""
 
 
+@runtime_checkable
+class HasBootstrapForm(Protocol):
+    """A batch form that is another one where its state is stored at the end of the input."""
+
+    def bootstrap_form(self) -> object:
+        """The other one; `self` is not changed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainNode:
     """One operator of a chain: a node of a tree whose root is index 0.

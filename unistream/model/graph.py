@@ -130,6 +130,23 @@ class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
     committables: bool = False
 
 
+class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a BATCH job that reads the history of its hybrid sources and writes a savepoint, from which a
+    STREAMING job goes on.
+
+    Attributes:
+        directory: Of the savepoint.
+        watermarks: Hybrid source -> how far event time is behind its history, ms: no later row is at this
+            time or before. Windows and timers until then fire in the BATCH job. MIN_WATERMARK: the source
+            has no watermarks.
+        timestamp_ms: When the job was accepted, wall clock.
+    """
+
+    directory: str
+    watermarks: dict[VertexId, int]
+    timestamp_ms: int = 0
+
+
 class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     """Vertices in topological order, and the edges between them."""
 
@@ -143,6 +160,7 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     colocations: tuple[tuple[VertexId, ...], ...] = ()
     """Strict co-location groups: subtask i of all members runs in one slot, hence in one region."""
     job_type: JobType = JobType.STREAMING
+    bootstrap: Bootstrap | None = None
 
     __repr__ = redacted_repr
 

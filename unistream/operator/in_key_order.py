@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unistream.base.errors import Transient
-from unistream.base.limits import MAX_WATERMARK
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
-from unistream.model.snapshot import OperatorState
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.operator.common import BaseOperator, describe
 from unistream.port.batch import KeyedInput
 from unistream.port.operator import OperatorContext, Output
@@ -25,15 +26,25 @@ class InKeyOrder(BaseOperator):
     Args:
         keys: The key columns.
         rows_together: Keys are ended together as soon as they have so many rows.
+        keeps_state: In a bootstrap: the state of all keys is kept for the snapshot, whose barrier ends the
+            input.
     """
 
-    def __init__(self, inner: KeyedInput, keys: Sequence[str], rows_together: int) -> None:
+    def __init__(
+        self, inner: KeyedInput, keys: Sequence[str], rows_together: int, *, keeps_state: bool = False
+    ) -> None:
         self._inner = inner
         self._keys = list(keys)
         self._rows_together = rows_together
+        self._keeps_state = keeps_state
+        self._processed = False
         self._sorter: RowSorter | None = None
         self._first: Batch | None = None
         self.forwards_watermarks = inner.forwards_watermarks
+
+    def bootstrap_form(self) -> InKeyOrder:
+        """See `model.chain.HasBootstrapForm`."""
+        return InKeyOrder(self._inner, self._keys, self._rows_together, keeps_state=True)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -75,10 +86,20 @@ class InKeyOrder(BaseOperator):
             )
 
     def process_watermark(self, timestamp: int) -> None:
-        """In a bounded job the only one is that of the end."""
-        assert timestamp == MAX_WATERMARK, "a watermark before the end of a bounded job"
-        self._process_all()
+        """In a bounded job the only one is that of the end; in a bootstrap that may be an earlier time."""
+        assert self._keeps_state or timestamp == MAX_WATERMARK, "a watermark before the end of a bounded job"
+        if not self._processed:
+            self._process_all(timestamp)
         self._inner.process_watermark(timestamp)
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
+        """Without a watermark this is the end of the rows."""
+        if not self._processed:
+            self._process_all(MIN_WATERMARK)
+        self._inner.prepare_snapshot_pre_barrier(checkpoint_id)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        return self._inner.snapshot_state(checkpoint_id)
 
     def process_watermark_status(self, idle: bool) -> None:
         self._inner.process_watermark_status(idle)
@@ -96,8 +117,11 @@ class InKeyOrder(BaseOperator):
             if self._sorter is not None:
                 self._sorter.close()
 
-    def _process_all(self) -> None:
+    def _process_all(self, watermark: int) -> None:
         assert self._sorter is not None, "open comes first"
+        self._processed = True
+        if self._keeps_state:
+            self._inner.pause_at(watermark)
         rows = 0
         try:
             for part in self._sorter.sorted():

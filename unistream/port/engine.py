@@ -16,7 +16,8 @@ class EngineListener(Protocol):
     """Gets what happens to one job, from any thread."""
 
     def report(self, report: EngineReport) -> None:
-        """A change of the run. After `StagesRan`, `StagedCommitted` or `RunFailed` nothing of it runs."""
+        """A change of the run. After `StagesRan`, `CommittersStored`,
+        `StagedCommitted` or `RunFailed` nothing of it runs."""
 
     def metrics(self, attempt: AttemptId, metrics: TaskMetrics) -> None:
         """The final counters of an attempt, before the report that it has finished."""
@@ -49,6 +50,10 @@ class BatchEngine(Protocol):
 
     def run_stages(self, run: EngineRun) -> None:
         """Runs all stages, which make nothing visible; `StagesRan` or `RunFailed` follows."""
+
+    def store_committers(self, run: EngineRun, staged: Sequence[bytes]) -> None:
+        """Of a bootstrap: the committers take what a run has staged into their state, which is stored;
+        `CommittersStored` or `RunFailed` follows."""
 
     def commit(self, run: EngineRun, staged: Sequence[bytes]) -> None:
         """Commits what a run has staged; `StagedCommitted` or `RunFailed` follows. Safe to repeat."""

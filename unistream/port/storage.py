@@ -48,6 +48,22 @@ class CheckpointStorage(Protocol):
     ) -> str:
         """URL of the (new) directory; `target`: the user's directory for savepoints."""
 
+    def begin_savepoint(self, directory: str) -> str:
+        """Makes this very directory for the savepoint of a bootstrap; its URL. Runs that died may have left
+        files.
+
+        Raises:
+            ConfigError: it has a savepoint, or other files.
+            Unreachable, Transient: the store does not answer, or refused.
+        """
+
+    def tidy_savepoint(self, directory: str, manifest: Manifest) -> None:
+        """Removes what bootstraps have left there and the manifest, which is durable, does not name.
+
+        Raises:
+            Unreachable, Transient: not all of it could be removed.
+        """
+
     def write_manifest(self, directory: str, manifest: Manifest) -> Created:
         """Durable when it returns. EXISTS: there is one already, with the same bytes.
 

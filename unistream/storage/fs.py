@@ -31,6 +31,7 @@ from unistream.model.file_ref import stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
+from unistream.storage import savepoint_folder
 from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 from unistream.storage.location import Location, Pause, open_location, transient
 from unistream.storage.probe import check_writable
@@ -103,6 +104,16 @@ class FsCheckpointStorage:
             location.fs.makedirs(location.path, exist_ok=not kind.is_savepoint)
         self._given_out.add(location.url)
         return location.url
+
+    def begin_savepoint(self, directory: str) -> str:
+        location = self._open(directory)
+        savepoint_folder.begin(location, MANIFEST_NAME)
+        return location.url
+
+    def tidy_savepoint(self, directory: str, manifest: Manifest) -> None:
+        location = self._open(directory)
+        with transient(f"cannot remove files in {location.url}"):
+            savepoint_folder.tidy(location, manifest)
 
     def write_manifest(self, directory: str, manifest: Manifest) -> Created:
         """See the port. A failed create is repeated once, which also shows whether it succeeded.

@@ -13,7 +13,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.master.job_setup import JobSetup, prepare
-from unistream.model.graph import JobGraph, JobType
+from unistream.model.graph import Bootstrap, JobGraph, JobType
 from unistream.port.engine import BatchEngine
 from unistream.port.host import WorkerHost
 
@@ -31,6 +31,12 @@ def hybrid(job: JobGraph) -> JobGraph:
     assert source.source is not None
     phases = structs.replace(source.source, phases=(source.source, source.source))
     return batch(structs.replace(job, vertices=(structs.replace(source, source=phases), *others)))
+
+
+def bootstrap(job: JobGraph) -> JobGraph:
+    history = hybrid(job)
+    start = Bootstrap(directory="memory://start-of-engine-test", watermarks={history.vertices[0].id: 5})
+    return structs.replace(history, bootstrap=start)
 
 
 def streaming(job: JobGraph) -> JobGraph:
@@ -58,6 +64,8 @@ def prepared(cluster: Cluster, job: JobGraph, chosen: str, *, on_spark: bool) ->
         (batch, "", False, "native"),
         (batch, "native", False, "native"),
         (hybrid, "", True, "native"),
+        (bootstrap, "", True, "spark"),
+        (bootstrap, "spark", True, "spark"),
         (streaming, "", True, "native"),
         (streaming, "spark", False, "native"),
     ],
@@ -90,3 +98,25 @@ def test_spark_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=why):
         prepared(make_cluster(), kind(graph()), "spark", on_spark=on_spark)
+
+
+@pytest.mark.parametrize(("chosen", "on_spark"), [("", False), ("native", False), ("native", True)])
+def test_a_bootstrap_without_spark_is_refused(
+    chosen: str, on_spark: bool, make_cluster: Callable[[], Cluster]
+) -> None:
+    with pytest.raises(ConfigError, match="bootstrap needs Spark's engine: use the target spark"):
+        prepared(make_cluster(), bootstrap(graph()), chosen, on_spark=on_spark)
+
+
+def test_state_of_a_bootstrap_is_in_the_configured_backend(make_cluster: Callable[[], Cluster]) -> None:
+    """The state of all keys is there at its end; other BATCH jobs have that of few keys."""
+    services = replace(make_cluster().services(), create_engine=never)
+    for kind, backend in ((bootstrap, "rocksdb"), (batch, None)):
+        setup = prepare(
+            request(kind(graph()), config={"state.backend.type": "rocksdb"}),
+            job=JobId("job"),
+            cluster=Configuration({}),
+            services=services,
+            epoch=LeaderEpoch(1),
+        )
+        assert setup.graph.config.get("state.backend.type") == backend

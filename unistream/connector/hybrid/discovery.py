@@ -27,9 +27,11 @@ from unistream.port.source import GrowingDiscovery
 
 
 class HybridOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`fence`: ms; None: none, or found at the end of the history."""
+    """`fence`: ms; None: none, or found at the end of the history. `fence_column`: of the event times that
+    are compared with it; empty: there is no fence."""
 
     fence: int | None
+    fence_column: str = ""
 
 
 class HybridDiscovery:

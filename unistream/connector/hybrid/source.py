@@ -135,7 +135,9 @@ class HybridSource:
             )
         if history.phases or live.phases:
             raise ConfigError("HybridSource: neither history nor live may be a HybridSource itself")
-        options: dict[str, object] = msgspec.to_builtins(HybridOptions(fence=self._switch.fence))
+        options: dict[str, object] = msgspec.to_builtins(
+            HybridOptions(fence=self._switch.fence, fence_column=self._switch.column or "")
+        )
         return SourceInfo(
             connector="hybrid",
             options=options,

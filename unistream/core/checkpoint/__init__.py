@@ -9,8 +9,11 @@ which completed ones stay (`store`), and which subtask reads which split (`sourc
 from __future__ import annotations
 
 from unistream.core.checkpoint.coordinator import CheckpointCoordinator
+from unistream.core.checkpoint.finalization import MANIFEST_TRIES
 from unistream.core.checkpoint.history import Sample
 from unistream.core.checkpoint.pending import Pending
+from unistream.core.checkpoint.phased_assignment import PhasedAssigner
+from unistream.core.checkpoint.result import vertex_snapshot
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.checkpoint.store import CompletedSnapshots

@@ -34,7 +34,7 @@ from unistream.base.errors import CorruptSnapshot
 from unistream.core.checkpoint.split_assignment import Assignment, SplitAssigner
 from unistream.model.graph import HISTORY, LIVE, SourceInfo
 from unistream.model.messages import Split
-from unistream.model.splits import KnownSplits
+from unistream.model.splits import FoundSplits, KnownSplits
 
 PHASED_FORMAT = 1
 
@@ -120,6 +120,26 @@ class PhasedAssigner:
         else:
             assigner._history.discovered(())
             assigner._is_durable = True
+        return assigner
+
+    @classmethod
+    def after_history(
+        cls, info: SourceInfo, parallelism: int, found: FoundSplits, newest: int | None
+    ) -> PhasedAssigner:
+        """All of the history was read and processed, and nothing of the live source.
+
+        Args:
+            info: Of the source.
+            parallelism: Of its vertex.
+            found: All splits of both phases, as they were found when the history was begun.
+            newest: The greatest event time of the history, if the fence is found there.
+        """
+        assigner = cls(info, parallelism)
+        live = [split for split in found.splits if split.phase == LIVE]
+        assigner._history.discovered(())
+        assigner._live.discovered(live, found.origin, found.position)
+        assigner._newest = newest
+        assigner._switched = assigner._passed = True
         return assigner
 
     def snapshot(self, mark: int, *, aligned: bool = True) -> bytes:

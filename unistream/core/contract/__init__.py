@@ -27,6 +27,7 @@ from unistream.core.contract.commands import (
     RunStages,
     Send,
     SetTimer,
+    StoreCommitters,
     Sweep,
     WriteManifest,
 )

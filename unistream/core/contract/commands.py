@@ -72,10 +72,15 @@ class PrepareDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteManifest:
-    """Create `_metadata`, if absent -> `ManifestDurable` or `ManifestFailed`."""
+    """Create `_metadata`, if absent -> `ManifestDurable` or `ManifestFailed`.
+
+    Attributes:
+        tidies: Then remove what other bootstraps, and attempts that have lost, left in the directory.
+    """
 
     directory: str
     manifest: Manifest
+    tidies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,17 @@ class CommitStaged:
     staged: tuple[bytes, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCommitters:
+    """The committers of a bootstrap take what a run has staged into their state -> `CommittersStored` or
+    `RunFailed`. Fields as of `CommitStaged`."""
+
+    run: int
+    first_attempt: int
+    splits: Mapping[VertexId, tuple[Split, ...]]
+    staged: tuple[bytes, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class CancelRun:
     """The engine ends what runs -> `RunFailed`, or what had just happened otherwise."""
@@ -210,6 +226,7 @@ Command = (
     | RecordGraph
     | RecordCheckpoint
     | RunStages
+    | StoreCommitters
     | CommitStaged
     | CancelRun
     | AnswerRequest

@@ -8,6 +8,17 @@ JobGraph).
 
 from __future__ import annotations
 
+from unistream.core.graph.bootstrap import (
+    BOOTSTRAP_CHECKPOINT,
+    BootstrapPlan,
+    PipelineSource,
+    bootstrap_watermarks,
+    check_bootstrap,
+    drained_vertices,
+    history_only,
+    history_splits,
+    last_watermarks,
+)
 from unistream.core.graph.components import joined
 from unistream.core.graph.exchange_modes import (
     check_restores,

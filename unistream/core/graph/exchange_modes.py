@@ -31,9 +31,9 @@ class ExchangePlan:
         return edge.partition or self.mode.partition(ship)
 
 
-def exchange_plan(graph: StreamGraph, config: Configuration) -> ExchangePlan:
-    """Decides between streaming and batch."""
-    job_type = _job_type(graph, config.get(RUNTIME_MODE))
+def exchange_plan(graph: StreamGraph, config: Configuration, *, bootstrap: bool = False) -> ExchangePlan:
+    """Decides between streaming and batch; a `bootstrap` is always batch."""
+    job_type = JobType.BATCH if bootstrap else _job_type(graph, config.get(RUNTIME_MODE))
     mode = graph.exchange_mode
     if mode is None:
         mode = GlobalStreamExchangeMode.ALL_EDGES_PIPELINED

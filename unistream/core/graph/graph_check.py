@@ -61,7 +61,7 @@ def operators_without_uid(graph: JobGraph) -> list[str]:
 def uid_advice(graph: JobGraph) -> str | None:
     """A warning about such operators; None: there are none, or the job takes no snapshots."""
     names = operators_without_uid(graph)
-    if not names or why_no_checkpoints(graph) is not None:
+    if not names or (graph.bootstrap is None and why_no_checkpoints(graph) is not None):
         return None
     shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN])
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""

@@ -56,7 +56,9 @@ def check_exchanges(graph: JobGraph) -> None:
 
 
 def _unbounded(graph: JobGraph) -> dict[VertexId, str]:
-    """Sources that never end -> their names."""
+    """Sources that never end -> their names. A bootstrap reads only what ends."""
+    if graph.bootstrap is not None:
+        return {}
     return {v.id: v.name for v in graph.vertices if v.source is not None and not v.source.bounded}
 
 

@@ -24,6 +24,9 @@ from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex
 SPARK_ENGINE: Final = "spark"
 NATIVE_ENGINE: Final = "native"
 """Values of `execution.batch.engine`."""
+_NO_BOOTSTRAP: Final = (
+    "bootstrap needs Spark's engine: use the target spark, and leave out execution.batch.engine=native"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Stage:
 
 def why_no_stages(graph: JobGraph) -> str | None:
     """Why an engine cannot run the job stage by stage, for people; None: it can."""
+    if graph.bootstrap is not None:
+        return None  # it reads the history alone
     for vertex in graph.vertices:
         if vertex.source is not None and vertex.source.phases:
             return f"source {vertex.name!r} reads what follows its history when all tasks have read that"
@@ -65,6 +70,8 @@ def choose_engine(graph: JobGraph, config: Configuration, *, target: str, on_spa
     if graph.job_type is not JobType.BATCH:
         return NATIVE_ENGINE
     chosen, reason = config.find(BATCH_ENGINE), why_no_stages(graph)
+    if graph.bootstrap is not None and (chosen == NATIVE_ENGINE or not on_spark):
+        raise ConfigError(_NO_BOOTSTRAP)
     if chosen is None:
         return SPARK_ENGINE if on_spark and reason is None else NATIVE_ENGINE
     if chosen == SPARK_ENGINE and not on_spark:

@@ -16,12 +16,21 @@ from typing import Final
 from unistream.base.config import CHAINING_ACROSS_MAX_PARALLELISM, CHECKPOINT_INTERVAL, Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.base.limits import KEY_GROUPS_MAX
+from unistream.core.graph.bootstrap import BootstrapPlan
 from unistream.core.graph.chaining import ChainingRules, Chains, ResolvedEdge, ResolvedNode, build_chains
 from unistream.core.graph.exchange_modes import ExchangePlan, exchange_plan, why_no_checkpoints
 from unistream.core.graph.graph_check import check, check_parallelism, topological
 from unistream.core.graph.slot_sharing import colocations, group_profiles, resolve_groups, split_by_region
-from unistream.model.chain import Chain, ChainNode, EdgeOutput, HasBatchForm, JobCode, LocalOutput
-from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship
+from unistream.model.chain import (
+    Chain,
+    ChainNode,
+    EdgeOutput,
+    HasBatchForm,
+    HasBootstrapForm,
+    JobCode,
+    LocalOutput,
+)
+from unistream.model.graph import Bootstrap, JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship
 from unistream.model.key_groups import default_max_parallelism
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
@@ -46,6 +55,7 @@ class Resolved:
     chains: Chains
     members: Mapping[int, Sequence[int]]
     exchanges: ExchangePlan
+    bootstrap: BootstrapPlan | None = None
 
 
 def translate_resolved(resolved: Resolved, config: dict[str, str]) -> tuple[JobGraph, JobCode]:
@@ -70,6 +80,7 @@ def resolve(
     max_parallelism: int | None,
     chaining: bool,
     config: dict[str, str],
+    bootstrap: BootstrapPlan | None = None,
 ) -> Resolved:
     """All decisions of the translation.
 
@@ -79,12 +90,13 @@ def resolve(
         max_parallelism: Of nodes that set none; None or -1: derived from each node's parallelism.
         chaining: False: every operator is a vertex of its own.
         config: The job's own configuration.
+        bootstrap: The job writes a savepoint of the history.
 
     Raises:
         ConfigError: the graph cannot run; names the operator.
     """
     options = Configuration(config)
-    exchanges = exchange_plan(graph, options)
+    exchanges = exchange_plan(graph, options, bootstrap=bootstrap is not None)
     order = topological(graph)
     groups = resolve_groups(graph, order)
     shared_max = None if max_parallelism == -1 else max_parallelism
@@ -106,6 +118,7 @@ def resolve(
         chains=chains,
         members=members,
         exchanges=exchanges,
+        bootstrap=bootstrap,
     )
 
 
@@ -199,7 +212,16 @@ def _job_graph(resolved: Resolved, config: dict[str, str]) -> JobGraph:
             ]
         ),
         job_type=exchanges.job_type,
+        bootstrap=_bootstrap(resolved),
     )
+
+
+def _bootstrap(resolved: Resolved) -> Bootstrap | None:
+    plan = resolved.bootstrap
+    if plan is None:
+        return None
+    watermarks = {vertex_id(resolved, node): watermark for node, watermark in plan.watermarks.items()}
+    return Bootstrap(directory=plan.directory, watermarks=watermarks)
 
 
 def _vertex(members: Sequence[ResolvedNode]) -> JobVertex:
@@ -225,10 +247,12 @@ def _vertex(members: Sequence[ResolvedNode]) -> JobVertex:
     )
 
 
-def _form(operator: object, job_type: JobType) -> object:
-    """The operator as it is in a job of this type."""
-    if job_type is JobType.BATCH and isinstance(operator, HasBatchForm):
-        return operator.batch_form()
+def _form(operator: object, resolved: Resolved) -> object:
+    """The operator as it is in this job."""
+    if resolved.exchanges.job_type is JobType.BATCH and isinstance(operator, HasBatchForm):
+        operator = operator.batch_form()
+    if resolved.bootstrap is not None and isinstance(operator, HasBootstrapForm):
+        operator = operator.bootstrap_form()
     return operator
 
 
@@ -249,7 +273,7 @@ def _code(resolved: Resolved) -> JobCode:
         return ChainNode(
             uid=found.uid,
             name=found.node.name,
-            operator=_form(found.node.operator, resolved.exchanges.job_type),
+            operator=_form(found.node.operator, resolved),
             outputs=tuple(outputs[node]),
         )
 

@@ -9,6 +9,7 @@ changes of parallelism (`rescaling`), the history of failures (`exception_histor
 from __future__ import annotations
 
 from unistream.core.job.adaptive import why_not_adaptive
+from unistream.core.job.bootstrap import BootstrapSavepoint
 from unistream.core.job.bounded import BoundedJobMachine
 from unistream.core.job.deliveries import LOSS_GRACE_MS, RELEASE_TRIES, Releases
 from unistream.core.job.exception_history import (

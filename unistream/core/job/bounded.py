@@ -4,6 +4,8 @@
                                ▲  │       ▲ │
                                └──┴───────┴─┴── a failure with a restart: after the delay, the same again
 
+    of a bootstrap: stages ─► state of committers ─► manifest of the savepoint ─► commit
+
 The engine repeats tasks by itself; what it gives up is a failure here, on which the job's restart strategy
 decides. Splits are found once, so that every run reads the same. What the stages have staged is kept, so that
 a commit that fails is repeated with the same output, and the stages are not.
@@ -32,6 +34,8 @@ from unistream.core.contract import (
     JobStatus,
     JobView,
     LeadershipLost,
+    ManifestDurable,
+    ManifestFailed,
     Outbox,
     RecordAttempt,
     RecordException,
@@ -41,6 +45,7 @@ from unistream.core.contract import (
     SnapshotRequest,
     SplitsDiscovered,
     Started,
+    StoreCommitters,
     SuspendRequested,
     Timer,
     TimerFired,
@@ -48,11 +53,21 @@ from unistream.core.contract import (
 )
 from unistream.core.execution import ExecutionState, restart_verdict
 from unistream.core.graph import ExecutionPlan, StagePlan, check, why_no_checkpoints
+from unistream.core.job.bootstrap import BootstrapSavepoint
 from unistream.core.job.suspension import suspension
-from unistream.model.bounded import AttemptsChanged, AttemptState, RunFailed, StagedCommitted, StagesRan
+from unistream.model.bounded import (
+    AttemptsChanged,
+    AttemptState,
+    CommittersStored,
+    RunFailed,
+    StagedCommitted,
+    StagesRan,
+    SubtaskSnapshot,
+)
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import Split, TaskFailure
+from unistream.model.splits import FoundSplits
 
 _DELAY: Final = Timer(TimerKind.RESTART_DELAY)
 
@@ -62,6 +77,8 @@ class _Next(Enum):
 
     DISCOVER = "find the splits of all sources"
     STAGES = "run the stages"
+    COMMITTERS = "take what they have staged into the state of the committers"
+    SAVEPOINT = "write the manifest of the savepoint"
     COMMIT = "commit what they have staged"
 
 
@@ -88,6 +105,7 @@ class BoundedJobMachine:
         self._run = 0
         self._splits: dict[VertexId, tuple[Split, ...]] = {}
         self._staged: tuple[bytes, ...] = ()
+        self._savepoint = BootstrapSavepoint(graph, settings)
         self._committers = frozenset(StagePlan(graph).committers)
         self._ended_attempt: dict[SubtaskId, int] = {}  # the newest that has ended
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
@@ -110,8 +128,8 @@ class BoundedJobMachine:
             case Started():
                 self._go(JobCause.START, "started")
                 self._discover()
-            case SplitsDiscovered(vertex=vertex, splits=splits):
-                self._discovered(vertex, splits)
+            case SplitsDiscovered(vertex=vertex, splits=splits, origin=origin, position=position):
+                self._discovered(vertex, FoundSplits(splits=splits, origin=origin, position=position))
             case DiscoveryFailed(failure=failure):
                 if self._next is _Next.DISCOVER and not self._waits:
                     self._fail(failure, None, now_ms)
@@ -120,8 +138,12 @@ class BoundedJobMachine:
                     self._proceed()
             case AttemptsChanged(run=run) if run == self._run:
                 self._changed(event.attempts)
-            case StagesRan() | StagedCommitted() | RunFailed() if event.run == self._run and self._runs:
+            case StagesRan() | CommittersStored() | StagedCommitted() | RunFailed() if (
+                event.run == self._run and self._runs
+            ):
                 self._ran(event, now_ms)
+            case ManifestDurable() | ManifestFailed() if self._next is _Next.SAVEPOINT and not self._waits:
+                self._written(event, now_ms)
             case CancelRequested():
                 self._end(JobCause.CANCEL, "a user cancelled it")
             case SuspendRequested(reason=reason):
@@ -174,8 +196,8 @@ class BoundedJobMachine:
                     DiscoverSplits(vertex=vertex.id, source=vertex.source, known=None, number=number)
                 )
 
-    def _discovered(self, vertex: VertexId, splits: tuple[Split, ...]) -> None:
-        self._splits.setdefault(vertex, splits)
+    def _discovered(self, vertex: VertexId, found: FoundSplits) -> None:
+        self._splits.setdefault(vertex, self._savepoint.found(vertex, found))
         missing = [v for v in self._graph.vertices if v.source is not None and v.id not in self._splits]
         if not missing and self._next is _Next.DISCOVER and self._log.state.is_active:
             self._next = _Next.STAGES
@@ -190,9 +212,12 @@ class BoundedJobMachine:
             return
         if self._log.allows(JobCause.SLOTS):
             self._go(JobCause.SLOTS, "all splits are known")
+        if self._next is _Next.SAVEPOINT:
+            self._outbox.add(self._savepoint.write())
+            return
         if self._next is _Next.STAGES:
             self._run += 1
-        commits = self._next is _Next.COMMIT
+        commits = self._next is not _Next.STAGES
         again = {s: one for s, one in self._attempts.items() if (s.vertex in self._committers) is commits}
         first = 1 + max((self._newest(s) for s, one in again.items() if one.state != "CREATED"), default=-1)
         self._attempts |= {subtask: self._scheduled(subtask, first) for subtask in again}
@@ -200,8 +225,9 @@ class BoundedJobMachine:
         if self._next is _Next.STAGES:
             self._outbox.add(RunStages(run=self._run, first_attempt=first, splits=self._splits))
         else:
+            order = StoreCommitters if self._next is _Next.COMMITTERS else CommitStaged
             self._outbox.add(
-                CommitStaged(run=self._run, first_attempt=first, splits=self._splits, staged=self._staged)
+                order(run=self._run, first_attempt=first, splits=self._splits, staged=self._staged)
             )
 
     def _newest(self, subtask: SubtaskId) -> int:
@@ -244,25 +270,51 @@ class BoundedJobMachine:
         if self._log.allows(JobCause.UP):
             self._go(JobCause.UP, "the engine runs it")
 
-    def _ran(self, event: StagesRan | StagedCommitted | RunFailed, now_ms: int) -> None:
+    def _ran(self, event: StagesRan | CommittersStored | StagedCommitted | RunFailed, now_ms: int) -> None:
         self._runs = False
         if self._log.state.is_ending:
             self._ended()
             return
         match event:
-            case StagesRan(staged=staged) if self._committers:
-                self._up()
-                self._settle("FINISHED")
-                self._staged, self._next = staged, _Next.COMMIT
-                self._proceed()
+            case StagesRan(staged=staged) if self._committers or self._savepoint.is_wanted:
+                first = _Next.COMMITTERS if self._committers else _Next.SAVEPOINT
+                self._staged, self._next = staged, first if self._savepoint.is_wanted else _Next.COMMIT
+                self._stored(event.snapshots)
+            case CommittersStored(snapshots=snapshots):
+                self._next = _Next.SAVEPOINT
+                self._stored(snapshots)
             case RunFailed(failure=failure, attempt=attempt):
                 self._settle("CANCELED", failed=attempt)
                 self._fail(failure, attempt, now_ms)
             case _:
-                self._up()
-                self._settle("FINISHED")
-                self._go(JobCause.DONE, "all its output is visible")
-                self._ended()
+                self._done()
+
+    def _stored(self, snapshots: tuple[SubtaskSnapshot, ...]) -> None:
+        """A part of the job has ended well; what is next follows."""
+        self._up()
+        self._settle("FINISHED")
+        self._savepoint.stored(snapshots)
+        self._proceed()
+
+    def _done(self) -> None:
+        self._up()
+        self._settle("FINISHED")
+        self._go(JobCause.DONE, "all its output is visible")
+        self._ended()
+
+    def _written(self, event: ManifestDurable | ManifestFailed, now_ms: int) -> None:
+        if isinstance(event, ManifestFailed):
+            failure = self._savepoint.failed(event)
+            if failure is None:
+                self._outbox.add(self._savepoint.write())
+            else:
+                self._fail(failure, None, now_ms)
+            return
+        self._next = _Next.COMMIT
+        if self._committers:
+            self._proceed()
+        else:
+            self._done()
 
     def _settle(self, state: str, *, failed: AttemptId | None = None) -> None:
         """The engine runs nothing any more: attempts whose end it has not reported are `state`."""

@@ -50,7 +50,13 @@ from unistream.core.execution import Execution, ExecutionState, parse_reported
 from unistream.core.graph import check
 from unistream.core.job.deliveries import ALIVE, Deliveries
 from unistream.core.job.life import JobLife
-from unistream.model.bounded import AttemptsChanged, RunFailed, StagedCommitted, StagesRan
+from unistream.model.bounded import (
+    AttemptsChanged,
+    CommittersStored,
+    RunFailed,
+    StagedCommitted,
+    StagesRan,
+)
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
@@ -182,7 +188,7 @@ class JobMachine:
                 if self._parts.executions.find(attempt) is not None:
                     self._parts.sources.requested(attempt.subtask, event.phase, event.newest)
                     return self._coordinator.obstacle_removed()
-            case AttemptsChanged() | StagesRan() | StagedCommitted() | RunFailed():
+            case AttemptsChanged() | StagesRan() | CommittersStored() | StagedCommitted() | RunFailed():
                 pass  # of an engine, which this job does not have
             case _:
                 return self._on_checkpoint_event(event)

@@ -207,6 +207,11 @@ class Collector:
         self.rows.setdefault(tag, []).append(schema.take(row))
         self.parents.setdefault(tag, []).append(self.position)
 
+    def clear(self) -> None:
+        """Forgets what was emitted."""
+        for found in (*self.rows.values(), *self.parents.values()):
+            found.clear()
+
     def flush(self, operator: BaseOperator, what: str, times: pa.Int64Array | None) -> None:
         """Emits all rows as batches, each row with the event time of its parent, one of `times`.
 

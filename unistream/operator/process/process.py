@@ -100,6 +100,7 @@ class KeyedOperator(BaseOperator, ABC):
         self._backend: KeyedStateBackend | None = None
         self._armed: int | None = None
         self._in_batch = False
+        self._paused_at: int | None = None  # in a bootstrap: the watermark of the end
 
     def declared_states(self) -> tuple[StateDescriptor, ...]:
         """Keyed state that is declared as attributes of the function."""
@@ -151,12 +152,21 @@ class KeyedOperator(BaseOperator, ABC):
 
     def end_keys(self) -> None:
         """See `port.batch.KeyedInput`. As Flink does, timers of both clocks fire at the end of a key."""
+        if self._paused_at is not None:
+            if self._paused_at > MIN_WATERMARK:
+                self.process_watermark(self._paused_at)
+            self._clock().watermark = MIN_WATERMARK
+            return
         self.process_watermark(MAX_WATERMARK)
         self._fire_processing(MAX_WATERMARK)
         backend = self.backend
         assert isinstance(backend, ForgetsKeys), "bounded jobs have their state in memory"
         backend.forget_keys()
         self._clock().watermark = MIN_WATERMARK
+
+    def pause_at(self, watermark: int) -> None:
+        """See `port.batch.KeyedInput`. Timers of processing time stay: they are due when a stream goes on."""
+        self._paused_at = watermark
 
     def keys_of(self, records: pa.RecordBatch) -> Sequence[Any]:
         """The key of each row."""
@@ -273,12 +283,39 @@ class KeyedProcessOperator(KeyedOperator):
         batch, set_current, process = rows.batch, self.backend.set_current, self._function.process_element
         keys = self.keys_of(batch.records.take(pa.array(rows.starts)))
         sizes = np.diff(rows.starts, append=batch.num_rows).tolist()
+        if self._paused_at is not None and self._paused_at > MIN_WATERMARK and batch.timestamps is not None:
+            self._process_in_time(batch, list(zip(keys, sizes, strict=True)), self._paused_at)
+            return
         with self._elements(batch) as (context, out, elements):
             for context.current, size in zip(keys, sizes, strict=True):
                 set_current(context.current)
                 for out.position, row, context.timestamp in islice(elements, size):
                     if (returned := process(row, context, out)) is not None:
                         check_returned_nothing(returned)
+
+    def _process_in_time(self, batch: Batch, keys: Sequence[tuple[Any, int]], until: int) -> None:
+        """In a bootstrap timers fire between the rows of a key, as in a stream whose rows come in the order
+        of time, each behind the watermark just before it. Keys before this one have no more rows here, so
+        their timers may fire as well. `keys`: each with the number of its rows."""
+        process = self._function.process_element
+        with self._elements(batch) as (context, out, elements):
+            for key, size in keys:
+                self._enter(context, key)
+                for out.position, row, time in islice(elements, size):
+                    context.watermark = min(time - 1, until)
+                    due = self._event.earliest()
+                    if due is not None and due <= context.watermark:
+                        self._emit(out, batch.timestamps)
+                        out.clear()
+                        self.process_watermark(context.watermark)
+                        self._enter(context, key)
+                    context.timestamp = time
+                    if (returned := process(row, context, out)) is not None:
+                        check_returned_nothing(returned)
+
+    def _enter(self, context: ProcessContext, key: Any) -> None:
+        self.backend.set_current(key)
+        context.has_key, context.current, context.time_domain = True, key, None
 
     @contextmanager
     def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector, Iterator[Any]]]:
@@ -288,9 +325,9 @@ class KeyedProcessOperator(KeyedOperator):
         context.has_key, context.time_domain = True, None
         try:
             yield context, out, zip(count(), row_values(batch.records), times, strict=False)
-        except ConfigError:
-            raise
         except Exception as error:
+            if isinstance(error, ConfigError) or context.time_domain is not None:  # a timer's says so itself
+                raise
             raise self.user_error(self._what("process_element"), error, out.position) from error
         self._emit(out, batch.timestamps)
         self._arm()

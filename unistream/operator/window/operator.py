@@ -96,6 +96,8 @@ class WindowAggregate(BaseOperator):
         self._types = partials  # of all panes; None: there were no rows
         self._types_restored = False
         self._panes: dict[int, PaneState] = {}
+        self._paused_at: int | None = None
+        self._paused: dict[int, PaneState] = {}  # of keys that get no more rows here
         self._watermark = MIN_WATERMARK
 
     @property
@@ -171,15 +173,24 @@ class WindowAggregate(BaseOperator):
         self.process_batch(rows.batch, 0)
 
     def end_keys(self) -> None:
-        """See `port.batch.KeyedInput`."""
-        self.process_watermark(MAX_WATERMARK)
+        """See `port.batch.KeyedInput`. In a bootstrap the panes are set aside: windows that share them have
+        fired for these keys, and not yet for the next ones."""
+        self.process_watermark(MAX_WATERMARK if self._paused_at is None else self._paused_at)
         self._watermark = MIN_WATERMARK
+        for end, pane in self._panes.items():
+            self._paused.setdefault(end, PaneState()).tables += pane.tables
+        self._panes = {}
+
+    def pause_at(self, watermark: int) -> None:
+        """See `port.batch.KeyedInput`."""
+        self._paused_at = watermark
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         groups = self.context.max_parallelism
         tables = [
             table
-            for end, pane in self._panes.items()
+            for panes in (self._panes, self._paused)
+            for end, pane in panes.items()
             for table in pane.snapshot(end, self._plan.keys, groups)
         ]
         windows = ListState(ListMode.BROADCAST, (msgspec.msgpack.encode(self._windows.canonical),))
@@ -218,7 +229,7 @@ class WindowAggregate(BaseOperator):
         if isinstance(wider, Refused):
             raise self._other_rows(wider)
         self._types = _plain(rows.schema)
-        for pane in self._panes.values():
+        for pane in (*self._panes.values(), *self._paused.values()):
             pane.convert(self._types)
         return converted_table(rows, self._types)
 

@@ -126,6 +126,12 @@ class MasterStorage:
             return f"{ROOT}{job}/chk-{checkpoint_id}"
         return f"{target}/savepoint-{job}-{self._store.new_name()}"
 
+    def begin_savepoint(self, directory: str) -> str:
+        raise AssertionError(f"{directory}: no bootstrap is simulated")
+
+    def tidy_savepoint(self, directory: str, manifest: Manifest) -> None:
+        raise AssertionError(f"{directory}: no bootstrap is simulated")
+
     def write_manifest(self, directory: str, manifest: Manifest) -> Created:
         world = self._store.world
         if world.chance(world.faults.store_fail):

@@ -16,6 +16,7 @@ from unistream.model.bounded import BoundedJob, PlaceReport
 from unistream.model.messages import Split, TaskDeployment, TaskFailure
 from unistream.worker.bounded.arrivals import Arrivals
 from unistream.worker.bounded.pieces import FAILED, Piece
+from unistream.worker.bounded.savepoint import EndOfHistory
 from unistream.worker.bounded.subtask import BoundedSubtask, SubtaskFailed
 from unistream.worker.code import load
 from unistream.worker.task import task_failure
@@ -37,6 +38,7 @@ class BoundedRun:
         self._job = job
         self._execution = ExecutionPlan(job.graph)
         self.plan = StagePlan(job.graph)
+        self._end = EndOfHistory.of(job.graph)
 
     def place(self, stage: int, place: int, *, attempt: int, folder: Path) -> PlaceAttempt:
         """One attempt at a place.
@@ -51,7 +53,7 @@ class BoundedRun:
         arrivals = Arrivals(folder, self._job.memory_bytes // ARRIVALS_MEMORY_SHARE)
         if isinstance(runs, Relay):
             return PlaceAttempt(self, stage + 1, arrivals, subtask=None, create=None)
-        create = partial(self._subtask, runs, attempt, folder)
+        create = partial(self._subtask, runs, attempt, folder, self._end)
         return PlaceAttempt(self, stage + 1, arrivals, subtask=runs, create=create)
 
     def to(self, stage: int, piece: Piece) -> int:
@@ -63,19 +65,34 @@ class BoundedRun:
         """All places of a stage; behind the last one, `STAGED` alone."""
         return range(len(self.plan.stages[stage].places)) if stage < len(self.plan.stages) else range(-1, 0)
 
+    def store_committers(
+        self, staged: Sequence[Piece], *, attempt: int, folder: Path
+    ) -> Iterator[PlaceReport]:
+        """Of a bootstrap: each committer stores what the stages have staged, and commits nothing.
+
+        Returns:
+            As `commit`.
+        """
+        return self._run_committers(staged, attempt, folder, self._end)
+
     def commit(self, staged: Sequence[Piece], *, attempt: int, folder: Path) -> Iterator[PlaceReport]:
         """Runs each committer once, over what the stages have staged; safe to repeat.
 
         Returns:
             The reports of the committers' subtasks. One with a failure is the last.
         """
+        return self._run_committers(staged, attempt, folder, None)
+
+    def _run_committers(
+        self, staged: Sequence[Piece], attempt: int, folder: Path, end: EndOfHistory | None
+    ) -> Iterator[PlaceReport]:
         known = list(staged)
         for vertex in self.plan.committers:
             edges = {edge.id for edge in self._job.graph.edges if edge.target == vertex}
             for index in range(self._job.graph.vertex(vertex).parallelism):
                 one = SubtaskId(vertex, index)
                 try:
-                    subtask = self._subtask(one, attempt, folder)
+                    subtask = self._subtask(one, attempt, folder, end)
                     known += subtask.run(
                         _in_order(p for p in known if p.edge in edges and p.consumer == index)
                     )
@@ -87,7 +104,9 @@ class BoundedRun:
                     return
                 yield subtask.report()
 
-    def _subtask(self, subtask: SubtaskId, attempt: int, folder: Path) -> BoundedSubtask:
+    def _subtask(
+        self, subtask: SubtaskId, attempt: int, folder: Path, end: EndOfHistory | None
+    ) -> BoundedSubtask:
         job, vertex = self._job, self._job.graph.vertex(subtask.vertex)
         attempts = {one: AttemptId(job.job, one.vertex, one.index, 0) for one in self._execution.subtasks}
         return BoundedSubtask(
@@ -108,6 +127,7 @@ class BoundedRun:
             splits=share(job.splits.get(subtask.vertex, ()), subtask.index, vertex.parallelism),
             memory_bytes=job.memory_bytes,
             folder=folder,
+            end=end,
         )
 
 

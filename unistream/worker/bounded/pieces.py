@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
-from unistream.base.ids import CheckpointId, EdgeId
+from unistream.base.ids import CheckpointId, EdgeId, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIB
 from unistream.model.elements import (
     Batch,
@@ -58,6 +58,9 @@ def decode(content: bytes) -> Batch:
     with ipc.open_stream(content, options=READ_OPTIONS) as stream:
         return from_wire(stream.read_next_batch())
 
+
+END_OF_INPUT: Final[tuple[Element, ...]] = (Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition())
+"""What comes behind the rows of a producer that has ended for good."""
 
 FAILED: Final = EdgeId("")
 """The edge of a piece without rows, which says that its producer has failed: nothing is to be made of the
@@ -108,7 +111,9 @@ class PieceOutput:
                     self._number += 1
 
     def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
-        raise AssertionError(f"{barrier} in a bounded job")
+        """The end of the rows of a bootstrap."""
+        self._divide()
+        return []
 
     def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
         return False
@@ -125,9 +130,14 @@ class PieceOutput:
 
 
 class PieceInputs:
-    """The pieces that one subtask reads, by channel. Implements `channels.LocalPartitions`."""
+    """The pieces that one subtask reads, by channel. Implements `channels.LocalPartitions`.
 
-    def __init__(self) -> None:
+    Args:
+        last: What comes behind the rows of a producer's vertex.
+    """
+
+    def __init__(self, last: Callable[[VertexId], Sequence[Element]]) -> None:
+        self._last = last
         self._channels: dict[tuple[EdgeId, int], _Channel] = {}
 
     def add(self, piece: Piece) -> None:
@@ -137,10 +147,11 @@ class PieceInputs:
     def end(self) -> None:
         """All pieces were added."""
         for channel in self._channels.values():
-            channel.end()
+            channel.end(self._last(channel.producer))
 
     def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> _Channel:
-        return self._channels.setdefault((channel.edge, channel.producer.index), _Channel(listener))
+        producer = channel.producer
+        return self._channels.setdefault((channel.edge, producer.index), _Channel(producer.vertex, listener))
 
     def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
         listener()
@@ -149,7 +160,8 @@ class PieceInputs:
 class _Channel:
     """The rows of one producer; implements `port.transport.SubpartitionView`."""
 
-    def __init__(self, listener: Callable[[], None]) -> None:
+    def __init__(self, producer: VertexId, listener: Callable[[], None]) -> None:
+        self.producer = producer
         self._listener = listener
         self._elements: deque[Element] = deque()
 
@@ -157,8 +169,8 @@ class _Channel:
         self._elements.append(batch)
         self._listener()
 
-    def end(self) -> None:
-        self._elements += (Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition())
+    def end(self, last: Sequence[Element]) -> None:
+        self._elements += last
         self._listener()
 
     def poll(self) -> Element | None:

@@ -10,20 +10,29 @@ from typing import NoReturn
 from unistream.base.clock import SystemClock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ProtocolError, UnistreamError
-from unistream.model.bounded import PlaceReport
+from unistream.base.ids import VertexId
+from unistream.model.bounded import PlaceReport, SubtaskSnapshot
 from unistream.model.chain import Chain
+from unistream.model.elements import Element
+from unistream.model.graph import LIVE
 from unistream.model.messages import (
     AssignSplits,
+    CheckpointAcked,
+    CheckpointDeclined,
     CommitReported,
     Split,
+    SplitRequested,
     TaskDeployment,
     TaskFailure,
     TaskStateChanged,
     ToJobManager,
 )
-from unistream.worker.bounded.pieces import Piece, PieceInputs, PieceOutput
+from unistream.model.snapshot import TaskSnapshot
+from unistream.worker.bounded.pieces import END_OF_INPUT, Piece, PieceInputs, PieceOutput
+from unistream.worker.bounded.savepoint import BootstrapStateWriter, EndOfHistory
 from unistream.worker.exchange import Gate, LocalInputChannel
 from unistream.worker.task import (
+    BackgroundDone,
     Doing,
     Done,
     Mailbox,
@@ -52,6 +61,7 @@ class BoundedSubtask:
         splits: All that it reads, if its vertex is a source.
         memory_bytes: For its operators; what is more is spilled below `folder`.
         folder: A local folder of its own.
+        end: Of a bootstrap; None: all of its input ends for good.
 
     Raises:
         ProtocolError: the chain is not that of the vertex.
@@ -65,12 +75,17 @@ class BoundedSubtask:
         splits: Sequence[Split] = (),
         memory_bytes: int,
         folder: Path,
+        end: EndOfHistory | None = None,
     ) -> None:
         check_matches(deployment, chain)
         self._deployment = deployment
         self._clock = SystemClock()
         self._mailbox = Mailbox()
-        self._inputs = PieceInputs()
+        self._end = end
+        self._is_history_read = False
+        self._stored: TaskSnapshot | None = None
+        self._newest: int | None = None
+        self._inputs = PieceInputs(_ends if end is None else end.behind)
         self._outputs = [PieceOutput(one, deployment.attempt.index) for one in deployment.partitions]
         self._failure: TaskFailure | None = None
         self._commits: list[CommitReported] = []
@@ -79,7 +94,7 @@ class BoundedSubtask:
             clock=self._clock,
             report=self._on_report,
             executor=self._executor,
-            state_writer=_no_state,
+            state_writer=_no_state if end is None else self._state_writer,
             state_reader=_no_state,
             crash_point=crash_point,
             managed_memory=memory_bytes,
@@ -122,8 +137,12 @@ class BoundedSubtask:
 
     def report(self) -> PlaceReport:
         """How it has ended."""
+        subtask, stored = self._deployment.attempt.subtask, self._stored
         return PlaceReport(
-            subtask=self._deployment.attempt.subtask,
+            subtask=subtask,
+            snapshot=None
+            if stored is None
+            else SubtaskSnapshot(subtask=subtask, snapshot=stored, newest=self._newest),
             metrics=self._task.metrics(),
             commits=tuple(self._commits),
             failure=self._failure,
@@ -139,6 +158,11 @@ class BoundedSubtask:
             match result:
                 case Done():
                     break
+                case Waiting() if self._stored is not None or self._failure is not None:
+                    self._mailbox.cancel()  # its state is stored, or cannot be
+                case Waiting() if self._is_history_read:
+                    self._is_history_read = False
+                    self._mailbox.post(BackgroundDone(finish=self._advance))
                 case Waiting() if open_ended and self._task.state is TaskState.RUNNING:
                     piece = next(pieces, None)
                     if piece is None:
@@ -154,14 +178,33 @@ class BoundedSubtask:
         if self._failure is not None:
             raise SubtaskFailed(self._failure)
 
+    def _advance(self) -> None:
+        """On the task's thread: the history of a source was read."""
+        assert self._end is not None, "only the history of a bootstrap ends"
+        self._task.advance_watermark(self._end.watermark(self._deployment.vertex.id))
+        self._mailbox.post(self._end.trigger(self._deployment))
+
+    def _state_writer(self, directory: str) -> BootstrapStateWriter:
+        return BootstrapStateWriter(directory, self._deployment.attempt.job)
+
     def _on_report(self, message: ToJobManager) -> None:
         match message:
+            case SplitRequested(phase=phase, newest=newest) if phase == LIVE and self._end is not None:
+                self._is_history_read, self._newest = True, newest
+            case CheckpointAcked(snapshot=snapshot):
+                self._stored = snapshot
+            case CheckpointDeclined(reason=reason):
+                self._failure = TaskFailure(kind="SnapshotNotStored", message=reason)
             case TaskStateChanged(failure=TaskFailure() as failure):
                 self._failure = failure
             case CommitReported():
                 self._commits.append(message)
             case _:
                 pass  # progress, which only a master follows
+
+
+def _ends(_producer: VertexId) -> Sequence[Element]:
+    return END_OF_INPUT
 
 
 def _no_state(directory: str) -> NoReturn:

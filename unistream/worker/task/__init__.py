@@ -11,7 +11,7 @@ from __future__ import annotations
 from unistream.worker.task.builder import TaskNetwork, assemble, build_task, check_matches
 from unistream.worker.task.environment import Doing, TaskEnvironment
 from unistream.worker.task.failures import task_failure
-from unistream.worker.task.mailbox import Mail, Mailbox
+from unistream.worker.task.mailbox import BackgroundDone, Mail, Mailbox
 from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun, TaskThread
 from unistream.worker.task.source_operator import SPLITS_STATE, SourceOperator
 from unistream.worker.task.state import Done, StepResult, TaskState, Waiting

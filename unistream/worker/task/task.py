@@ -24,7 +24,7 @@ import msgspec
 
 from unistream.base.config import CHECKPOINTS_AFTER_TASKS_FINISH, Configuration
 from unistream.base.errors import ProtocolError
-from unistream.base.limits import MAX_WATERMARK
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import (
     Batch,
     CancelCheckpointMarker,
@@ -314,6 +314,12 @@ class StreamTask:
         self._snapshots.on_end_of_data()
         if drain:
             self._environment.report(EndOfDataReached(attempt=self.deployment.attempt))
+
+    def advance_watermark(self, timestamp: int) -> None:
+        """Of a source whose rows so far are read: event time is at `timestamp`."""
+        assert self._is_source_vertex, "elsewhere watermarks come with the rows"
+        if timestamp > MIN_WATERMARK:
+            self._chain.process_watermark(timestamp)
 
     # --- mail -------------------------------------------------------------------------------------
 

@@ -154,6 +154,7 @@ EVENTS: list[contract.Event] = [
     msg.CheckpointDeclined(attempt=NOBODY, checkpoint_id=CheckpointId(99), reason="x"),
     bounded.AttemptsChanged(run=1, attempts=()),
     bounded.StagesRan(run=1, staged=()),
+    bounded.CommittersStored(run=1, snapshots=()),
     bounded.StagedCommitted(run=1),
     bounded.RunFailed(run=1, failure=BOOM),
 ]
