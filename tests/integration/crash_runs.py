@@ -65,11 +65,17 @@ LED_BY = {  # there is something to commit at a restore only behind a crash betw
 MATRIX = os.environ.get("UNISTREAM_CRASH_MATRIX") == "1"
 
 
-def points_in_code() -> dict[str, set[str]]:
-    """Every named place -> the folders of the package whose modules call it."""
+OF_COMMANDS = "backfill."
+"""Places in a command that steers jobs; the command is killed there in tests of its own."""
+
+
+def points_in_code(*, of_commands: bool = False) -> dict[str, set[str]]:
+    """Every named place of jobs (or of commands) -> the folders of the package whose modules call it."""
     found: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         for name in _CALL.findall(path.read_text()):
+            if name.startswith(OF_COMMANDS) != of_commands:
+                continue
             found.setdefault(name, set()).add(path.relative_to(PACKAGE).parts[0])
     return found
 

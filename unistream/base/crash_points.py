@@ -39,6 +39,12 @@ and of the connectors:
     file.staged          a hidden file is in the folder
     file.before_record, file.recorded               around the record that decides a commit
     file.first_renamed   one of its files is visible
+
+of `unistream backfill`, whose n-th step is chosen by ``name:n``:
+
+    backfill.done        a step is done and not in the journal
+    backfill.recorded    it is in the journal
+    backfill.before_replace, backfill.replaced      around the version of the table that has the new rows
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import NewType
 
 import msgspec
@@ -19,6 +20,11 @@ TaskManagerId = NewType("TaskManagerId", str)
 AllocationId = NewType("AllocationId", str)
 CheckpointId = NewType("CheckpointId", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
+
+
+def job_of_request(request_id: str) -> JobId:
+    """The job that a submission with this request id starts, on every cluster."""
+    return JobId(hashlib.sha256(f"unistream-request:{request_id}".encode()).hexdigest()[:32])
 
 
 class SubtaskId(msgspec.Struct, frozen=True, order=True):

@@ -63,7 +63,7 @@ def serve(application: Application, answer_fd: int) -> int:
     try:
         config = Configuration(application.config)
         with EmbeddedCluster(
-            application.target, config, on_shutdown_request=ending.set, show=to_stdout
+            application.target, config, on_shutdown_request=ending.set, show=to_stdout, session=False
         ) as cluster:
             _end_by_signal(ending)  # Spark has replaced the handlers
             job = cluster.submit(application.request)

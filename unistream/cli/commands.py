@@ -76,6 +76,10 @@ COMMANDS: Final = {
         "Run a pipeline in a simulated cluster with faults; every seed must produce the same rows.",
     ),
     "stop": Lazy("jobs:stop", "Stop a job with a savepoint that another one can start from."),
+    "backfill": Lazy(
+        "backfill:backfill",
+        "Compute results of a range of time again from the history, and replace them in the table.",
+    ),
     "cancel": Lazy("jobs:cancel", "Cancel a job, without a savepoint."),
     "cluster": Lazy("cluster:app", "Session clusters."),
     "stack": Lazy(

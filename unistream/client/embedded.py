@@ -99,6 +99,7 @@ class EmbeddedCluster(Closing):
         wait: False: the REST API starts in the background, so that a job can be submitted meanwhile (its
             libraries take half a second to load); call `ready` then.
         show: Called with the lines that workers of the local target print; None: they are only logged.
+        session: It goes on when its job has ended; False: it is for one job.
 
     Raises:
         ConfigError: the configuration cannot work; nothing is left behind.
@@ -116,12 +117,14 @@ class EmbeddedCluster(Closing):
         on_shutdown_request: Callable[[], None] | None = None,
         wait: bool = True,
         show: Show | None = None,
+        session: bool = True,
     ) -> None:
         refuse_outside_tests()
         if rest:
             require("server", "the REST API of a cluster")
         self.id = uuid.uuid4().hex
         self.target = target
+        self._session = session
         self._close_lock = threading.Lock()
         self._cleanups: list[Callable[[], None]] = []
         self._tmp_dirs = config.find(TMP_DIRS)
@@ -262,7 +265,13 @@ class EmbeddedCluster(Closing):
         server = RestServer(app, host=config.get(REST_ADDRESS), port=config.get(REST_PORT))
         self._cleanups.append(server.close)
         self.rest_url = server.url
-        entry = home.register(self.id, url=server.url, target=self.target, now_ms=SystemClock().wall_ms())
+        entry = home.register(
+            self.id,
+            url=server.url,
+            target=self.target,
+            now_ms=SystemClock().wall_ms(),
+            session=self._session,
+        )
         self._cleanups.append(lambda: entry.unlink(missing_ok=True))
         self._cleanups.append(lambda: triggers.linger(LINGER_S))
 

@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One running cluster. `started`: the start time of the process `pid` in clock ticks since boot ("" where
-    the system does not provide it): a process that reuses the pid has another one."""
+    the system does not provide it): a process that reuses the pid has another one. `session`: it goes on when
+    a job has ended; False: it was started for one job."""
 
     id: str
     url: str
@@ -31,6 +32,7 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     started_ms: int
     started: str = ""
+    session: bool = True
 
 
 def home() -> Path:
@@ -45,11 +47,17 @@ def home() -> Path:
     return folder
 
 
-def register(id_: str, *, url: str, target: str, now_ms: int) -> Path:
+def register(id_: str, *, url: str, target: str, now_ms: int, session: bool = True) -> Path:
     """Adds the entry of this process's cluster; returns its file."""
     pid = os.getpid()
     entry = ClusterEntry(
-        id=id_, url=url, pid=pid, target=target, started_ms=now_ms, started=_start_of(pid) or ""
+        id=id_,
+        url=url,
+        pid=pid,
+        target=target,
+        started_ms=now_ms,
+        started=_start_of(pid) or "",
+        session=session,
     )
     folder = home() / "clusters"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -75,7 +75,9 @@ def submit(
     serves = is_installed("server")
     if not serves:
         logger.info("event=rest_not_served: %s", NO_SERVER)
-    cluster = EmbeddedCluster(chosen_target(target), config, rest=serves, wait=False, show=show)
+    cluster = EmbeddedCluster(
+        chosen_target(target), config, rest=serves, wait=False, show=show, session=False
+    )
     try:
         job = cluster.dispatcher.submit(request)
         cluster.ready()

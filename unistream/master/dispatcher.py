@@ -6,7 +6,6 @@ A request is checked completely before a job exists: graph, configuration, and t
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ import msgspec
 
 from unistream.base.config import Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
-from unistream.base.ids import JobId
+from unistream.base.ids import JobId, job_of_request
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
@@ -276,7 +275,7 @@ class Dispatcher:
             return JobId(self._services.new_id())
         if not 0 < len(request_id) <= 200:
             raise ConfigError("a request id has 1 to 200 characters")
-        return JobId(hashlib.sha256(f"unistream-request:{request_id}".encode()).hexdigest()[:32])
+        return job_of_request(request_id)
 
     def _exists(self, job: JobId) -> bool:
         return job in self._jobs or self._services.metadata.job(job) is not None

@@ -52,6 +52,11 @@ class MapBatches(BaseOperator):
         self._returns = returns
         self._timestamp_column = timestamp_column
 
+    @property
+    def timestamp_column(self) -> str | None:
+        """The column with new event times; None: rows keep theirs."""
+        return self._timestamp_column
+
     def process_batch(self, batch: Batch, input_index: int) -> None:
         what = function_name(self._function)
         try:

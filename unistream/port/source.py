@@ -17,6 +17,7 @@ from unistream.base.ids import CheckpointId
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
+from unistream.model.time_range import TimeRange
 from unistream.port.metrics import Metrics
 
 DEAD_LETTERS_TAG: Final = "dead-letters"
@@ -164,6 +165,35 @@ class Source(Protocol):
         """How the master discovers the splits."""
 
     def create_reader(self) -> SourceReader: ...
+
+
+@runtime_checkable
+class WithHistory(Protocol):
+    """A source whose rows are also in a bounded one, from which `unistream backfill` computes results."""
+
+    @property
+    def history(self) -> Source:
+        """A bounded source with the same columns, in the same order."""
+
+
+@runtime_checkable
+class WithEventTimeSpan(Protocol):
+    """A bounded source that knows its event times without reading its rows."""
+
+    def event_time_span(self, column: str) -> tuple[int, int] | None:
+        """The least and the greatest value of `column` (ms since 1970), by statistics; None: they do not say.
+
+        Raises:
+            ConfigError, Unreachable: as the discovery of its splits.
+        """
+
+
+@runtime_checkable
+class WithTimeRange(Protocol):
+    """A source that need not read what is outside of a range of event time."""
+
+    def within(self, column: str, range_: TimeRange) -> Source:
+        """The same source, of which rows with a `column` outside of the range may be missing."""
 
 
 @runtime_checkable

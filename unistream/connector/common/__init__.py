@@ -25,6 +25,7 @@ from unistream.connector.common.plain_sink import PlainSink, PlainWriter
 from unistream.connector.common.read_ahead import SplitReader
 from unistream.connector.common.row_filter import (
     Bounds,
+    Condition,
     Filter,
     RowFilter,
     arrow_scalar,
@@ -44,6 +45,7 @@ from unistream.connector.common.row_groups import (
     chunks,
     row_group_ranges,
     row_groups,
+    time_ranges,
 )
 from unistream.connector.common.splits import (
     ListedSplits,

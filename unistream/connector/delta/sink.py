@@ -16,6 +16,7 @@ from unistream.connector.common import OnRewind, StageFiles, absolute, check_sin
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.writer import DeltaWriter
+from unistream.port.replacement import RangeTarget
 from unistream.port.sink import Committer, SinkWriter
 
 SCHEMES: Final = frozenset(
@@ -37,6 +38,8 @@ class DeltaSink:
             start, or ``"allow_duplicates"``.
         target_file_bytes: Rows of one partition value are written to a file when they take this much memory,
             and at every checkpoint.
+        time_column: The column with the time of a row, by which `unistream backfill` replaces a range; None:
+            ``window_start``, if the rows are results of windows.
         storage_options: Options of deltalake (``AWS_REGION``, …). Here and below, text may be
             ``${env:NAME}``, ``${file:PATH}`` or a `Secret`.
         filesystem_options: Options of fsspec, which writes the data files (``key``, ``endpoint_url``, …);
@@ -55,6 +58,7 @@ class DeltaSink:
         create: bool = True,
         on_rewind: OnRewind = "refuse",
         target_file_bytes: int = TARGET_FILE_BYTES,
+        time_column: str | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
         filesystem_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -67,6 +71,7 @@ class DeltaSink:
         self._create = create
         self._on_rewind = on_rewind
         self._target_file_bytes = target_file_bytes
+        self._time_column = time_column
         self._storage_options = dict(storage_options or {})
         self._filesystem_options = dict(filesystem_options or {})
 
@@ -99,8 +104,26 @@ class DeltaSink:
         if schema is None:
             return
         stored = stored_schema(schema, self._partition_by)
+        self._check_time_column(stored)
         if table is not None:
             check_fits(table.shape, stored, self._partition_by)
+
+    @property
+    def time_column(self) -> str | None:
+        return self._time_column
+
+    def range_target(self, column: str) -> RangeTarget:
+        """See `unistream.port.replacement.WithRangeReplacement`."""
+        require("delta", "a Delta table")
+        from unistream.connector.delta.replacement import DeltaRange
+
+        return DeltaRange(
+            self._table_uri,
+            column,
+            partition_by=self._partition_by,
+            options=self._resolved_storage_options(),
+            filesystem_options=resolved_options("filesystem option", self._filesystem_options),
+        )
 
     def create_writer(self) -> SinkWriter:
         return DeltaWriter(
@@ -127,6 +150,17 @@ class DeltaSink:
 
     def _resolved_storage_options(self) -> dict[str, str]:
         return resolved_options("storage option", self._storage_options)
+
+    def _check_time_column(self, stored: pa.Schema) -> None:
+        name = self._time_column
+        if name is None:
+            return
+        if name not in stored.names:
+            raise ConfigError(
+                f"time_column {name!r} is no column of the stream, which has {', '.join(stored.names)}"
+            )
+        if not pa.types.is_timestamp(stored.field(name).type):
+            raise ConfigError(f"time_column {name!r} is {stored.field(name).type}; it has to be a timestamp")
 
     def _check_creatable(self) -> None:
         if not self._create:

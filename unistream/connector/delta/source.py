@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
@@ -14,6 +15,7 @@ from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.secrets import Secret, redacted, resolved_options
 from unistream.connector.common import (
+    Condition,
     Filter,
     RowFilter,
     absolute,
@@ -27,9 +29,11 @@ from unistream.connector.delta.sink import SCHEMES
 from unistream.connector.delta.source_read import DeltaSpec, delta_reader
 from unistream.connector.delta.source_storage import table_files
 from unistream.model.graph import SourceInfo
+from unistream.model.time_range import TimeRange
 from unistream.port.source import SourceReader, SplitDiscovery
 
 SPLIT_BYTES: Final = 32 * MIB  # as of a file source
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DISCOVERY_INTERVAL_MS: Final = 5_000  # of the Delta connector of Flink
 
 At: TypeAlias = str | dt.datetime
@@ -173,6 +177,26 @@ class DeltaSource:
         schema, read = self._schemas()
         spec = DeltaSpec(table_uri=self._uri, schema=schema, read=read, row_filter=self._row_filter())
         return delta_reader(spec, table_files(self._uri, self._storage()))
+
+    def event_time_span(self, column: str) -> tuple[int, int] | None:
+        """The least and the greatest time in the statistics of the table's files; None: they do not say."""
+        from unistream.connector.delta.source_span import time_span
+        from unistream.connector.delta.source_start import DeltaStart
+
+        if self._groups:
+            return None  # of all rows, not of those that the filter selects
+        return time_span(self._uri, self._storage(), msgspec.convert(self._begin, DeltaStart), column)
+
+    def within(self, column: str, range_: TimeRange) -> DeltaSource:
+        """The same source with a filter for the range, if the column is a timestamp."""
+        if not pa.types.is_timestamp(self._schemas()[1].field(column).type):
+            return self
+        low, high = (_EPOCH + dt.timedelta(milliseconds=at) for at in (range_.begin_ms, range_.end_ms))
+        inside: list[Condition] = [(column, ">=", low), (column, "<", high)]
+        found = copy.copy(self)
+        found._groups = [[*group, *inside] for group in self._groups or [[]]]
+        found._found = None
+        return found
 
     def _storage(self) -> dict[str, str]:
         return resolved_options("storage option", self._storage_options)

@@ -6,6 +6,7 @@ file: by row groups (Parquet), or by ranges of whole lines (text).
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,13 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.limits import MIB
-from unistream.connector.common import ListedSplits, discovery_options, row_group_ranges
+from unistream.connector.common import (
+    ListedSplits,
+    RowGroupRange,
+    discovery_options,
+    row_group_ranges,
+    time_ranges,
+)
 from unistream.connector.file.folders import (
     TableSearch,
     below,
@@ -32,6 +39,7 @@ from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.time_range import TimeRange
 from unistream.port.source import SourceReader, SplitDiscovery
 
 SPLIT_BYTES: Final = 32 * MIB  # limits what is decoded again after a restart; large compared to one request
@@ -109,6 +117,7 @@ class FileSource:
         self._block_bytes = block_bytes
         self._in_order = in_order
         self._options = dict(options or {})
+        self._within: _Within | None = None
 
     @property
     def name(self) -> str:
@@ -153,9 +162,34 @@ class FileSource:
             whole=self._format == "csv" and self._quoted_newlines,
             split_bytes=self._split_bytes,
             options=self._options,
+            within=self._within,
         )
         options: dict[str, object] = msgspec.to_builtins(listing)
         return SourceInfo(connector="file", options=options, bounded=True, pull=True, in_order=self._in_order)
+
+    def event_time_span(self, column: str) -> tuple[int, int] | None:
+        """The least and the greatest time in the footers of Parquet files; None: they do not say."""
+        if self._format != "parquet" or column not in self.schema.names:
+            return None
+        declared = str(self.schema.field(column).type)
+        found: list[tuple[int, int]] = []
+        for path, size in list_files(self._paths, self._options):
+            for one in time_ranges(_footer(path, size, self._options), column, declared):
+                if one is None:
+                    return None
+                found.append((one.least, one.greatest))
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+
+    def within(self, column: str, range_: TimeRange) -> FileSource:
+        """The same source without the row groups whose statistics say that no time is in the range."""
+        found = copy.copy(self)
+        found._within = _Within(
+            column=column,
+            type=str(self.schema.field(column).type),
+            begin_ms=range_.begin_ms,
+            end_ms=range_.end_ms,
+        )
+        return found
 
     def create_reader(self) -> SourceReader:
         spec = FileSpec(
@@ -171,6 +205,15 @@ class FileSource:
 # --- in the master --------------------------------------------------------------------------------
 
 
+class _Within(msgspec.Struct, frozen=True, kw_only=True):
+    """Event times that are needed. `type`: of the column, as in `SourceInfo`."""
+
+    column: str
+    type: str
+    begin_ms: int
+    end_ms: int
+
+
 class _Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the discovery; JSON values only."""
 
@@ -179,6 +222,7 @@ class _Listing(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool
     split_bytes: int
     options: dict[str, Any]
+    within: _Within | None = None
 
 
 def create_discovery(info: SourceInfo) -> SplitDiscovery:
@@ -242,11 +286,7 @@ def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
 def _row_group_parts(path: str, size: int, listing: _Listing, info: SourceInfo) -> list[FileSplit]:
     """Unless the rows are declared to be in order, only row groups that follow each other in time are
     together."""
-    try:
-        with open_file(path, listing.options, size) as file:
-            metadata = pq.read_metadata(file)
-    except pa.ArrowInvalid as error:
-        raise ConfigError(f"file {path} is no Parquet file: {error}") from error
+    metadata = _footer(path, size, listing.options)
     column = "" if info.in_order else info.timestamp_column
     return [
         FileSplit(
@@ -259,7 +299,26 @@ def _row_group_parts(path: str, size: int, listing: _Listing, info: SourceInfo) 
             min_timestamp=found.least,
         )
         for found in row_group_ranges(metadata, listing.split_bytes, column, info.timestamp_type)
+        if _is_needed(metadata, found, listing.within)
     ]
+
+
+def _is_needed(metadata: pq.FileMetaData, found: RowGroupRange, within: _Within | None) -> bool:
+    """Unless statistics say that no row is in the range."""
+    if within is None:
+        return True
+    times = time_ranges(metadata, within.column, within.type)[found.start : found.stop]
+    return any(
+        one is None or (one.least < within.end_ms and one.greatest >= within.begin_ms) for one in times
+    )
+
+
+def _footer(path: str, size: int, options: Mapping[str, Any]) -> pq.FileMetaData:
+    try:
+        with open_file(path, options, size) as file:
+            return pq.read_metadata(file)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"file {path} is no Parquet file: {error}") from error
 
 
 def _byte_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.connector.hybrid.discovery import HybridOptions
+from unistream.connector.hybrid.history import HistorySource
 from unistream.connector.hybrid.reader import HybridReader, Switch
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
@@ -146,6 +147,12 @@ class HybridSource:
             discovery_interval_ms=live.discovery_interval_ms,
             phases=(history, live),
         )
+
+    @property
+    def history(self) -> Source:
+        """The history alone, all of it, whatever the fence: see `unistream.port.source.WithHistory`."""
+        schema = self.schema
+        return self._history if self._history.schema.equals(schema) else HistorySource(self._history, schema)
 
     def create_reader(self) -> HybridReader:
         return HybridReader(

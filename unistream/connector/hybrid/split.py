@@ -38,12 +38,19 @@ class EndSplit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrapped(split: Split, phase: int, fence: int | None) -> Split:
-    """A split of one of the two sources as a split of the hybrid source."""
+    """A split of one of the two sources as a split of the hybrid source.
+
+    Rows of the history behind the fence are dropped, so a split of them must not let the watermark pass the
+    fence: live rows would be late.
+    """
     data = msgspec.msgpack.encode(_HybridSplit(data=split.data, fence=fence))
+    least = split.min_timestamp
+    if phase == HISTORY and fence is not None and least is not None:
+        least = min(least, fence)
     return Split(
         id=PREFIXES[phase] + split.id,
         data=data,
-        min_timestamp=split.min_timestamp,
+        min_timestamp=least,
         phase=phase,
         size=split.size,
     )

@@ -58,6 +58,11 @@ class AssignTimestampsAndWatermarks(BaseOperator):
         self._emitted = MIN_WATERMARK
         self._interval_ms = 0
 
+    @property
+    def column(self) -> str:
+        """With the event times."""
+        return self._column
+
     def batch_form(self) -> AssignTimestampsAndWatermarks:
         """See `port.batch`: the only watermark of a bounded job is that of the end."""
         return AssignTimestampsAndWatermarks(self._strategy, only_at_end=True)

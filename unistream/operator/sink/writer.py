@@ -38,6 +38,10 @@ class SinkOperator(BaseOperator):
         self.sink_uid = sink_uid
         self.belongs_to: OperatorUid | None = None
 
+    @property
+    def sink(self) -> Sink:
+        return self._sink
+
     def _sink_context(self, state: OperatorState) -> SinkContext:
         context = self.context
         return SinkContext(

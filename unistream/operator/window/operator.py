@@ -101,6 +101,10 @@ class WindowAggregate(BaseOperator):
         self._watermark = MIN_WATERMARK
 
     @property
+    def windows(self) -> Windows:
+        return self._windows
+
+    @property
     def state_table(self) -> OwnTable:
         """The table of windows that have not fired."""
         types = None if self._declared is None else pa.schema([(PANE, pa.int64()), *self._declared])

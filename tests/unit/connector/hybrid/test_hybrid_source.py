@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
@@ -327,3 +329,37 @@ def test_a_live_split_keeps_the_fence_that_it_was_begun_with() -> None:
     again.read_live()
     assert again.ids == [5, 7]
     assert again.reports == [(LIVE, None)], "a restored reader says that it is live"
+
+
+# --- the history alone --------------------------------------------------------------------------------
+
+
+def test_the_history_alone_has_all_of_its_rows_in_the_columns_of_the_source() -> None:
+    history = StaticSource(rows(1, 2, 5).select(["at", "id"]))
+    source = HybridSource(history, LIVE_ROWS, fence=2, timestamp_column="at")
+    assert source.history.schema.names == ["id", "at"]
+    run = Run(source.history)
+    run.phase = 0
+    for split in create_discovery(source.history.info()).discover():
+        run.reader.add_splits([split])
+    run.reader.no_more_splits()
+    while not isinstance(run.poll(), Exhausted):
+        pass
+    assert run.ids == [1, 2, 5]
+
+
+@pytest.mark.parametrize("fence", [None, 30])
+def test_a_part_of_the_history_behind_the_fence_holds_the_watermark_at_the_fence(
+    tmp_path: Path, fence: int | None
+) -> None:
+    """Its rows are dropped, and live rows from the fence on must not be late."""
+    pq.write_table(rows(10, 20, 30, 40, 50), tmp_path / "rows.parquet", row_group_size=1)
+    options: dict[str, Any] = {} if fence is None else {"fence": fence, "timestamp_column": "at"}
+    source = HybridSource(us.FileSource(str(tmp_path), split_bytes=1), LIVE_ROWS, **options)
+    env = us.Environment()
+    times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    info = env.from_source(source, times, "rows")._builder.graph.nodes[0].source
+    assert info is not None
+    splits = [split for split in create_discovery(info).discover() if split.phase == HISTORY]
+    latest = 50 if fence is None else fence
+    assert [split.min_timestamp for split in splits] == [min(at, latest) for at in (10, 20, 30, 40, 50)]

@@ -1,0 +1,194 @@
+"""The job whose results are replaced: found, stopped with a savepoint, resumed from it.
+
+A session cluster goes on without the job and gets it back. A cluster that was started for the job ends with
+it, so the job gets a new one, in the background. Every step may be repeated after a kill:
+
+    stop     the job runs: stop it. It has ended: with a savepoint in our folder, or for another reason
+    resume   by one request id, whose job a session cluster starts once; elsewhere it is looked for first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import fsspec
+from msgspec import structs
+
+from unistream.backfill.journal import Order
+from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
+from unistream.base.ids import JobId, job_of_request
+from unistream.client import home
+from unistream.client.lookup import all_jobs, find_job, running_clusters
+from unistream.client.rest_client import Poll, RestClient
+from unistream.client.submission import connect
+from unistream.master.job_info import JobInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.elements import SnapshotKind
+from unistream.savepoint import read_savepoint
+
+SAVEPOINTS: Final = "savepoint"
+ENDING_S: Final = 30.0
+
+StartInBackground = Callable[[SubmitRequest, str], str]
+"""(job, target) -> its id, on a cluster of its own that outlives this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    """`session`: its cluster goes on without it."""
+
+    info: JobInfo
+    url: str
+    session: bool
+
+
+def running_job(config: Configuration, text: str) -> RunningJob:
+    """The job of that name or id. Raises NotFound, ConfigError or Unreachable."""
+    with find_job(config, text) as client:
+        info = client.status()
+        url = client.rest_url
+    entries = {entry.url: entry.session for entry in home.clusters()}
+    if info.is_terminal:
+        raise NotFound(f"job {info.name!r} ({info.job}) does not run: it is {info.state}")
+    if info.job_type == "BATCH":
+        raise ConfigError(f"job {info.name!r} ({info.job}) is a BATCH job; run it again instead")
+    return RunningJob(info=info, url=url or "", session=entries.get(url or "", True))
+
+
+def stopped_savepoint(order: Order) -> str:
+    """Stops the job of the order; the directory of its savepoint.
+
+    Raises:
+        ConfigError: it cannot be stopped now, and runs on; or it has ended otherwise.
+        Unreachable: its cluster does not answer.
+    """
+    assert order.job is not None
+    assert order.url is not None
+    info = _status(order)
+    if info is not None and not info.is_terminal:
+        with RestClient(order.url) as cluster:
+            try:
+                return cluster.client(JobId(order.job)).stop(target=order.savepoint_root)
+            except (AlreadyEnded, Unreachable):  # its cluster ends with it, perhaps before it has answered
+                info = _status(order)
+                if info is not None and not info.is_terminal:
+                    raise
+    if info is not None and info.state != "FINISHED":
+        raise ConfigError(
+            f"job {order.job_name!r} ({order.job}) ended as {info.state} before it was stopped with a "
+            "savepoint; start it again from its newest checkpoint, and give this backfill up (--abort)"
+        )
+    found = _newest_savepoint(order)
+    if found is None:
+        raise ConfigError(
+            f"job {order.job_name!r} ({order.job}) has ended, and not with a savepoint in "
+            f"{order.savepoint_root}; start it again, and give this backfill up (--abort)"
+        )
+    return found
+
+
+def still_runs(order: Order) -> bool:
+    """Raises Unreachable: its cluster does not answer."""
+    if order.job is None:
+        return False
+    info = _status(order)
+    return info is not None and not info.is_terminal
+
+
+def _status(order: Order) -> JobInfo | None:
+    """None: its cluster has ended, or does not know it. Raises Unreachable: the cluster does not answer."""
+    assert order.url is not None
+    assert order.job is not None
+    if not order.session and order.url not in {entry.url for entry in home.clusters()}:
+        return None
+    with RestClient(order.url) as cluster:
+        try:
+            return cluster.info(JobId(order.job))
+        except (NotFound, NothingListens):
+            return None
+
+
+def _newest_savepoint(order: Order) -> str | None:
+    """Of this job, complete, and with which it was stopped."""
+    system, inner = fsspec.core.url_to_fs(order.savepoint_root)
+    if not system.exists(inner):
+        return None
+    system.invalidate_cache()
+    found = []
+    for path in system.ls(inner, detail=False):
+        if system.exists(f"{path}/_metadata"):
+            savepoint = read_savepoint(system.unstrip_protocol(path))
+            if savepoint.kind is SnapshotKind.SUSPEND and savepoint.job == order.job:
+                found.append((savepoint.checkpoint_id, savepoint.path))
+    return max(found)[1] if found else None
+
+
+def request_id(order: Order) -> str:
+    return f"backfill-{order.id}"
+
+
+def resumed_job(
+    order: Order, request: SubmitRequest, config: Configuration, start_in_background: StartInBackground
+) -> str:
+    """Starts the job, unless it was started before; its id.
+
+    Raises:
+        ConfigError: it cannot start as it is.
+        Unreachable: its cluster does not answer.
+    """
+    request = structs.replace(request, request_id=request_id(order))
+    if order.session:
+        with _session(order, config) as cluster:
+            return cluster.submit(request).job_id
+    job = job_of_request(request_id(order))
+    _await_end(order)
+    return job if _runs_here(job) else start_in_background(request, order.cluster_target)
+
+
+def _await_end(order: Order) -> None:
+    """Of the former cluster, whose addresses the new one may have; not for ever."""
+    poll = Poll(ENDING_S)
+    while order.url in {entry.url for entry in home.clusters()} and poll.next():
+        continue
+
+
+def _session(order: Order, config: Configuration) -> RestClient:
+    """Where the job ran, or the session cluster that is there now."""
+    assert order.url is not None
+    cluster = RestClient(order.url)
+    try:
+        cluster.jobs()
+    except Unreachable:
+        cluster.close()
+        if config.get(REST_PORT) or home.clusters():
+            return connect(config)
+        raise
+    return cluster
+
+
+def _runs_here(job: JobId) -> bool:
+    try:
+        clusters = running_clusters(Configuration())
+    except Unreachable:
+        return False
+    try:
+        return any(found.job.job == job for found in all_jobs(clusters, lambda _: None))
+    except Unreachable:
+        return False
+    finally:
+        for cluster in clusters:
+            cluster.close()
+
+
+def own_cluster(config: Configuration) -> Configuration:
+    """Options for a cluster of our own: not those by which the cluster of the job is found."""
+    named = {REST_PORT.key, REST_ADDRESS.key}
+    return Configuration({key: value for key, value in config.to_dict().items() if key not in named})
+
+
+def savepoint_folder(folder: Path) -> str:
+    return str(folder / SAVEPOINTS)

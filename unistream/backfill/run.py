@@ -1,0 +1,303 @@
+"""Performs the commands of `core.backfill`, and records each step in the journal.
+
+Every command may find itself done: by a former process of the same backfill, or by the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from unistream.api.environment import Environment
+from unistream.backfill.jobs import (
+    StartInBackground,
+    own_cluster,
+    resumed_job,
+    still_runs,
+    stopped_savepoint,
+)
+from unistream.backfill.journal import Journal, Order
+from unistream.backfill.pipeline import OUTSIDE, Recomputation, batch_config, batch_job
+from unistream.backfill.staging import Staging
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, OutcomeUnknown, UnistreamError, Unreachable
+from unistream.base.limits import MAX_WATERMARK
+from unistream.client.job_client import JobClient, checked
+from unistream.client.submission import submit, to_stderr
+from unistream.core.backfill import (
+    Abandoned,
+    Attempted,
+    Command,
+    Ended,
+    Event,
+    Fenced,
+    Progress,
+    Reach,
+    Replaced,
+    Resumed,
+    Staged,
+    Stopped,
+    Verdict,
+    applied,
+    next_command,
+)
+from unistream.master.job_info import JobInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.time_range import TimeRange, time_text
+from unistream.port.replacement import RangeTarget, TargetState
+from unistream.savepoint import Savepoint, read_savepoint
+from unistream.savepoint.finalize import finalize
+from unistream.worker.code import pack
+
+POLL_S: Final = 0.5
+FAILED_POLLS_MAX: Final = 10
+
+OnStep = Callable[[Progress], None]
+OnJob = Callable[[JobInfo], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One process that works on a backfill.
+
+    Attributes:
+        environment: With the pipeline and the configuration of the job.
+        target: Where the range is computed.
+        start_in_background: See `jobs`.
+        on_step: Called with each new progress.
+        on_job: Called now and then with the job that computes.
+    """
+
+    journal: Journal
+    environment: Environment
+    found: Recomputation
+    target: str
+    start_in_background: StartInBackground
+    on_step: OnStep = lambda _: None
+    on_job: OnJob = lambda _: None
+    _attempted: bool = field(default=False, init=False)
+
+    def to_end(self, *, abort: bool = False) -> Progress:
+        """Goes on where the journal says.
+
+        Raises:
+            Unreachable, OutcomeUnknown, ConfigError: it cannot go on now; calling it again does.
+        """
+        while True:
+            command = next_command(self.journal.progress, abort=abort, attempted=self._attempted)
+            if command is Command.END:
+                self._clean_up()
+                return self.journal.progress
+            event = self._perform(command, abort=abort)
+            crash_point("backfill.done")
+            self.journal.record(applied(self.journal.progress, event))
+            crash_point("backfill.recorded")
+            self._attempted = self._attempted or isinstance(event, Attempted)
+            self.on_step(self.journal.progress)
+
+    def _perform(self, command: Command, *, abort: bool) -> Event:
+        """Once, or finds it done."""
+        match command:
+            case Command.STOP_JOB:
+                return self._stop_or_leave() if abort else self._stop()
+            case Command.FENCE:
+                return self._or_refused(self._fence)
+            case Command.ATTEMPT:
+                return Attempted()
+            case Command.COMPUTE:
+                return self._or_refused(self._compute)
+            case Command.REPLACE:
+                return self._or_refused(self._replace)
+            case Command.CHECK:
+                done = self._table.find(self._order.id)
+                return self._aborted() if done is None else Replaced(version=done.version)
+            case Command.ABANDON:
+                return self._aborted()
+            case Command.RESUME:
+                return self._resume()
+            case Command.END:
+                raise AssertionError("there is nothing to do")
+        assert_never(command)
+
+    @staticmethod
+    def _or_refused(act: Callable[[], Event]) -> Event:
+        """What cannot succeed later gives the backfill up, so that the job does not stay stopped."""
+        try:
+            return act()
+        except (Unreachable, OutcomeUnknown):
+            raise
+        except UnistreamError as error:
+            return Abandoned(verdict=Verdict.REFUSED, reason=str(error))
+
+    @staticmethod
+    def _aborted() -> Event:
+        return Abandoned(verdict=Verdict.ABORTED, reason="it was given up (--abort)")
+
+    # --- the job ----------------------------------------------------------------------------------
+
+    def _stop(self) -> Event:
+        return Stopped(savepoint=stopped_savepoint(self._order))
+
+    def _stop_or_leave(self) -> Event:
+        if still_runs(self._order):
+            return Ended(reason="it was given up (--abort); the job was not stopped")
+        try:
+            return self._stop()
+        except ConfigError as error:
+            return Ended(reason=f"it was given up (--abort); {error}")
+
+    def _resume(self) -> Event:
+        savepoint = self.journal.progress.savepoint
+        if savepoint is None:
+            return Resumed(job=None)
+        graph, code = self.environment.job_graph(self._order.job_name)
+        request = SubmitRequest(
+            graph=graph,
+            artifact=pack(code, with_modules=True),
+            config=self.environment.config.to_dict(),
+            savepoint=savepoint,
+        )
+        job = resumed_job(self._order, request, self.environment.config, self.start_in_background)
+        return Resumed(job=job)
+
+    # --- the range --------------------------------------------------------------------------------
+
+    def _fence(self) -> Event:
+        path = self.journal.progress.savepoint
+        watermark_ms: int | None = None
+        if path is None:
+            check_quiet(self._table, self.found.reach, self._order.range)
+        else:
+            savepoint = read_savepoint(path)
+            self._commit_pending(savepoint)
+            watermark_ms = watermark_of(savepoint)
+            check_finished(self.found.reach, watermark_ms, self._order.range, self._table.newest_ms)
+        state = self._table.look()
+        rows = self._table.count(self._order.range)
+        return Fenced(table_id=state.id, version=state.version, rows=rows, watermark_ms=watermark_ms)
+
+    def _commit_pending(self, savepoint: Savepoint) -> None:
+        """Nothing, unless the cluster of the job died between the savepoint and its commit. Otherwise the
+        resumed job would add these rows to a range that was replaced."""
+        _, code = self.environment.job_graph(self._order.job_name)
+        done = finalize(savepoint, self.environment.config, code)
+        if not done.is_complete:
+            reasons = "; ".join(f"{one.sink}: {one.outcome.value} {one.reason}" for one in done.commits)
+            raise ConfigError(f"output of the savepoint {savepoint.path} could not be committed: {reasons}")
+
+    def _compute(self) -> Event:
+        staging = self._staging(self.journal.progress.attempt)
+        graph, code = batch_job(
+            self.environment,
+            self.found,
+            self._order.range,
+            staging.folder,
+            f"backfill of {self._order.job_name}"[:200],
+        )
+        config = batch_config(self.environment.config)
+        request = SubmitRequest(graph=graph, artifact=pack(code, with_modules=True), config=config.to_dict())
+        options = config if self.target == "remote" else own_cluster(config)
+        with submit(request, target=self.target, config=options, show=to_stderr) as job:
+            try:
+                outside = self._await(job)
+            except BaseException:
+                with suppress(UnistreamError):  # on a cluster of our own it ends with the cluster
+                    job.cancel()
+                raise
+        return Staged(files=staging.files(), rows_outside=outside)
+
+    def _await(self, job: JobClient) -> int:
+        """Rows outside of the range that the finished job has computed."""
+        failures = 0
+        while True:
+            try:
+                result = checked(job.wait(POLL_S))
+            except TimeoutError:
+                try:
+                    self.on_job(job.status())
+                    failures = 0
+                except Unreachable:
+                    failures += 1
+                    if failures >= FAILED_POLLS_MAX:
+                        raise
+            else:
+                return result.metrics.get(OUTSIDE, 0)
+
+    def _replace(self) -> Event:
+        progress = self.journal.progress
+        assert progress.table_id is not None
+        assert progress.fence_version is not None
+        rows = None
+        if self._table.find(self._order.id) is None and progress.staged:
+            rows = self._staging(progress.attempt).new_rows(progress.staged)
+        since = TargetState(id=progress.table_id, version=progress.fence_version)
+        done = self._table.replace(self._order.id, self._order.range, since, rows)
+        return Replaced(version=done.version)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    @property
+    def _order(self) -> Order:
+        return self.journal.order
+
+    @property
+    def _table(self) -> RangeTarget:
+        return self.found.target
+
+    def _staging(self, attempt: int) -> Staging:
+        folder = f"{self._table.folder}/{self._order.id}-{attempt}"
+        return Staging(folder, self._table.filesystem_options)
+
+    def _clean_up(self) -> None:
+        """Of all attempts; a process of a killed one that still writes may leave hidden files."""
+        for attempt in range(1, self.journal.progress.attempt + 1):
+            self._staging(attempt).remove()
+
+
+def watermark_of(savepoint: Savepoint) -> int | None:
+    """Up to here every operator has everything; None: some have no watermark yet."""
+    spans = [operator.watermark for operator in savepoint.operators if operator.watermark is not None]
+    least = [span.least_ms for span in spans]
+    known = [one for one in least if one is not None]
+    return min(known) if known and len(known) == len(least) else None
+
+
+def check_finished(
+    reach: Reach, watermark_ms: int | None, range_: TimeRange, newest_ms: Callable[[], int | None]
+) -> None:
+    """Raises ConfigError unless the stream has finished all results of the range.
+
+    By its watermark; or by the newest result in the table: a job that has just been resumed has no watermark,
+    since that is not in a savepoint.
+    """
+    if watermark_ms == MAX_WATERMARK:
+        return
+    allowed = None if watermark_ms is None else reach.finished_until(watermark_ms)
+    if allowed is not None and range_.end_ms <= allowed:
+        return
+    newest = newest_ms() if reach.in_order else None
+    if newest is not None:
+        allowed = max(reach.behind(newest), reach.behind(newest) if allowed is None else allowed)
+    if allowed is None:
+        raise ConfigError("the job has no watermark yet, so it has finished no results; begin later")
+    if range_.end_ms > allowed:
+        now = "" if watermark_ms is None else f" (its watermark is {time_text(watermark_ms)})"
+        raise ConfigError(
+            f"the stream has finished its results only before {time_text(allowed)}{now}, and would add later "
+            f"ones again: --to must be at most {time_text(allowed)}, not {time_text(range_.end_ms)}"
+        )
+
+
+def check_quiet(table: RangeTarget, reach: Reach, range_: TimeRange) -> None:
+    """Of a job that does not run. Raises ConfigError if the range ends behind the newest result."""
+    newest = table.newest_ms()
+    if newest is None:
+        return
+    allowed = reach.behind(newest)
+    if range_.end_ms > allowed:
+        raise ConfigError(
+            f"the newest result in {table.address} is of {time_text(newest)}, and the job may add later ones "
+            f"when it runs again: --to must be at most {time_text(allowed)}, not {time_text(range_.end_ms)}"
+        )

@@ -1,0 +1,111 @@
+"""What a person sees of a backfill."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from unistream.cli.errors import report
+from unistream.cli.output import print_facts
+
+if TYPE_CHECKING:
+    from unistream.backfill.journal import Journal
+    from unistream.backfill.prepare import Plan
+    from unistream.core.backfill import Progress
+    from unistream.master.job_info import JobInfo
+
+
+class Shown:
+    """Steps as lines on stderr, and the job that computes as one that changes in place."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._progress: Any = None
+
+    def __enter__(self) -> None:
+        """Shows nothing yet."""
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def step(self, progress: Progress) -> None:
+        self._close()
+        if not self._quiet:
+            report(_line(progress))
+
+    def job(self, info: JobInfo) -> None:
+        if self._quiet or not sys.stdout.isatty():
+            return
+        if self._progress is None:
+            from unistream.cli.progress import Progress as Line
+
+            self._progress = Line(info)
+        self._progress.update(info)
+
+    def _close(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.close()
+
+
+def _line(progress: Progress) -> str:
+    from unistream.core.backfill import Phase
+
+    match progress.phase:
+        case Phase.STOPPED:
+            return f"stopped: {progress.savepoint}"
+        case Phase.FENCED:
+            return f"fenced: version {progress.fence_version} of the table, {progress.rows_before:,} rows go"
+        case Phase.COMPUTING:
+            return f"computing (attempt {progress.attempt})"
+        case Phase.STAGED:
+            files = f"{progress.rows_staged:,} rows in {len(progress.staged)} files"
+            return f"staged: {files}, {progress.rows_outside:,} results outside of the range dropped"
+        case Phase.REPLACED:
+            return f"replaced: version {progress.version}"
+        case Phase.GIVEN_UP:
+            return f"given up: {progress.reason}"
+        case Phase.ENDED:
+            return f"resumed: job {progress.resumed_job}" if progress.resumed_job else "ended"
+    return "stopping the job"
+
+
+def print_plan(plan: Plan) -> None:
+    from rich.markup import escape
+
+    job = f"{plan.job_name} ({plan.job}) on {plan.cluster}" if plan.job else f"{plan.job_name}, does not run"
+    facts = [
+        ("range", f"{plan.begin} to {plan.end}, of {plan.column}"),
+        ("table", f"{plan.table}, version {plan.table_version}, {plan.rows:,} rows of the range go"),
+        ("reads", f"event times {plan.reads_from} to {plan.reads_to}"),
+        *(("history", f"{label}: {low} to {high}") for label, (low, high) in plan.history.items()),
+        ("job", job),
+    ]
+    if plan.resumes is not None:
+        facts.append(("resumes", f"from the savepoint with which it is stopped, as job {plan.resumes}"))
+    if plan.finished_to is not None:
+        facts.append(("finished", f"results before {plan.finished_to}"))
+    facts += [("note", note) for note in plan.notes]
+    print_facts([(label, escape(text)) for label, text in facts])
+
+
+def how_it_stands(journal: Journal) -> str:
+    from unistream.core.backfill import Phase
+
+    phase = journal.progress.phase
+    if phase is Phase.ENDED:
+        return "the backfill has ended"
+    stays = "" if phase is Phase.STOPPING or journal.order.job is None else ", the job is stopped"
+    return f"the backfill is unfinished (done: {phase.value}{stays}): {how_to_go_on(journal)}"
+
+
+def how_to_go_on(journal: Journal) -> str:
+    root = journal.folder.parent
+    words = ["unistream", "backfill", journal.order.job_name]
+    from unistream.client import home
+
+    if root != home.home() / "backfills":
+        words += ["--state", str(root)]
+    command = shlex.join(words)
+    return f"go on with '{command}', or give it up with '{command} --abort'"
