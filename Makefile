@@ -11,7 +11,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test test-fast crash-matrix sim sim-nightly random-nightly conformance golden demo bench clean
+.PHONY: help prerequisites setup check format test test-fast crash-matrix sim sim-nightly random-nightly equality-nightly conformance golden demo bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,7 @@ test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
 	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/simulation --ignore tests/simulation/test_simulation_seeds.py
+	@$(RUN) pytest -q -n 2 tests/equality
 	@$(RUN) pytest -q -n 3 --durations=15 tests/integration
 
 test-fast: setup  ## the tests that start no server
@@ -56,6 +57,10 @@ sim-nightly: setup  ## 100,000 simulated runs
 random-nightly: setup  ## new random examples for every property, twenty times over
 	@for round in $$(seq 20); do \
 	  $(RUN) pytest -q -n 2 -m hypothesis --hypothesis-profile=random tests/unit || exit 1; done
+
+equality-nightly: setup  ## random pipelines over random rows: STREAMING, BATCH, Spark and plain Python agree
+	@for round in $$(seq 5); do \
+	  $(RUN) pytest -q -n 2 -m hypothesis --hypothesis-profile=random tests/equality || exit 1; done
 
 conformance: setup  ## what Flink does, case by case
 	@$(RUN) python -m unistream.testing.conformance tests/conformance

@@ -33,6 +33,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
+from unistream.model.key_groups import canonical_keys
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
@@ -55,7 +56,8 @@ class JoinKind(Enum):
 
 class BroadcastLookupJoin(BaseOperator):
     """Input 0: facts. Input 1: dimension rows, broadcast. Output: the columns of a fact, then those of its
-    dimension row without the key. Null keys do not match; of equal dimension keys the last wins.
+    dimension row without the key. Null matches nothing, not even null; of equal dimension keys the
+    last wins.
 
     Args:
         on: (fact column, dimension column) pairs.
@@ -224,7 +226,8 @@ def _setting(keys: Sequence[str]) -> str:
 
 
 class LookupTable:
-    """Rows by key; of equal keys the last one added."""
+    """Rows by key; of equal keys the last one added. Equal is what is equal behind `key_by`: Arrow looks for
+    bits, of which -0.0 and 0.0 have different ones, and so have two NaN."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
         self._schema = schema
@@ -234,7 +237,7 @@ class LookupTable:
         self._index: _KeyIndex | None = None
 
     def add(self, records: pa.RecordBatch) -> None:
-        self._parts.append(records)
+        self._parts.append(canonical_keys(records, self._keys))
         self._rows = self._index = None
 
     def rows(self) -> pa.RecordBatch:
@@ -248,7 +251,9 @@ class LookupTable:
         """Position in `rows()` of every key; null: there is none."""
         if self._index is None:
             self._index = _KeyIndex([decoded(self.rows().column(key)) for key in self._keys])
-        return self._index.find(keys)
+        names = [str(number) for number in range(len(keys))]
+        wanted = canonical_keys(pa.RecordBatch.from_arrays(list(keys), names), names)
+        return self._index.find(wanted.columns)
 
     def _distinct(self) -> pa.RecordBatch:
         table = pa.Table.from_batches(self._parts, schema=self._schema).combine_chunks()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -102,6 +103,26 @@ def test_the_last_of_equal_dimension_keys_wins() -> None:
         harness.process(airlines(b="B2"), input_index=1)
         facts(harness, "a", "b")
         assert pairs(harness) == [(0, "new"), (1, "B2")]
+
+
+@pytest.mark.parametrize("dictionary", [False, True], ids=["values", "dictionary"])
+@pytest.mark.parametrize("plain", [np.float64, np.float32])
+def test_floats_that_are_equal_behind_key_by_are_equal_here(plain: type, dictionary: bool) -> None:
+    """And a fact keeps the sign and the bits that it has."""
+
+    def floats(*values: float) -> pa.Array:
+        array = pa.array(np.array(values, plain))
+        return array.dictionary_encode() if dictionary else array
+
+    nan, other_nan = plain(np.nan), -plain(np.nan)
+    names = pa.array(["overwritten", "zero", "NaN"])
+    dimension = pa.RecordBatch.from_arrays([floats(0.0, -0.0, nan), names], ["f", "name"])
+    with OperatorHarness(BroadcastLookupJoin([("f", "f")], dimension.schema, JoinKind.LEFT)) as harness:
+        harness.process(dimension, input_index=1)
+        harness.end_input(1, inputs=2)
+        harness.process(pa.RecordBatch.from_arrays([floats(0.0, -0.0, 1.5, nan, other_nan)], ["f"]))
+        found = [(str(row["f"]), row["name"]) for row in harness.rows()]
+    assert found == [("0.0", "zero"), ("-0.0", "zero"), ("1.5", None), ("nan", "NaN"), ("nan", "NaN")]
 
 
 def test_the_schema_is_the_same_before_and_after_the_dimension_is_known() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ ALL = {
     "low": agg.min("v"),
     "high": agg.max("v"),
 }
+NAN = math.nan
 TYPES = [
     pa.int8(),
     pa.int64(),
@@ -70,6 +72,39 @@ def test_nulls_are_ignored_as_in_sql() -> None:
         ("a", 2, 1, 1, 1.0, 1, 1),
         ("b", 1, 0, None, None, None, None),
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "mean"),
+    [
+        pytest.param([2**53 + 1], 2.0**53, id="the nearest float"),
+        pytest.param([1_790_000_000_000] * 6_000, 1.79e12, id="six thousand times in ms"),
+        pytest.param([-(2**53), -(2**53), 2**53], -(2.0**53) / 3, id="below"),
+    ],
+)
+def test_the_mean_of_integers_whose_sum_no_float_holds(values: list[int], mean: float) -> None:
+    plan = AggregatePlan(["k"], {"avg": agg.mean("v")})
+    data = pa.table({"k": ["a"] * len(values), "v": values})
+    assert rows(plan.final(plan.partial(data))) == {("a", mean)}
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        pytest.param([NAN, 1.0], ("nan", "nan", 1.0, 1.0), id="NaN is neither least nor most"),
+        pytest.param([NAN, None], ("nan", "nan", "nan", "nan"), id="unless there is nothing else"),
+        pytest.param([math.inf, -math.inf], ("nan", "nan", -math.inf, math.inf), id="no sum of infinities"),
+    ],
+)
+def test_floats_that_are_no_numbers(values: list[float | None], found: tuple[Any, ...]) -> None:
+    """In any division into partials."""
+    plan = AggregatePlan(["k"], {"a": agg.sum("v"), "b": agg.mean("v"), "c": agg.min("v"), "d": agg.max("v")})
+    for order in (values, values[::-1]):
+        data = pa.table({"k": ["a", "a"], "v": pa.array(order, pa.float64())})
+        parts = pa.concat_tables([plan.partial(data.slice(0, 1)), plan.partial(data.slice(1))])
+        for partials in (plan.partial(data), parts):
+            ((_, *results),) = rows(plan.final(plan.merge(partials)))
+            assert tuple("nan" if math.isnan(one) else one for one in results) == found
 
 
 def test_columns_are_shared_between_aggregates_and_named_for_people() -> None:

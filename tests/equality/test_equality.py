@@ -1,0 +1,92 @@
+"""Whatever the pipeline and its rows, every engine gives the rows that plain Python gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.equality.pipelines import Pipeline
+from tests.equality.run import (
+    BATCH,
+    RESTARTS,
+    STREAMING,
+    assert_equal,
+    on_spark,
+    on_workers,
+    simulated,
+)
+from tests.equality.strategies import failing, pipelines
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster
+from unistream.testing.mini_cluster import MiniCluster
+
+MORE = 1 if settings().derandomize else 20  # with `--hypothesis-profile=random`
+FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def examples(number: int) -> settings:
+    return settings(max_examples=number * MORE, deadline=None, suppress_health_check=FIXTURES)
+
+
+OFTEN = {"pipeline.auto-watermark-interval": "1 ms"}
+PARALLELISM = st.sampled_from(["1", "2", "3"])
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", [STREAMING, BATCH], ids=["STREAMING", "BATCH"])
+@examples(20)
+@given(pipelines(), PARALLELISM, st.integers(0, 1_000))
+def test_simulated(mode: Mapping[str, str], pipeline: Pipeline, parallelism: str, seed: int) -> None:
+    """Without faults, and with those of a seed: killed and paused workers, lost messages, failed storage."""
+    quiet, disturbed = simulated(pipeline, {**mode, "parallelism.default": parallelism}, seed)
+    assert_equal(pipeline, f"a parallelism of {parallelism}", quiet)
+    assert_equal(pipeline, f"a parallelism of {parallelism}, with the faults of seed {seed},", disturbed)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[MiniCluster]:
+    with MiniCluster(task_managers=2, slots=3) as cluster:
+        yield cluster
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "config",
+    [
+        {
+            **STREAMING,
+            **RESTARTS,
+            "execution.checkpointing.interval": "10 ms",
+            "parallelism.default": "2",
+            **OFTEN,
+        },
+        {**STREAMING, **RESTARTS, "state.backend.type": "rocksdb", "parallelism.default": "3", **OFTEN},
+        {**BATCH, **RESTARTS, "execution.batch.engine": "native", "parallelism.default": "2"},
+    ],
+    ids=["STREAMING", "STREAMING with RocksDB", "BATCH"],
+)
+@examples(5)
+@given(pipelines() | failing("raises"))
+def test_on_workers(workers: MiniCluster, config: Mapping[str, str], pipeline: Pipeline) -> None:
+    """Some pipelines have a function that fails once."""
+    assert_equal(pipeline, "the built-in runtime", on_workers(workers, pipeline, config))
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    config = Configuration({"spark.master": "local[2]"})
+    with EmbeddedCluster("spark", config, workdir=tmp_path_factory.mktemp("cluster"), rest=False) as cluster:
+        yield cluster
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+@examples(4)
+@given(pipelines() | failing("kills"), PARALLELISM)
+def test_on_spark(spark: EmbeddedCluster, pipeline: Pipeline, parallelism: str) -> None:
+    """Some pipelines have a function that kills its Python worker once."""
+    config = {**BATCH, "parallelism.default": parallelism}
+    assert_equal(pipeline, f"Spark, at a parallelism of {parallelism},", on_spark(spark, pipeline, config))

@@ -1,0 +1,42 @@
+"""The test of the test: the property finds each bug that is planted, and says which rows differ."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.equality.pipelines import Pipeline
+from tests.equality.planted import PLANTED
+from tests.equality.run import assert_equal, simulated
+from tests.equality.strategies import pipelines
+
+EXAMPLES_MAX = 1_000
+SOON = ["ties", "union", "zeros"]
+RARE = pytest.mark.skipif(
+    settings().derandomize, reason="found within some hundred examples: equality-nightly"
+)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", [*SOON, *(pytest.param(n, marks=RARE) for n in PLANTED if n not in SOON)])
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = PLANTED[name]
+    bug.plant(monkeypatch)
+
+    @settings(
+        max_examples=EXAMPLES_MAX,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        derandomize=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(pipelines(), st.integers(0, 1_000))
+    def equality(pipeline: Pipeline, seed: int) -> None:
+        for found in simulated(pipeline, {**bug.mode, "parallelism.default": "2"}, seed):
+            assert_equal(pipeline, "the simulated cluster", found)
+
+    with pytest.raises(AssertionError, match="differs from the model"):
+        equality()
