@@ -30,11 +30,13 @@ class Shown:
         self._close()
 
     def step(self, progress: Progress) -> None:
+        """A step is done."""
         self._close()
         if not self._quiet:
             report(_line(progress))
 
     def job(self, info: JobInfo) -> None:
+        """How far the job is that computes."""
         if self._quiet or not sys.stdout.isatty():
             return
         if self._progress is None:
@@ -72,6 +74,7 @@ def _line(progress: Progress) -> str:
 
 
 def print_plan(plan: Plan) -> None:
+    """What would be replaced, before anything is changed."""
     from rich.markup import escape
 
     job = f"{plan.job_name} ({plan.job}) on {plan.cluster}" if plan.job else f"{plan.job_name}, does not run"
@@ -91,6 +94,7 @@ def print_plan(plan: Plan) -> None:
 
 
 def how_it_stands(journal: Journal) -> str:
+    """How far a backfill is, and how to go on."""
     from unistream.core.backfill import Phase
 
     phase = journal.progress.phase
@@ -101,6 +105,7 @@ def how_it_stands(journal: Journal) -> str:
 
 
 def how_to_go_on(journal: Journal) -> str:
+    """The commands for an unfinished backfill."""
     root = journal.folder.parent
     words = ["unistream", "backfill", journal.order.job_name]
     from unistream.client import home

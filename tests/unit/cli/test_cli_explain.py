@@ -26,7 +26,8 @@ def test_json_and_options(capsys: pytest.CaptureFixture[str], pipelines: str) ->
     assert [node["inputs"][0]["exchange"] for node in plan["jobGraph"]["nodes"] if "inputs" in node] == [
         "blocking"
     ]
-    assert set(plan) == {"name", "type", "streamGraph", "jobGraph", "executionGraph"}
+    assert set(plan) == {"name", "type", "streamGraph", "jobGraph", "executionGraph", "engine"}
+    assert plan["engine"]["engine"] is None  # by the target
 
 
 def test_bad_input_is_one_sentence_and_2(capsys: pytest.CaptureFixture[str], pipelines: str) -> None:
