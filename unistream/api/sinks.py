@@ -27,6 +27,7 @@ from unistream.operator.sink import (
 from unistream.port.sink import (
     CommittableStage,
     Committer,
+    RecordsPositions,
     Sink,
     WithGlobalCommitter,
     WithPostCommitStages,
@@ -75,6 +76,7 @@ class DataStreamSink(OperatorSettings):
         self._writer = builder.add(sink.name, writer, [ports], stateful=True)
         self._operators: list[tuple[SinkOperator, str]] = [(writer, "")]  # suffix of its commits' uid
         self._behind: list[tuple[StreamNode, str, str]] = []  # suffixes of its uid and its name
+        self._writer.sink = self._writer.id
         self._last = self._writer
         self._spread = True  # all operators so far have one subtask for each writer
         if is_transactional(sink):
@@ -113,7 +115,9 @@ class DataStreamSink(OperatorSettings):
         node = self._builder.add(
             f"{self._sink.name} {name}", operator, inputs, stateful=True, ship=ship, committables=True
         )
+        node.sink = self._writer.id
         self._spread = self._spread and spread
+        node.records_positions = self._records_positions(operator)
         if self._spread:
             self._builder.follows[node.id] = self._writer.id
         else:
@@ -121,6 +125,11 @@ class DataStreamSink(OperatorSettings):
         self._operators.append((operator, commits_as))
         self._behind.append((node, suffix, name))
         self._last = node
+
+    def _records_positions(self, operator: SinkOperator) -> bool:
+        """Of several committers each has a part of the rows, so none can say how far all of them go."""
+        commits = isinstance(operator, CommitterOperator) and not self._spread
+        return commits and isinstance(self._sink, RecordsPositions) and self._sink.records_positions
 
     def _commit_as(self, uid: str) -> None:
         """It identifies the sink's commits, so writer and committer must have the same one."""

@@ -47,12 +47,15 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
         uid: Stable identity, by which state is found.
         generated_uid: The user gave none; its state is lost when the graph changes.
         stateful: It writes state into checkpoints.
+        records: Of a committer that records positions: uids of the sources whose rows are all in its commits
+            (`unistream.core.graph.recorded_sources`).
     """
 
     uid: OperatorUid
     name: str
     generated_uid: bool = False
     stateful: bool = False
+    records: tuple[OperatorUid, ...] = ()
 
 
 HISTORY: Final = 0
@@ -79,6 +82,9 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
         phases: Two sources that are read one after the other, the bounded `HISTORY` and then `LIVE`. Their
             `bounded`, `pull` and `in_order` count, and each split says of which one it is (`Split.phase`).
             Empty: it is one source.
+        recorded_as: Name of what is read, if sinks may record its positions with their commits: each split is
+            a partition whose offset only grows (`Split.recorded`). They do until the first one is finished.
+            Empty: they may not.
     """
 
     connector: str
@@ -90,8 +96,14 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     in_order: bool = False
     discovery_interval_ms: int = 0
     phases: tuple[SourceInfo, ...] = ()
+    recorded_as: str = ""
 
     __repr__ = redacted_repr
+
+    @property
+    def last_phase(self) -> SourceInfo:
+        """The live source of one with phases, else itself."""
+        return self.phases[LIVE] if self.phases else self
 
 
 class JobVertex(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from unistream.base.ids import (
     JobId,
     LeaderEpoch,
     LineageId,
+    OperatorUid,
     PartitionId,
     TaskManagerId,
 )
@@ -27,6 +28,7 @@ from unistream.base.secrets import redacted_repr
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobVertex, Ship
 from unistream.model.partition_type import PartitionType
+from unistream.model.positions import SourcePositions
 from unistream.model.resources import ResourceProfile
 from unistream.model.snapshot import TaskRestore, TaskSnapshot
 from unistream.model.split import Split as Split  # noqa: PLC0414  all messages are found here
@@ -147,11 +149,13 @@ class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
 
 
 class CheckpointCompleted(_Message, frozen=True, kw_only=True):
-    """The manifest of `checkpoint_id` is durable, written by the leader of `epoch`: commit what it lists."""
+    """The manifest of `checkpoint_id` is durable, written by the leader of `epoch`: commit what it lists.
+    `positions`: see `Manifest.positions`."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
     epoch: LeaderEpoch
+    positions: dict[OperatorUid, tuple[SourcePositions, ...]] = {}
 
 
 class CheckpointAborted(_Message, frozen=True, kw_only=True):

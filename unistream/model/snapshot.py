@@ -23,6 +23,7 @@ from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.file_ref import FileRef as FileRef  # noqa: PLC0414  (part of snapshots)
 from unistream.model.in_flight import InFlightHandle, InFlightShare
 from unistream.model.keyed_snapshot import KeyedSnapshot, RestoredFiles, StateKind, StateTable
+from unistream.model.positions import SourcePositions
 
 KEY_GROUP_COLUMN = "__key_group"
 """Column (uint16) that every keyed state table carries: the key group of the row's key."""
@@ -57,6 +58,7 @@ class OperatorSnapshot:
         state: State of its keyed state backend; None: it has none.
         timers: Of kind TIMERS, read in the background; restored into `OperatorState.keyed`.
         watermark: The last one before the barrier, see `TaskSnapshot.watermarks`; set by the task.
+        positions: See `TaskSnapshot.positions`.
     """
 
     keyed: dict[str, pa.Table] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class OperatorSnapshot:
     state: KeyedSnapshot | None = None
     timers: tuple[StateTable, ...] = ()
     watermark: int | None = None
+    positions: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -81,6 +84,7 @@ class OperatorState:
         lists: State name -> elements of this subtask, in order; long lists are read lazily.
         modes: State name -> how it was redistributed, if known.
         state: For its keyed state backend; tables are read lazily.
+        positions: Of a committer, see `Manifest.positions`.
     """
 
     checkpoint_id: CheckpointId | None = None
@@ -88,6 +92,7 @@ class OperatorState:
     lists: dict[str, Sequence[bytes]] = field(default_factory=dict)
     modes: dict[str, ListMode] = field(default_factory=dict)
     state: tuple[StateTable | RestoredFiles, ...] = ()
+    positions: tuple[SourcePositions, ...] = ()
 
     @property
     def is_restored(self) -> bool:
@@ -176,12 +181,15 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         watermarks: Last watermark emitted by each operator, also without state: ms since the epoch,
             MIN_WATERMARK before the first, MAX_WATERMARK at the end of its input. For information only: as in
             Flink, watermarks are not restored. An operator that is missing: not recorded.
+        positions: Source operator -> split -> its partition and the next offset (`Split.recorded`), of the
+            splits that it has; of sources whose positions sinks may record.
     """
 
     operators: dict[OperatorUid, OperatorStateHandle] = {}
     finished: bool = False
     in_flight: InFlightHandle | None = None
     watermarks: dict[OperatorUid, int] = {}
+    positions: dict[OperatorUid, dict[str, tuple[str, int]]] = {}
 
 
 class VertexSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +223,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         savepoint_format: The requested format of a savepoint; no meaning for a checkpoint.
         in_flight_keys: Edge with rows in flight -> key columns by which they were sent; empty: not by key. An
             edge that is missing: not recorded.
+        positions: Committer -> how far the sources were read whose rows are all in its output up to this
+            checkpoint; it records them with the commit.
     """
 
     format: int = MANIFEST_FORMAT
@@ -228,6 +238,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     resumable: str | None = None
     savepoint_format: SavepointFormat = SavepointFormat.CANONICAL
     in_flight_keys: dict[EdgeId, tuple[str, ...]] = {}
+    positions: dict[OperatorUid, tuple[SourcePositions, ...]] = {}
     vertices: tuple[VertexSnapshot, ...]
 
     @property
@@ -253,11 +264,13 @@ class KeyedShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorRestore(msgspec.Struct, frozen=True, kw_only=True):
-    """What one operator of a new subtask reads, relative to `TaskRestore.root`."""
+    """What one operator of a new subtask reads, relative to `TaskRestore.root`. `positions`: see
+    `Manifest.positions`."""
 
     keyed: tuple[KeyedShare, ...] = ()
     lists: tuple[ListShare, ...] = ()
     native: tuple[NativeHandle, ...] = ()
+    positions: tuple[SourcePositions, ...] = ()
 
 
 class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,6 +81,8 @@ class StreamNode:
         max_parallelism: None = that of the job, or derived from the parallelism.
         slot_sharing_group: None = that of its inputs if they agree, else ``default``.
         colocation_group: Subtasks i of the vertices with the same name here run in one slot; None: anywhere.
+        sink: The writer of the sink that it belongs to; None: it is of none.
+        records_positions: A committer that records the positions of sources with its commits.
     """
 
     id: int
@@ -95,6 +97,8 @@ class StreamNode:
     inputs: int = 1
     stateful: bool = False
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
+    sink: int | None = None
+    records_positions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid
 from unistream.base.limits import MIB
 from unistream.model.elements import Batch
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.metrics import Metrics
@@ -30,11 +31,16 @@ class CommitPermit:
 
     Made only by the worker, from `CheckpointCompleted` or from the checkpoint that it restored.
     Everything that was prepared up to and including `checkpoint_id` may be committed, nothing else.
+
+    Attributes:
+        positions: How far the sources were read whose rows are all committed when everything that was
+            prepared up to `checkpoint_id` is; for a sink that records them (`RecordsPositions`).
     """
 
     lineage: LineageId
     checkpoint_id: CheckpointId
     epoch: LeaderEpoch
+    positions: tuple[SourcePositions, ...] = ()
 
     def require(self, lineage: LineageId, checkpoint_id: CheckpointId) -> None:
         """Raises ProtocolError unless what was prepared for `checkpoint_id` of `lineage` may be committed."""

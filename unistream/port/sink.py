@@ -265,6 +265,16 @@ class WithGlobalCommitter(Protocol):
     def create_global_committer(self) -> Committer: ...
 
 
+@runtime_checkable
+class RecordsPositions(Protocol):
+    """A sink whose committer records with each commit how far the sources were read
+    (`CommitPermit.positions`), so that another job can go on from there. It has one committer for all
+    writers, which drops nothing; of several requests under one permit the positions are those of all."""
+
+    @property
+    def records_positions(self) -> bool: ...
+
+
 def is_transactional(sink: Sink) -> bool:
     """Its writers prepare committables."""
     return isinstance(sink, WithGlobalCommitter) or sink.create_committer() is not None

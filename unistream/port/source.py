@@ -16,6 +16,7 @@ import pyarrow as pa
 from unistream.base.ids import CheckpointId
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.model.time_range import TimeRange
 from unistream.port.metrics import Metrics
@@ -54,6 +55,33 @@ class GrowingDiscovery(Protocol):
         Raises:
             ConfigError: as `discover`, or the source was replaced by another one of the same name
                 (`KnownSplits.origin`), in which the positions mean nothing.
+            Unreachable: the system did not answer within its timeout.
+        """
+
+
+@runtime_checkable
+class PositionedDiscovery(Protocol):
+    """A `SplitDiscovery` whose source can begin at positions that a sink has recorded (`SourcePositions`)."""
+
+    def find_at(self, positions: SourcePositions) -> FoundSplits:
+        """The splits that exist now, each at its recorded position; one that has none at its beginning.
+
+        Raises:
+            ConfigError: the positions are those of another source, or what follows them is not there.
+            Unreachable: the system did not answer within its timeout.
+        """
+
+
+@runtime_checkable
+class RecordedDiscovery(Protocol):
+    """A `SplitDiscovery` of a bounded source that contains what a job has read from another one, and how far
+    (`unistream.port.sink.RecordsPositions`)."""
+
+    def find_recorded(self, connector: str, name: str) -> tuple[FoundSplits, SourcePositions]:
+        """The splits, and up to which positions of the source `name` they contain everything.
+
+        Raises:
+            ConfigError: that is not known, or they contain more than that.
             Unreachable: the system did not answer within its timeout.
         """
 

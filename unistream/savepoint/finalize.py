@@ -202,7 +202,12 @@ class _Finalizing:
         lineage, checkpoint_id = self.manifest.lineage, self.manifest.restores_as
         with closing(rounds):
             rounds.open(self._context(step.sink_uid))
-            permit = CommitPermit(lineage=lineage, checkpoint_id=checkpoint_id, epoch=_NO_MASTER)
+            permit = CommitPermit(
+                lineage=lineage,
+                checkpoint_id=checkpoint_id,
+                epoch=_NO_MASTER,
+                positions=self.manifest.positions.get(step.uid, ()),
+            )
             found = rounds.run(permit, due)
         if isinstance(committer, StageCommitter):
             made = [(one.checkpoint_id, tuple(committer.made.get(one.checkpoint_id, ()))) for one in due]

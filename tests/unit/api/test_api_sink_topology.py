@@ -58,6 +58,18 @@ class OnlyGlobal(us.FileSink):
         return us.FileSink("x").create_committer()  # type: ignore[return-value]
 
 
+class Recording(us.FileSink):
+    records_positions = True
+
+
+class RecordingCompacted(Compacted):
+    records_positions = True
+
+
+class RecordingParallel(Parallel):
+    records_positions = True
+
+
 WRITER = ("files", 4, "", "s")
 CASES: list[Any] = [
     pytest.param(
@@ -128,3 +140,24 @@ def test_in_a_batch_job_the_master_keeps_what_is_prepared_before_it_is_committed
     assert [edge.partition.is_reported for edge in of_sink] == [stored] * len(of_sink)
     chained = mode == "STREAMING" and sink is Parallel
     assert len(of_sink) == (0 if chained else 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "records"),
+    [
+        pytest.param(us.FileSink, False, id="a sink that does not"),
+        pytest.param(Recording, True, id="one committer for all writers"),
+        pytest.param(RecordingCompacted, True, id="behind a stage"),
+        pytest.param(RecordingParallel, False, id="of several committers each has a part of the rows"),
+    ],
+)
+def test_one_committer_may_record_the_positions_of_its_sources(
+    tmp_path: Path, kind: type[us.FileSink], records: bool
+) -> None:
+    env = us.Environment({"parallelism.default": "4"})
+    source = us.KafkaSource(bootstrap_servers="localhost:1", topic="t", format="bytes")
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "topic").uid("topic")
+    rows.sink_to(kind(str(tmp_path))).uid("s")
+    graph, _ = env.job_graph("job")
+    found = {op.uid: op.records for vertex in graph.vertices for op in vertex.operators if op.records}
+    assert found == ({"s-committer": ("topic",)} if records else {})

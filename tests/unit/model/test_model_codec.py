@@ -31,6 +31,7 @@ from unistream.model import elements as el
 from unistream.model import messages as m
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import (
     KeyedHandle,
     KeyedShare,
@@ -137,6 +138,12 @@ TO_TASK_MANAGER: list[m.ToTaskManager] = [
         aligned=True,
     ),
     m.CheckpointCompleted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), epoch=LeaderEpoch(2)),
+    m.CheckpointCompleted(
+        attempt=ATTEMPT,
+        checkpoint_id=CheckpointId(1),
+        epoch=LeaderEpoch(2),
+        positions={UID: (SourcePositions(uid=UID, connector="kafka", name="t", offsets={"0": 2**40}),)},
+    ),
     m.CheckpointAborted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), latest_completed=None),
     m.AssignSplits(attempt=ATTEMPT, splits=(SPLIT,), no_more=True),
     m.ReleasePartitions(job=JobId("job"), partitions=((ATTEMPT, EdgeId("edge")),)),
@@ -355,7 +362,8 @@ def test_the_manifest_of_version_1_is_what_it_was() -> None:
 def test_a_field_that_was_added_is_missing_in_older_manifests() -> None:
     older = json.loads(codec.encode_manifest(MANIFEST))["manifest"]
     for task in older["vertices"][0]["subtasks"][:2]:
-        del task["watermarks"]
+        del task["watermarks"], task["positions"]
+    del older["positions"]
     [vertex] = msgspec.json.decode(json.dumps(older), type=Manifest).vertices
     assert vertex.subtasks == (
         msgspec.structs.replace(SNAPSHOT, watermarks={}),

@@ -20,6 +20,7 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, Line
 from unistream.connector.collect import read_collected
 from unistream.model.codec import decode_manifest, encode_manifest
 from unistream.model.elements import Batch
+from unistream.model.positions import SourcePositions, encode_positions
 from unistream.operator.sink import Committables, Due
 from unistream.operator.sink.committables import announce
 from unistream.port.operator import CommitPermit
@@ -230,6 +231,15 @@ class TestBuiltInSinks:
         assert found.had_nothing_to_do
         assert found.advice == "the drain that took this savepoint (checkpoint 3) has committed it"
         assert place.read() == [1, 2]
+
+
+def test_a_commit_outside_of_the_job_records_the_positions_of_its_sources(tmp_path: Path) -> None:
+    sink, uid = us.DeltaSink(str(tmp_path / "table")), OperatorUid("out-committer")
+    item = listed({2: staged(sink, 2, 1)}, connector="delta")
+    at = SourcePositions(uid=OperatorUid("in"), connector="kafka", name="t", offsets={"0": 7})
+    us.finalize_savepoint(savepoint(tmp_path / "sp", {uid: item}, positions={uid: (at,)}).path)
+    newest = DeltaTable(str(tmp_path / "table")).history(1)[0]
+    assert newest["unistream.source-positions"] == encode_positions([at])
 
 
 def test_a_table_that_must_exist_is_not_made_anew(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from unistream.connector.delta.branch import (
     last_of,
     newest_branch,
 )
+from unistream.connector.delta.positions import owner_number, owners, positions_metadata
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -197,7 +198,7 @@ class DeltaCommitter:
             attempted, failure = todo, None
             try:
                 crash_point("delta.before_append")
-                table.append(self._table_commit(permit, newest, files))
+                table.append(self._table_commit(table, permit, newest, files))
                 crash_point("delta.appended")
             except Conflict:
                 continue
@@ -278,15 +279,19 @@ class DeltaCommitter:
         check_staged(f"table {self._uri}", files, lambda file: self._stage.size(file.path), hint)
 
     def _table_commit(
-        self, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
+        self, table: LakeTable, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
     ) -> TableCommit:
+        """Without positions after a rewind: the table has rows from behind them."""
         epoch = {CHECKPOINT_KEY: str(checkpoint_id), "unistream.leader-epoch": str(permit.epoch)}
+        context, positions = self._opened(), () if self._branch else permit.positions
+        mine = owner_number(context.lineage, context.sink_uid)
         return TableCommit(
             files=files,
-            app_id=app_id(self._opened(), self._branch),
+            app_id=app_id(context, self._branch),
             version=checkpoint_id,
             committed_ms=max(file.modification_ms for file in files),
-            metadata=self._metadata() | epoch,
+            metadata=self._metadata() | epoch | positions_metadata(positions),
+            owners=owners(positions, mine, table.transaction_version),
         )
 
     def _metadata(self) -> dict[str, str]:

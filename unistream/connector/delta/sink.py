@@ -88,6 +88,10 @@ class DeltaSink:
     def global_committer(self) -> bool:
         return True
 
+    @property
+    def records_positions(self) -> bool:
+        return True
+
     def check(self, schema: pa.Schema | None) -> None:
         """Reads the table if there is one; creates nothing.
 

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import filter_columns, may_select, row_group_ranges
+from unistream.connector.delta.positions import find_positions
 from unistream.connector.delta.source_log import Commit, Metadata, TableLog, added_files, check_features
 from unistream.connector.delta.source_split import (
     DataFile,
@@ -34,6 +35,7 @@ from unistream.connector.delta.source_split import (
     whole_file,
 )
 from unistream.connector.delta.source_start import (
+    Begin,
     DeltaSourceOptions,
     check_columns,
     find_begin,
@@ -43,6 +45,7 @@ from unistream.connector.delta.source_table import SourceTable, facts_of, table_
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits, KnownSplits
 
 SPLITS_MAX: Final = 1_000_000  # of a snapshot
@@ -65,7 +68,7 @@ class _Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeltaDiscovery:
-    """See `unistream.port.source.GrowingDiscovery`."""
+    """See `unistream.port.source.GrowingDiscovery` and `RecordedDiscovery`."""
 
     def __init__(self, options: DeltaSourceOptions, info: SourceInfo) -> None:
         self._options = options
@@ -84,20 +87,35 @@ class DeltaDiscovery:
     def find(self, known: KnownSplits | None) -> FoundSplits:
         """Raises ConfigError (see above, and `find_begin`) or Unreachable."""
         if known is None or not known.position:
-            return self._first()
+            return self._first(find_begin(self._uri, self._storage, self._options.start))
         try:
             position = msgspec.json.decode(known.position, type=_Position)
         except msgspec.MsgspecError as error:
             raise ConfigError(f"the position of a Delta source is unreadable: {error}") from error
         return self._following(position, known.origin)
 
+    def find_recorded(self, connector: str, name: str) -> tuple[FoundSplits, SourcePositions]:
+        """Of the version that is read. Raises ConfigError (also as `find_positions`) or Unreachable."""
+        begin = find_begin(self._uri, self._storage, self._options.start)
+        table = begin.snapshot
+        if table is None:
+            raise ConfigError(f"table {self._uri}: positions are those of a version, and none is read")
+        positions = find_positions(
+            self._uri,
+            table.version,
+            table_log(self._uri, self._storage).commit,
+            connector=connector,
+            name=name,
+            held=table.transaction_version,
+        )
+        return self._first(begin), positions
+
     def close(self) -> None:
         """Holds nothing between calls."""
 
     # --- the first time ---------------------------------------------------------------------------
 
-    def _first(self) -> FoundSplits:
-        begin = find_begin(self._uri, self._storage, self._options.start)
+    def _first(self, begin: Begin) -> FoundSplits:
         newest = begin.columns_of
         origin = newest.facts.id
         check_columns(newest.facts, newest.version, self._schema)

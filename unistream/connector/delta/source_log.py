@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.delta.positions import POSITIONS_KEY
 from unistream.connector.delta.source_split import DataFile, logged_stats
 
 LOG: Final = "_delta_log"
@@ -77,6 +78,9 @@ class Protocol(msgspec.Struct, rename="camel"):
 class _CommitInfo(msgspec.Struct, rename="camel"):
     operation: str | None = None
     in_commit_timestamp: int | None = None
+    positions: str | None = msgspec.field(default=None, name=POSITIONS_KEY)
+    lineage: str | None = msgspec.field(default=None, name="unistream.lineage")
+    sink_uid: str | None = msgspec.field(default=None, name="unistream.sink-uid")
 
 
 class _Action(msgspec.Struct, rename={"meta_data": "metaData", "commit_info": "commitInfo"}):
@@ -88,7 +92,8 @@ class _Action(msgspec.Struct, rename={"meta_data": "metaData", "commit_info": "c
 
 
 class Commit(msgspec.Struct, kw_only=True):
-    """One version. `digest`: of its content."""
+    """One version. `digest`: of its content. `positions`, `writer`: of a sink of unistream, see
+    `unistream.connector.delta.positions`."""
 
     version: int
     digest: str
@@ -98,6 +103,12 @@ class Commit(msgspec.Struct, kw_only=True):
     protocol: Protocol | None
     operation: str
     time_ms: int | None
+    positions: str | None = None
+    writer: tuple[str, str] | None = None
+
+    @property
+    def changes_rows(self) -> bool:
+        return bool(self.adds or self.removes)
 
 
 _DECODER: Final = msgspec.json.Decoder(_Action)
@@ -122,6 +133,10 @@ def parse_commit(table: str, version: int, content: bytes) -> Commit:
         protocol=next((one.protocol for one in actions if one.protocol is not None), None),
         operation=next((info.operation for info in infos if info.operation), "a commit"),
         time_ms=times[0] if times else None,
+        positions=next((info.positions for info in infos if info.positions is not None), None),
+        writer=next(
+            ((info.lineage, info.sink_uid) for info in infos if info.lineage and info.sink_uid), None
+        ),
     )
 
 

@@ -131,6 +131,14 @@ class SourceTable:
     def version(self) -> int:
         return int(self._table.version())
 
+    def transaction_version(self, app_id: str) -> int | None:
+        """The last version committed under `app_id`. Raises as `open`."""
+        try:
+            found = self._table.transaction_version(app_id)
+        except (DeltaError, OSError) as error:
+            raise _failure(self._uri, error) from error
+        return None if found is None else int(found)
+
     def files(self, columns: Sequence[str]) -> Iterator[DataFile]:
         """The files, with the statistics of `columns`.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pyarrow as pa
@@ -47,13 +47,15 @@ class Unknown(UnistreamError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """One append. `app_id` and `version` are its identity in the table."""
+    """One append. `app_id` and `version` are its identity in the table; `owners`: further transactions
+    (`unistream.connector.delta.positions`)."""
 
     files: Sequence[DeltaFile]
     app_id: str
     version: int
     committed_ms: int
     metadata: Mapping[str, str]
+    owners: Mapping[str, int] = field(default_factory=dict)
 
 
 class LakeTable:
@@ -180,7 +182,10 @@ class LakeTable:
         properties = CommitProperties(
             custom_metadata=dict(commit.metadata),
             max_commit_retries=0,
-            app_transactions=[Transaction(commit.app_id, commit.version, commit.committed_ms)],
+            app_transactions=[
+                Transaction(app_id, version, commit.committed_ms)
+                for app_id, version in ((commit.app_id, commit.version), *commit.owners.items())
+            ],
         )
         try:
             self._table.create_write_transaction(

@@ -9,14 +9,14 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.hybrid.discovery import HybridOptions
+from unistream.connector.hybrid.discovery import HybridOptions, positioned_discovery, recorded_discovery
 from unistream.connector.hybrid.history import HistorySource
 from unistream.connector.hybrid.reader import HybridReader, Switch
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.port.source import SendsDeadLetters, Source
 
-SwitchKind: TypeAlias = Literal["fixed", "last-event-time"]
+SwitchKind: TypeAlias = Literal["fixed", "last-event-time", "recorded-positions"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,7 +34,9 @@ class HybridSource:
             (`starting_offsets`), at the positions that it has when the job starts: what arrives while the
             history is read comes after it. The system has to keep the rows for so long, or the job fails.
         switch: "fixed": both sources are read as they are configured. "last-event-time": rows of `live` up to
-            the last event time in `history` are dropped.
+            the last event time in `history` are dropped. "recorded-positions": `live` begins where the table
+            `history` ends: a job has written the table from it, and its `DeltaSink` has recorded with each
+            commit how far it had read.
         fence: A time (`datetime`, without a zone in UTC; or ms since 1970): rows of `history` at this time
             or later and rows of `live` before it are dropped, so that no event comes from both.
         timestamp_column: The column of the event times, for "last-event-time" and `fence`.
@@ -77,6 +79,11 @@ class HybridSource:
         derived = switch == "last-event-time"
         if derived and fence is not None:
             raise ConfigError('HybridSource: fence and switch="last-event-time" exclude each other; omit one')
+        if switch == "recorded-positions" and fence is not None:
+            raise ConfigError(
+                'HybridSource: fence and switch="recorded-positions" exclude each other: the positions say '
+                "exactly where the history ends; omit one"
+            )
         if (derived or fence is not None) != (timestamp_column is not None):
             raise ConfigError(
                 'HybridSource: timestamp_column goes with fence or switch="last-event-time", '
@@ -85,6 +92,7 @@ class HybridSource:
         self._history = history
         self._live = live
         self._switch = Switch(column=timestamp_column, fence=None if fence is None else _fence_ms(fence))
+        self._at_positions = switch == "recorded-positions"
         self._schema: pa.Schema | None = None
 
     @property
@@ -136,8 +144,15 @@ class HybridSource:
             )
         if history.phases or live.phases:
             raise ConfigError("HybridSource: neither history nor live may be a HybridSource itself")
+        if self._at_positions:
+            recorded_discovery(history).close()
+            positioned_discovery(live).close()
         options: dict[str, object] = msgspec.to_builtins(
-            HybridOptions(fence=self._switch.fence, fence_column=self._switch.column or "")
+            HybridOptions(
+                fence=self._switch.fence,
+                fence_column=self._switch.column or "",
+                at_positions=self._at_positions,
+            )
         )
         return SourceInfo(
             connector="hybrid",

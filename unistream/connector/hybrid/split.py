@@ -53,6 +53,7 @@ def wrapped(split: Split, phase: int, fence: int | None) -> Split:
         min_timestamp=least,
         phase=phase,
         size=split.size,
+        recorded=split.recorded if phase == LIVE else None,
     )
 
 

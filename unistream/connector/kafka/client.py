@@ -47,7 +47,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         return self.stop is not None and self.offset >= self.stop
 
     def split(self) -> Split:
-        return Split(id=self.split_id, data=msgspec.msgpack.encode(self))
+        recorded = (str(self.partition), self.offset)
+        return Split(id=self.split_id, data=msgspec.msgpack.encode(self), recorded=recorded)
 
     @staticmethod
     def of(split: Split) -> Position:

@@ -31,9 +31,10 @@ from unistream.connector.kafka.decode import (
     RecordDecoder,
 )
 from unistream.connector.kafka.reader import KafkaReader
-from unistream.connector.kafka.topic import Topic, start_offsets
+from unistream.connector.kafka.topic import Topic, check_same_topic, recorded_offsets, start_offsets
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits, KnownSplits
 
 StartingOffsets: TypeAlias = Literal["earliest", "latest"] | int | Mapping[int, int]
@@ -157,6 +158,7 @@ class KafkaSource:
             bounded=self._options.bounded,
             pull=False,
             discovery_interval_ms=self._interval_ms,
+            recorded_as=self._options.topic,
         )
 
     def create_reader(self) -> KafkaReader:
@@ -167,7 +169,8 @@ class KafkaSource:
 
 
 class KafkaDiscovery:
-    """Lists a topic's partitions, each at its start position; see `unistream.port.source.GrowingDiscovery`.
+    """Lists a topic's partitions, each at its start position; see `unistream.port.source.GrowingDiscovery`
+    and `PositionedDiscovery`.
 
     A partition that is added later is read from its beginning, whatever the starting offsets (FLIP-288):
     otherwise records that were written before its discovery would be lost.
@@ -196,6 +199,25 @@ class KafkaDiscovery:
             client.close()
         return FoundSplits(splits=splits, origin=topic.id)
 
+    def find_at(self, positions: SourcePositions) -> FoundSplits:
+        """Partitions that have no position were added later, so they are read from their beginning.
+
+        Raises:
+            ConfigError: another topic than that of the positions, or offsets that do not exist any more.
+            Unreachable: as `find`.
+        """
+        options = self._options
+        client = KafkaClient(options.bootstrap_servers, options.properties)
+        try:
+            topic = client.topic(options.topic)
+            check_same_topic(topic, options.bootstrap_servers, positions)
+            bounds = client.bounds(topic.name, topic.partitions)
+            starts = recorded_offsets(topic, positions, bounds)
+            splits = self._at(client, topic, starts, bounds)
+        finally:
+            client.close()
+        return FoundSplits(splits=splits, origin=topic.id)
+
     def close(self) -> None:
         """Holds nothing between calls."""
 
@@ -205,16 +227,24 @@ class KafkaDiscovery:
         start = self._options.starting_offsets if first else "earliest"
         bounds = client.bounds(topic.name, partitions)
         at_time = client.offsets_at(topic.name, partitions, start) if isinstance(start, int) else {}
-        starts = start_offsets(topic.name, start, partitions, bounds, at_time)
+        return self._at(client, topic, start_offsets(topic.name, start, partitions, bounds, at_time), bounds)
+
+    def _at(
+        self,
+        client: KafkaClient,
+        topic: Topic,
+        starts: Mapping[int, int],
+        bounds: Mapping[int, tuple[int, int]],
+    ) -> tuple[Split, ...]:
         positions = [
             Position(
                 topic=topic.name,
                 partition=p,
-                offset=starts[p],
+                offset=offset,
                 stop=bounds[p][1] if self._options.bounded else None,
                 topic_id=topic.id,
             )
-            for p in partitions
+            for p, offset in starts.items()
         ]
         return tuple(position.split() for position in client.checked(positions))
 

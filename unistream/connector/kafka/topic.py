@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from unistream.base.errors import ConfigError
+from unistream.model.positions import SourcePositions
 
 Start: TypeAlias = str | int | Mapping[str, int]
 """As in `KafkaOptions.starting_offsets`."""
@@ -94,3 +95,48 @@ def start_offsets(
                 f"offset {offset}; available are {first} to {end} (exclusive)"
             )
     return given
+
+
+def check_same_topic(topic: Topic, servers: str, positions: SourcePositions) -> None:
+    """Raises ConfigError unless the positions are those of this topic."""
+    what = f"the positions that source {positions.uid!r} has recorded in the history"
+    if positions.connector != "kafka" or positions.name != topic.name:
+        raise ConfigError(
+            f"{what} are those of {positions.connector} {positions.name!r}, not of topic {topic.name!r}"
+        )
+    if not same_topic(positions.origin, topic.id):
+        raise ConfigError(
+            f"{what} are those of another topic {topic.name!r} (id {positions.origin}) than the one at "
+            f"{servers} (its id is {topic.id}): it was deleted and created again, or is in another cluster, "
+            "so the offsets mean other records there"
+        )
+
+
+def recorded_offsets(
+    topic: Topic, positions: SourcePositions, bounds: Mapping[int, tuple[int, int]]
+) -> dict[int, int]:
+    """Where to go on in each partition; one without a position was added later, so all of it is read.
+
+    `bounds`: as for `start_offsets`.
+
+    Raises:
+        ConfigError: the topic does not have a partition or an offset.
+    """
+    recorded = {int(partition): offset for partition, offset in positions.offsets.items()}
+    missing = sorted(set(recorded) - set(topic.partitions))
+    if missing:
+        raise ConfigError(
+            f"the history has positions of partition {', '.join(map(str, missing))} of topic {topic.name!r}, "
+            f"which has only {list(topic.partitions)}, so it is another topic"
+        )
+    found = {p: recorded.get(p, bounds[p][0]) for p in topic.partitions}
+    for partition, offset in found.items():
+        first, end = bounds[partition]
+        if not first <= offset <= end:
+            problem = "were deleted by its retention" if offset < first else "are not there"
+            raise ConfigError(
+                f"the history ends before offset {offset} of topic {topic.name!r} partition {partition}, but "
+                f"the records from there on {problem}; available are {first} to {end} (exclusive); "
+                "nothing is read, since rows would be missing"
+            )
+    return found

@@ -2,8 +2,8 @@
 
 Decides: when the next checkpoint may start (`queue`, `schedule`), which tasks take part and are triggered
 (`plan`, `start`), when all have acknowledged (`pending`, `pendings`), when it is durable (`finalization`),
-which completed ones stay (`store`), and which subtask reads which split (`sources`). May import:
-`core.execution`, `core.contract`. Start with `coordinator`.
+which completed ones stay (`store`), which subtask reads which split (`sources`), and which positions of
+sources a sink records (`positions`). May import: `core.execution`, `core.contract`. Start with `coordinator`.
 """
 
 from __future__ import annotations

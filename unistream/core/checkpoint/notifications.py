@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
-from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId
+from unistream.base.ids import CheckpointId, LeaderEpoch, OperatorUid, SubtaskId
 from unistream.core.checkpoint.pending import Pending
 from unistream.core.contract import AnswerRequest, Outbox, SnapshotRequest
 from unistream.core.execution import Execution, ExecutionState, JobRun
@@ -15,6 +16,9 @@ from unistream.model.messages import (
     TriggerCheckpoint,
 )
 from unistream.model.plan import Place
+from unistream.model.positions import SourcePositions
+
+Positions: TypeAlias = tuple[SourcePositions, ...]
 
 
 class Notifications:
@@ -23,6 +27,9 @@ class Notifications:
     def __init__(self, outbox: Outbox, run: JobRun, epoch: LeaderEpoch) -> None:
         self._outbox = outbox
         self._executions = run.executions
+        self._operators = {
+            vertex.id: tuple(operator.uid for operator in vertex.operators) for vertex in run.graph.vertices
+        }
         self._epoch = epoch
 
     def trigger(self, pending: Pending, tasks: tuple[SubtaskId, ...]) -> None:
@@ -48,12 +55,19 @@ class Notifications:
 
     def completed(self, pending: Pending) -> None:
         for execution in self._still_running(pending):
-            self.completed_to(execution, pending.checkpoint_id)
+            self.completed_to(execution, pending.checkpoint_id, pending.written.positions)
 
-    def completed_to(self, execution: Execution, checkpoint_id: CheckpointId) -> None:
-        """Notifies one task; tracked, because a task may wait for it before it ends."""
+    def completed_to(
+        self, execution: Execution, checkpoint_id: CheckpointId, positions: Mapping[OperatorUid, Positions]
+    ) -> None:
+        """Notifies one task; tracked, because a task may wait for it before it ends. `positions`: of all
+        committers (`Manifest.positions`)."""
+        here = self._operators[execution.attempt.subtask.vertex] if positions else ()
         message = CheckpointCompleted(
-            attempt=execution.attempt, checkpoint_id=checkpoint_id, epoch=self._epoch
+            attempt=execution.attempt,
+            checkpoint_id=checkpoint_id,
+            epoch=self._epoch,
+            positions={uid: positions[uid] for uid in here if uid in positions},
         )
         self._outbox.send_tracked(_place(execution).task_manager, message)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.plan import CheckpointPlan
+from unistream.core.checkpoint.positions import recorded_positions
 from unistream.core.checkpoint.result import vertex_snapshot
 from unistream.core.contract import JobSettings, SnapshotRequest, Timer, TimerKind
 from unistream.core.execution import Executions
@@ -155,6 +156,10 @@ class Pending:
         ended = {*self.finished, *self.restored_finished}
         partner = self.partner
         in_flight = {edge for task in acked.values() if task.in_flight for edge in task.in_flight.edges}
+        vertices = tuple(
+            vertex_snapshot(vertex, acked=acked, ended=ended, coordinator=self.assigners.get(vertex.id))
+            for vertex in graph.vertices
+        )
         manifest = Manifest(
             job=settings.job,
             job_name=graph.name,
@@ -166,10 +171,8 @@ class Pending:
             resumable=_name(partner.directory) if partner and self.kind.is_synchronous else None,
             savepoint_format=self.request.format,
             in_flight_keys={edge.id: edge.key_columns for edge in graph.edges if edge.id in in_flight},
-            vertices=tuple(
-                vertex_snapshot(vertex, acked=acked, ended=ended, coordinator=self.assigners.get(vertex.id))
-                for vertex in graph.vertices
-            ),
+            positions=recorded_positions(graph, vertices),
+            vertices=vertices,
         )
         self._written = resolved(manifest)
         return self._written

@@ -31,7 +31,7 @@ from dataclasses import replace
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot
-from unistream.core.checkpoint.split_assignment import Assignment, SplitAssigner
+from unistream.core.checkpoint.split_assignment import Assignment, SplitAssigner, StoredSplits, stored_splits
 from unistream.model.graph import HISTORY, LIVE, SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
@@ -53,6 +53,12 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_State)
+
+
+def stored_live_splits(state: bytes) -> StoredSplits | None:
+    """Of a `PhasedAssigner.snapshot`: the splits of the live phase; None: some history was not read."""
+    decoded = _DECODER.decode(state)
+    return None if decoded.history else stored_splits(decoded.live)
 
 
 class PhasedAssigner:

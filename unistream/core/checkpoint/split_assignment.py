@@ -55,6 +55,21 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_State)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSplits:
+    """What the state of an assigner says of its splits. `known`: ids of all that were ever found."""
+
+    known: frozenset[str]
+    unassigned: tuple[Split, ...]
+    origin: str
+
+
+def stored_splits(state: bytes) -> StoredSplits:
+    """Of a `SplitAssigner.snapshot` of a source whose discoveries have no position."""
+    decoded = _DECODER.decode(state)
+    return StoredSplits(known=frozenset(decoded.known), unassigned=decoded.unassigned, origin=decoded.origin)
+
+
 @dataclass(frozen=True, slots=True)
 class _Given:
     """A split that subtask `index` was given after snapshot `mark` had begun, and before the next one."""

@@ -11,15 +11,16 @@ the older copy was removed. So what a new checkpoint names is looked up before i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import CheckpointId, JobId
+from unistream.base.ids import CheckpointId, JobId, OperatorUid
 from unistream.core.contract import JobStatus, RestorePoint, Retention, Sweep
 from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.manifest_files import files_of_task, referenced_files, with_files
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import Manifest, TaskSnapshot
 
 
@@ -89,6 +90,11 @@ class CompletedSnapshots:
     @property
     def count(self) -> int:
         return len(self._all)
+
+    def positions(self, checkpoint_id: CheckpointId) -> Mapping[OperatorUid, tuple[SourcePositions, ...]]:
+        """See `Manifest.positions`; none of one that has made way for newer ones."""
+        kept = (one.manifest for one in self._all if one.checkpoint_id == checkpoint_id)
+        return next((manifest.positions for manifest in kept), {})
 
     def add(self, directory: str, manifest: Manifest) -> list[str]:
         """A checkpoint or a stop's savepoint whose manifest is durable; returns directories to discard."""

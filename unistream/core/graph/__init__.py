@@ -1,9 +1,9 @@
 """What a pipeline becomes: chains, vertices, exchanges, regions, slot sharing groups. Pure.
 
 Decides: which operators chain (`chaining`), which graphs are refused (`graph_check`, `placement_check`), what
-is pipelined and what is stored (`exchange_modes`), which subtasks restart together (`regions`); describes all
-of it (`explanation`, `json_plan`). May import: `core.resource`. Start with `translate` (StreamGraph to
-JobGraph).
+is pipelined and what is stored (`exchange_modes`), which subtasks restart together (`regions`), the positions
+of which sources a sink records (`recorded_sources`); describes all of it (`explanation`, `json_plan`). May
+import: `core.resource`. Start with `translate` (StreamGraph to JobGraph).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from unistream.core.graph.bootstrap import BootstrapPlan
 from unistream.core.graph.chaining import ChainingRules, Chains, ResolvedEdge, ResolvedNode, build_chains
 from unistream.core.graph.exchange_modes import ExchangePlan, exchange_plan, why_no_checkpoints
 from unistream.core.graph.graph_check import check, check_parallelism, topological
+from unistream.core.graph.recorded_sources import recorded_sources
 from unistream.core.graph.slot_sharing import colocations, group_profiles, resolve_groups, split_by_region
 from unistream.model.chain import (
     Chain,
@@ -180,7 +181,14 @@ def _digest(text: str) -> str:
 
 def _job_graph(resolved: Resolved, config: dict[str, str]) -> JobGraph:
     exchanges = resolved.exchanges
-    vertices = [_vertex([resolved.nodes[i] for i in nodes]) for nodes in resolved.members.values()]
+    recorded = recorded_sources(resolved.graph)
+    vertices = [
+        _vertex(
+            [resolved.nodes[i] for i in nodes],
+            [tuple(resolved.nodes[k].uid for k in recorded.get(i, ())) for i in nodes],
+        )
+        for nodes in resolved.members.values()
+    ]
     edges = tuple(
         JobEdge(
             id=resolved.edge_ids[place],
@@ -224,7 +232,7 @@ def _bootstrap(resolved: Resolved) -> Bootstrap | None:
     return Bootstrap(directory=plan.directory, watermarks=watermarks)
 
 
-def _vertex(members: Sequence[ResolvedNode]) -> JobVertex:
+def _vertex(members: Sequence[ResolvedNode], recorded: Sequence[tuple[OperatorUid, ...]]) -> JobVertex:
     head = members[0]
     return JobVertex(
         id=_vertex_id(head.uid),
@@ -235,8 +243,9 @@ def _vertex(members: Sequence[ResolvedNode]) -> JobVertex:
                 name=member.node.name,
                 generated_uid=member.node.uid is None,
                 stateful=member.node.stateful,
+                records=records,
             )
-            for member in members
+            for member, records in zip(members, recorded, strict=True)
         ),
         parallelism=head.parallelism,
         max_parallelism=head.max_parallelism,

@@ -17,6 +17,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
 from unistream.model.graph import JobGraph, JobVertex
 from unistream.model.key_groups import intersect, key_group_range
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import (
     KeyedShare,
     ListHandle,
@@ -56,7 +57,8 @@ def assign_state(
         if not olds:
             continue
         finished = len(olds) == len(vertex.operators) and all(old.fully_finished for old in olds.values())
-        shares = {uid: _shares(uid, old, vertex) for uid, old in olds.items()}
+        recorded = manifest.positions
+        shares = {uid: _shares(uid, old, vertex, recorded.get(uid, ())) for uid, old in olds.items()}
         for index in range(vertex.parallelism):
             restores[SubtaskId(vertex.id, index)] = TaskRestore(
                 root=directory,
@@ -105,13 +107,18 @@ def _is_stateful(handle: OperatorStateHandle | None) -> bool:
     return handle is not None and bool(handle.keyed or handle.lists or handle.native)
 
 
-def _shares(uid: OperatorUid, old: VertexSnapshot, new: JobVertex) -> list[OperatorRestore]:
+def _shares(
+    uid: OperatorUid, old: VertexSnapshot, new: JobVertex, positions: tuple[SourcePositions, ...]
+) -> list[OperatorRestore]:
     """What each new subtask reads of one operator."""
     handles = _handles(uid, old)
     keyed = _keyed_shares(uid, old, new, handles)
     lists = list_shares([() if handle is None else handle.lists for handle in handles], new.parallelism)
     native = _native_shares(new, handles)
-    return [OperatorRestore(keyed=keyed[i], lists=lists[i], native=native[i]) for i in range(new.parallelism)]
+    return [
+        OperatorRestore(keyed=keyed[i], lists=lists[i], native=native[i], positions=positions)
+        for i in range(new.parallelism)
+    ]
 
 
 def _keyed_shares(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from unistream.base.config import COMMITTER_RETRIES, Configuration
@@ -67,7 +68,7 @@ class CommittingOperator(SinkOperator):
         super().__init__(sink, sink_uid)
         self._committables = Committables(sink.name)
         self._rounds: CommitRounds | None = None
-        self._waiting = 0  # newest checkpoint that was notified during a commit
+        self._waiting: CommitPermit | None = None  # of the newest checkpoint notified during a commit
         self._busy = False
         self._ended = False
         self._connector = ""
@@ -124,7 +125,8 @@ class CommittingOperator(SinkOperator):
     def _commit_soon(self, permit: CommitPermit) -> None:
         """In the background, after the current commit."""
         if self._busy:
-            self._waiting = max(self._waiting, permit.checkpoint_id)
+            if self._waiting is None or self._waiting.checkpoint_id < permit.checkpoint_id:
+                self._waiting = permit
             return
         due = self._committables.due(permit.checkpoint_id)
         if not any(one.payloads for one in due):
@@ -148,9 +150,9 @@ class CommittingOperator(SinkOperator):
     def _after(self, permit: CommitPermit, due: Sequence[Due], found: Sequence[Committed]) -> None:
         self._busy = False
         self._done(permit, due, found)
-        if self._waiting:
-            newest, self._waiting = self._waiting, 0
-            self._commit_soon(self._permit(newest))
+        newest, self._waiting = self._waiting, None
+        if newest is not None:
+            self._commit_soon(newest)
 
     def _done(self, permit: CommitPermit, due: Sequence[Due], found: Sequence[Committed]) -> None:
         self._committables.remove(one.checkpoint_id for one in due)
@@ -215,7 +217,8 @@ class CommitterOperator(CommittingOperator):
     def initialize_state(self, state: OperatorState) -> None:
         self._start(self.create(), state)
         if state.checkpoint_id is not None:
-            self._commit_restored(self._permit(state.checkpoint_id))
+            permit = self._permit(state.checkpoint_id)
+            self._commit_restored(replace(permit, positions=state.positions))
 
     def _commit_restored(self, permit: CommitPermit) -> None:
         """Commits the restored committables first: their notification may not have arrived."""

@@ -62,7 +62,12 @@ def read_operator_state(
     lists = {name: _list_of(parts, reader) for name, parts in shares.items()}
     modes = {part.handle.name: part.handle.mode for part in restore.lists}
     return OperatorState(
-        checkpoint_id=checkpoint_id, keyed=keyed, lists=lists, modes=modes, state=tuple(state)
+        checkpoint_id=checkpoint_id,
+        keyed=keyed,
+        lists=lists,
+        modes=modes,
+        state=tuple(state),
+        positions=restore.positions,
     )
 
 

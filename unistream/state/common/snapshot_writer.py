@@ -101,7 +101,11 @@ def write_task_snapshot(
             if snapshot.state is not None:
                 snapshot.state.release()
     watermarks = {uid: one.watermark for uid, one in snapshots.items() if one.watermark is not None}
-    return TaskSnapshot(operators=operators, finished=finished, watermarks=watermarks), total
+    positions = {uid: one.positions for uid, one in snapshots.items() if one.positions}
+    return (
+        TaskSnapshot(operators=operators, finished=finished, watermarks=watermarks, positions=positions),
+        total,
+    )
 
 
 def _write_operator(

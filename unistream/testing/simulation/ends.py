@@ -109,7 +109,14 @@ class PacedDiscovery:
 
 
 def _encode(split: Split, skip: int) -> Split:
-    return msgspec.structs.replace(split, data=msgspec.msgpack.encode((split.data, skip)))
+    return msgspec.structs.replace(
+        split, data=msgspec.msgpack.encode((split.data, skip)), recorded=_moved(split.recorded, skip)
+    )
+
+
+def _moved(recorded: tuple[str, int] | None, rows: int) -> tuple[str, int] | None:
+    """An offset for each row is assumed."""
+    return None if recorded is None else (recorded[0], recorded[1] + rows)
 
 
 @dataclass(slots=True)
@@ -146,7 +153,8 @@ class PacedReader:
         for split in splits:
             data, skip = msgspec.msgpack.decode(split.data, type=tuple[bytes, int])
             self._skips[split.id] = skip
-            inner.append(msgspec.structs.replace(split, data=data))
+            recorded = _moved(split.recorded, -skip)
+            inner.append(msgspec.structs.replace(split, data=data, recorded=recorded))
         self._reader.add_splits(inner)
 
     def no_more_splits(self) -> None:

@@ -18,6 +18,7 @@ from unistream.base.ids import CheckpointId, EdgeId, OperatorUid
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.elements import Batch, Event, Watermark, WatermarkStatus
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator, OperatorContext
 from unistream.worker.exchange import OutputPartition
@@ -244,21 +245,28 @@ class OperatorChain:
             snapshots[node.uid] = replace(taken, watermark=node.output.watermark)
         return snapshots
 
-    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Tail -> head; all are notified, then the first error is raised."""
-        doing = f"committing checkpoint {permit.checkpoint_id}"
-        self._call_all(doing, lambda operator: operator.notify_checkpoint_complete(permit))
+    def notify_checkpoint_complete(
+        self, permit: CommitPermit, positions: Mapping[OperatorUid, tuple[SourcePositions, ...]]
+    ) -> None:
+        """Tail -> head; all are notified, then the first error is raised. `positions`: of each committer."""
+
+        def notify(node: _Node) -> None:
+            recorded = positions.get(node.uid, ())
+            own = replace(permit, positions=recorded) if recorded else permit
+            node.operator.notify_checkpoint_complete(own)
+
+        self._call_all(f"committing checkpoint {permit.checkpoint_id}", notify)
 
     def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
         doing = f"being notified that checkpoint {checkpoint_id} was aborted"
-        self._call_all(doing, lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
+        self._call_all(doing, lambda node: node.operator.notify_checkpoint_aborted(checkpoint_id))
 
     def close(self) -> None:
         """Tail -> head, each once, including those that were never opened; then the first error is raised."""
         if self._closed:
             return
         self._closed = True
-        self._call_all("closing", lambda operator: operator.close())
+        self._call_all("closing", lambda node: node.operator.close())
 
     def located(self, uid: OperatorUid, doing: str, error: BaseException) -> Exception:
         """An error of an operator that was raised elsewhere, with the operator in its message."""
@@ -268,12 +276,12 @@ class OperatorChain:
             located.__cause__ = error
         return located
 
-    def _call_all(self, doing: str, call: Callable[[Operator], None]) -> None:
+    def _call_all(self, doing: str, call: Callable[[_Node], None]) -> None:
         first: Exception | None = None
         for node in reversed(self._nodes):
             try:
                 with node.fence(doing):
-                    call(node.operator)
+                    call(node)
             except Exception as error:
                 if first is None:
                     first = error

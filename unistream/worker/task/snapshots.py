@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from msgspec import structs
 
@@ -40,6 +42,7 @@ from unistream.model.messages import (
     CheckpointDeclined,
     TaskDeployment,
 )
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorSnapshot, TaskSnapshot
 from unistream.port.operator import CommitPermit
 from unistream.state.common import UnfitState, write_task_snapshot
@@ -327,20 +330,26 @@ class TaskSnapshots:
 
     def on_completed(self, mail: CheckpointCompleted) -> None:
         """Notifies the operators, which commit."""
-        self._notify(self._machine.on_completed(mail.checkpoint_id), mail.epoch)
+        self._notify(self._machine.on_completed(mail.checkpoint_id), mail.epoch, mail.positions)
 
     def on_aborted(self, mail: CheckpointAborted) -> None:
         """Aborts it; a completed checkpoint whose notification was missed comes first."""
         self._forget(mail.checkpoint_id)
         self._notify(self._machine.on_aborted(mail.checkpoint_id, mail.latest_completed), self._epoch)
 
-    def _notify(self, notifications: list[CheckpointNotification], epoch: LeaderEpoch) -> None:
+    def _notify(
+        self,
+        notifications: list[CheckpointNotification],
+        epoch: LeaderEpoch,
+        positions: Mapping[OperatorUid, tuple[SourcePositions, ...]] = MappingProxyType({}),
+    ) -> None:
         for notification in notifications:
             match notification:
                 case NotifyComplete(checkpoint_id):
                     self._environment.crash_point("sink.before_commit")
                     self._chain.notify_checkpoint_complete(
-                        CommitPermit(lineage=self._lineage, checkpoint_id=checkpoint_id, epoch=epoch)
+                        CommitPermit(lineage=self._lineage, checkpoint_id=checkpoint_id, epoch=epoch),
+                        positions,
                     )
                     self._environment.crash_point("sink.committed")
                 case NotifyAborted(checkpoint_id):

@@ -7,7 +7,7 @@ reader before any new one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +20,7 @@ from unistream.model import event_time
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.graph import HISTORY, SourceInfo
 from unistream.model.messages import AssignSplits, Split
+from unistream.model.positions import POSITIONS_MAX
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.splits import natural_key
 from unistream.operator.common import BaseOperator
@@ -277,7 +278,14 @@ class SourceOperator(BaseOperator):
             return OperatorSnapshot()
         splits = [*self._reader.snapshot(), *self._held]
         items = tuple(msgspec.msgpack.encode(split) for split in splits)
-        return OperatorSnapshot(lists={SPLITS_STATE: ListState(ListMode.SPLIT, items)})
+        return OperatorSnapshot(
+            lists={SPLITS_STATE: ListState(ListMode.SPLIT, items)}, positions=self._recorded(splits)
+        )
+
+    def _recorded(self, splits: Sequence[Split]) -> dict[str, tuple[str, int]]:
+        """See `TaskSnapshot.positions`. Without all of them none is recorded."""
+        found = {split.id: split.recorded for split in splits if split.recorded is not None}
+        return found if self._phases[-1].recorded_as and len(found) <= POSITIONS_MAX else {}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         if self._reader is not None:

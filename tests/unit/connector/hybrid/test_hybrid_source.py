@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 import unistream as us
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError, UserCodeError
@@ -32,6 +33,12 @@ def static(*ids: int) -> StaticSource:
 
 
 HISTORY_ROWS, LIVE_ROWS = static(1, 2, 5), static(2, 5, 7)
+
+
+def topic(*, bounded: bool = False) -> us.KafkaSource:
+    return us.KafkaSource(
+        bootstrap_servers="localhost:1", topic="t", schema=HISTORY_ROWS.schema, bounded=bounded
+    )
 
 
 class Run:
@@ -208,6 +215,18 @@ def unbounded() -> us.DatagenSource:
             "neither history nor live may be a HybridSource",
         ),
         (
+            lambda: HybridSource(HISTORY_ROWS, topic(), switch="recorded-positions").info(),
+            "needs a history in which a job has recorded its positions",
+        ),
+        (
+            lambda: HybridSource(HISTORY_ROWS, topic(), switch="recorded-positions", fence=1),
+            'fence and switch="recorded-positions" exclude each other',
+        ),
+        (
+            lambda: HybridSource(HISTORY_ROWS, topic(), switch="recorded-positions", timestamp_column="at"),
+            "timestamp_column goes with fence",
+        ),
+        (
             lambda: HybridSource(StaticSource(rows(1, old=[1])), StaticSource(rows(1, new=["x"]))).schema,
             "must have the same columns: 'old' is only in history; 'new' is only in live",
         ),
@@ -221,6 +240,25 @@ def unbounded() -> us.DatagenSource:
 def test_what_cannot_work_is_refused_on_the_client(make: Callable[[], Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make()
+
+
+@pytest.mark.parametrize(
+    ("live", "says"),
+    [
+        (LIVE_ROWS, "whose positions are recorded, such as us.KafkaSource.* those of 'static' are not"),
+        (topic(), ""),
+        (topic(bounded=True), ""),
+    ],
+    ids=["rows", "a topic", "a topic up to its end"],
+)
+def test_behind_a_table_comes_what_has_offsets(tmp_path: Path, live: us.Source, says: str) -> None:
+    write_deltalake(str(tmp_path), rows(1))
+    source = HybridSource(us.DeltaSource(str(tmp_path)), live, switch="recorded-positions")
+    if not says:
+        assert source.info().last_phase.recorded_as == "t"
+        return
+    with pytest.raises(ConfigError, match=says):
+        source.info()
 
 
 def test_watermarks_behind_a_history_in_turn_are_refused_because_they_would_never_come() -> None:

@@ -16,14 +16,18 @@ from unistream.connector.kafka import KafkaSource, create_discovery
 from unistream.connector.kafka.client import Position
 from unistream.connector.kafka.config import client_settings
 from unistream.connector.kafka.topic import (
+    Topic,
+    check_same_topic,
     created_again,
     deleted,
+    recorded_offsets,
     same_topic,
     start_offsets,
     without_partitions,
 )
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.positions import SourcePositions
 
 SCHEMA = pa.schema([("a", pa.int64())])
 
@@ -180,6 +184,73 @@ def test_where_a_first_start_begins(start, at_time, offsets):
 def test_a_first_start_at_offsets_that_there_are_not(start, message):
     with pytest.raises(ConfigError, match=message):
         start_offsets("t", start, [0, 1], BOUNDS, {})
+
+
+def positions(offsets, *, connector="kafka", name="t", origin="id-1"):
+    return SourcePositions(uid="topic", connector=connector, name=name, origin=origin, offsets=offsets)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "offsets"),
+    [
+        pytest.param({"0": 5, "1": 6}, {0: 5, 1: 6}, id="where the history ends"),
+        pytest.param({"0": 10, "1": 7}, {0: 10, 1: 7}, id="nothing came since"),
+        pytest.param(
+            {"1": 6}, {0: 3, 1: 6}, id="a partition that was added later is read from its beginning"
+        ),
+        pytest.param({"0": 3, "1": 0}, {0: 3, 1: 0}, id="the first record that is still there"),
+    ],
+)
+def test_where_a_live_source_goes_on_after_a_recorded_history(recorded, offsets):
+    topic = Topic(name="t", id="id-1", partitions=(0, 1))
+    assert recorded_offsets(topic, positions(recorded), BOUNDS) == offsets
+
+
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        pytest.param(
+            {"0": 2, "1": 6},
+            "ends before offset 2 of topic 't' partition 0, but the records from there on were deleted by "
+            r"its retention; available are 3 to 10 \(exclusive\)",
+            id="behind retention",
+        ),
+        pytest.param(
+            {"0": 5, "1": 8}, "partition 1, but the records from there on are not there", id="ahead"
+        ),
+        pytest.param(
+            {"0": 5, "1": 6, "2": 0}, r"partition 2 of topic 't', which has only \[0, 1\]", id="another topic"
+        ),
+    ],
+)
+def test_records_behind_a_history_that_are_not_there_are_refused(recorded, message):
+    topic = Topic(name="t", id="id-1", partitions=(0, 1))
+    with pytest.raises(ConfigError, match=message):
+        recorded_offsets(topic, positions(recorded), BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        pytest.param({}, None, id="the same topic"),
+        pytest.param({"origin": ""}, None, id="of a broker without ids"),
+        pytest.param({"origin": "id-2"}, r"another topic .t. \(id id-2\) than", id="another id"),
+        pytest.param({"name": "u"}, "are those of kafka 'u', not of topic 't'", id="another name"),
+        pytest.param({"connector": "other"}, "are those of other 't', not of topic 't'", id="another system"),
+    ],
+)
+def test_positions_of_another_topic_are_refused(recorded, message):
+    topic = Topic(name="t", id="id-1", partitions=(0, 1))
+    if message is None:
+        check_same_topic(topic, "host:1", positions({}, **recorded))
+        return
+    with pytest.raises(ConfigError, match=message):
+        check_same_topic(topic, "host:1", positions({}, **recorded))
+
+
+def test_offsets_may_be_recorded_with_the_commits_of_a_sink():
+    assert source().info().recorded_as == "t"
+    assert Position(topic="t", partition=3, offset=7).split().recorded == ("3", 7)
 
 
 @pytest.mark.parametrize(("read", "now", "same"), [("a", "a", True), ("a", "b", False), ("", "b", True)])

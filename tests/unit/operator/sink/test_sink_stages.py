@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ProtocolError
-from unistream.base.ids import CheckpointId
+from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.elements import Batch
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorState
 from unistream.operator.sink import CommittableStageOperator, CommitterOperator, OnCommitOperator
 from unistream.operator.sink.committables import NOTHING_MORE, announce
@@ -183,6 +184,51 @@ def test_a_second_notice_waits_for_the_first_and_barriers_for_neither() -> None:
     assert made.calls == [(1, "1"), (2, "2"), (3, "3")]
     assert background.waiting == []
     assert harness.snapshot(4).is_empty
+
+
+class Recording(Together):
+    """`recorded`: the offsets of each permit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded: list[list[int]] = []
+
+    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
+        self.recorded.append([one.offsets["0"] for one in permit.positions])
+        return super().commit_all(permit, requests)
+
+
+def positions(offset: int) -> tuple[SourcePositions, ...]:
+    return (SourcePositions(uid=OperatorUid("in"), connector="kafka", name="t", offsets={"0": offset}),)
+
+
+def test_a_commit_has_the_positions_of_the_newest_notice_that_it_covers() -> None:
+    made, background = Recording(), Background()
+    harness = in_background(made, background)
+    for number in (1, 2, 3):
+        harness.process(announce(number, 0, 1, [b"%d" % number]))
+        context = harness.context
+        permit = CommitPermit(
+            lineage=context.lineage,
+            checkpoint_id=CheckpointId(number),
+            epoch=context.epoch,
+            positions=positions(10 * number),
+        )
+        harness.operator.notify_checkpoint_complete(permit)
+    background.run()
+    background.run()
+    assert made.calls == [[(1, "1")], [(2, "2"), (3, "3")]]
+    assert made.recorded == [[10], [30]]
+
+
+def test_a_restored_checkpoint_is_committed_with_its_positions() -> None:
+    first = committer(OneByOne())
+    first.process(announce(2, 0, 1, [b"b"]))
+    state = replace(restore_state([first.snapshot(2)], 2), positions=positions(20))
+    made = Recording()
+    committer(made, state=state)
+    assert made.calls == [[(2, "b")]]
+    assert made.recorded == [[20]]
 
 
 def test_a_committer_is_closed_behind_the_commit_that_is_going_on() -> None:

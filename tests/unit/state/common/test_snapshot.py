@@ -8,6 +8,7 @@ import pytest
 from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import STATE_INLINE_BYTES_MAX
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
     KeyedShare,
@@ -61,6 +62,17 @@ def test_dictionary_columns_of_several_chunks_survive() -> None:
     handle = _write(store, OperatorSnapshot(keyed={"s": encoded})).keyed[0]
     state = _read(store, OperatorRestore(keyed=(KeyedShare(handle=handle, start=0, stop=2),)))
     assert state.keyed["s"][0].column("key").to_pylist() == ["z", "x", "y", "x"]
+
+
+def test_positions_of_sources_are_in_the_acknowledgement_and_in_the_state_of_a_committer() -> None:
+    store = MemoryStateStore()
+    source = OperatorSnapshot(positions={"t-0": ("0", 7)})
+    task, _ = write_task_snapshot(
+        {UID: source, OperatorUid("x"): OperatorSnapshot()}, store.writer("d"), finished=False
+    )
+    assert task.positions == {UID: {"t-0": ("0", 7)}}
+    at = (SourcePositions(uid=UID, connector="kafka", name="t", offsets={"0": 7}),)
+    assert _read(store, OperatorRestore(positions=at)).positions == at
 
 
 def test_nothing_is_stored_for_operators_without_state() -> None:

@@ -1,0 +1,92 @@
+"""Which positions of sources a sink records with the commit of a checkpoint. Pure.
+
+Which sources come into question the graph says (`unistream.core.graph.recorded_sources`). The positions of a
+checkpoint are recorded if its commit has exactly the rows before them:
+
+    every split that was found is in the state of the assigner or of a reader, with its offset
+        else (a reader has finished, there are too many) some would be missing, and be read again
+    no row is in flight between source and committer
+        else the rows before the positions are not all in the commit: they come with a later one
+    the history of a source with phases is read
+        else the table has a part of it, and nobody who goes on from the positions reads the rest
+    barriers are aligned (exactly once)
+        else the commit has rows behind the positions, which would be read again
+
+Otherwise the commit has no positions; a later one has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unistream.base.config import CHECKPOINT_MODE, Configuration
+from unistream.base.ids import EdgeId, OperatorUid, VertexId
+from unistream.core.checkpoint.phased_assignment import stored_live_splits
+from unistream.core.checkpoint.split_assignment import stored_splits
+from unistream.model.graph import JobGraph, JobVertex
+from unistream.model.positions import POSITIONS_MAX, SourcePositions
+from unistream.model.snapshot import VertexSnapshot
+
+
+def recorded_positions(
+    graph: JobGraph, snapshots: Sequence[VertexSnapshot]
+) -> dict[OperatorUid, tuple[SourcePositions, ...]]:
+    """See `Manifest.positions`. `snapshots`: of all vertices, as they are in the manifest."""
+    committers = [(v.id, operator) for v in graph.vertices for operator in v.operators if operator.records]
+    if not committers or Configuration(graph.config).get(CHECKPOINT_MODE) != "EXACTLY_ONCE":
+        return {}
+    overtaken = {
+        edge
+        for snapshot in snapshots
+        for task in snapshot.subtasks
+        if task is not None and task.in_flight is not None
+        for edge in task.in_flight.edges
+    }
+    stored = {snapshot.vertex: snapshot for snapshot in snapshots}
+    sources = {vertex.operators[0].uid: vertex for vertex in graph.vertices if vertex.source is not None}
+    found: dict[OperatorUid, tuple[SourcePositions, ...]] = {}
+    for vertex, committer in committers:
+        if overtaken & _edges_before(graph, vertex):
+            continue
+        of_sources = (source_positions(sources[uid], stored[sources[uid].id]) for uid in committer.records)
+        complete = tuple(one for one in of_sources if one is not None)
+        if complete:
+            found[committer.uid] = complete
+    return found
+
+
+def source_positions(vertex: JobVertex, snapshot: VertexSnapshot) -> SourcePositions | None:
+    """Of one source at a checkpoint; None: not those of all splits."""
+    if vertex.source is None or snapshot.coordinator is None:
+        return None
+    state = snapshot.coordinator
+    splits = stored_live_splits(state) if vertex.source.phases else stored_splits(state)
+    if splits is None:
+        return None
+    uid = vertex.operators[0].uid
+    found = {one.id: one.recorded for one in splits.unassigned if one.recorded is not None}
+    for task in snapshot.subtasks:
+        found |= {} if task is None else task.positions.get(uid, {})
+    offsets = dict(found.values())
+    if not found or found.keys() != splits.known or len(offsets) != len(found) or len(found) > POSITIONS_MAX:
+        return None
+    info = vertex.source.last_phase
+    return SourcePositions(
+        uid=uid,
+        connector=info.connector,
+        name=info.recorded_as,
+        origin=splits.origin,
+        offsets=dict(sorted(offsets.items())),
+    )
+
+
+def _edges_before(graph: JobGraph, vertex: VertexId) -> set[EdgeId]:
+    """All that lead to it, from any source."""
+    found: set[EdgeId] = set()
+    targets = {vertex}
+    for one in reversed(graph.vertices):  # consumers first
+        if one.id in targets:
+            before = [edge for edge in graph.edges if edge.target == one.id]
+            found.update(edge.id for edge in before)
+            targets.update(edge.source for edge in before)
+    return found
