@@ -80,6 +80,13 @@ class _Jobs:
         """What the master does when the second job starts for the first time."""
         create_discovery(both(self.table, live(self._kafka, self._topic)).info()).discover()
 
+    def write_until_stopped(self, end: int) -> None:
+        """The first job, over events up to `end`."""
+        self.send(0, end)
+        job = self.write()
+        self.await_rows(job, "rows", len(expected(range(end))))
+        job.stop()
+
     def await_rows(self, job: EmbeddedJobClient, table: str, rows: int) -> None:
         job.wait_for(lambda _: len(ids(self.lake / table)) >= rows, WAIT_S)
 
@@ -223,10 +230,7 @@ def test_a_partition_that_the_first_job_has_not_seen_is_read_from_its_beginning(
 ) -> None:
     with cluster() as running:
         jobs = _Jobs(tmp_path, running, kafka, topic)
-        jobs.send(0, 100)
-        job = jobs.write()
-        jobs.await_rows(job, "rows", len(expected(range(100))))
-        job.stop()
+        jobs.write_until_stopped(100)
         add_partitions(kafka, topic, 3)
         produce_values(
             kafka, topic, [b'{"id": 1000, "key": 1}', b'{"id": 1001, "key": 2}'], partitions=[2, 2]
@@ -242,10 +246,7 @@ def test_a_topic_that_does_not_go_on_where_the_table_ends_is_refused(
 ) -> None:
     with cluster() as running:
         jobs = _Jobs(tmp_path, running, kafka, topic)
-        jobs.send(0, 100)
-        job = jobs.write()
-        jobs.await_rows(job, "rows", len(expected(range(100))))
-        job.stop()
+        jobs.write_until_stopped(100)
     jobs.find()
     jobs.send(100, 200)
     delete_records(kafka, topic, {0: 60})

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from unistream.base.errors import ConfigError
 from unistream.core.graph import BootstrapPlan, PipelineSource, bootstrap_watermarks
 from unistream.model.stream_graph import StreamGraph
+from unistream.model.time_range import moment_ms
 from unistream.operator.common import AssignTimestampsAndWatermarks
 from unistream.port.operator import SourceOperatorSpec
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,7 @@ def parse_until(text: str) -> datetime | int:
 
 def _until_ms(until: datetime | int | None) -> int | None:
     if isinstance(until, datetime):
-        at = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(milliseconds=1)
+        return moment_ms(until)
     if until is not None and type(until) is not int:
         raise ConfigError(
             f"bootstrap: until must be a datetime or milliseconds since 1970, not {until!r:.200}"

@@ -39,6 +39,16 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
         return f"[{time_text(self.begin_ms)}, {time_text(self.end_ms)})"
 
 
+def moment_ms(at: datetime) -> int:
+    """Whole ms since 1970; without a zone it is UTC.
+
+    >>> moment_ms(datetime(1970, 1, 1, 0, 0, 1)), moment_ms(datetime(1969, 12, 31, 23, 59, 59, 999_500))
+    (1000, -1)
+    """
+    utc = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return (utc - _EPOCH) // timedelta(milliseconds=1)
+
+
 def time_text(at_ms: int) -> str:
     """ISO 8601, in UTC; with milliseconds if it has any. A time that no calendar has is a number.
 
@@ -60,5 +70,4 @@ def _parsed(option: str, text: str) -> int:
         raise ConfigError(
             f"{option} must be a time such as 2026-01-01 or 2026-01-01T06:00:00Z, not {text!r}"
         ) from None
-    utc = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return (utc - _EPOCH) // timedelta(milliseconds=1)
+    return moment_ms(at)

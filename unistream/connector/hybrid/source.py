@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, TypeAlias, get_args
+from datetime import datetime
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 import pyarrow as pa
@@ -14,11 +14,10 @@ from unistream.connector.hybrid.history import HistorySource
 from unistream.connector.hybrid.reader import HybridReader, Switch
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
+from unistream.model.time_range import moment_ms
 from unistream.port.source import SendsDeadLetters, Source
 
 SwitchKind: TypeAlias = Literal["fixed", "last-event-time", "recorded-positions"]
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class HybridSource:
@@ -180,8 +179,7 @@ class HybridSource:
 
 def _fence_ms(fence: datetime | int) -> int:
     if isinstance(fence, datetime):
-        at = fence if fence.tzinfo is not None else fence.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(milliseconds=1)
+        return moment_ms(fence)
     if type(fence) is not int:
         raise ConfigError(f"HybridSource: fence must be a datetime or milliseconds since 1970, not {fence!r}")
     return fence
