@@ -24,7 +24,7 @@ ROWS = 4_000
 CONFIG = {**RECOVERING, "execution.checkpointing.interval": "200 ms"}
 INTERVAL_DURING_BACKLOG = "execution.checkpointing.interval-during-backlog"
 POINTS = [
-    "hybrid.history_rows:20",
+    "hybrid.history_rows:10",
     "hybrid.before_request",
     "hybrid.requested",
     "hybrid.before_begin",

@@ -21,9 +21,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as pa_dataset
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 
 from unistream.base import durable_files
@@ -88,21 +86,11 @@ class DeltaRange:
 
     def count(self, range_: TimeRange) -> int:
         table = self._open()
-        kind = self._kind(table)
-        field = pa_dataset.field(self._column)
-        wanted = (field >= _scalar(range_.begin_ms, kind)) & (field < _scalar(range_.end_ms, kind))
-        with self._reading():
-            return int(table.to_pyarrow_dataset().count_rows(filter=wanted))
+        return int(self._ask(table, "count(*)", self._within(range_, self._kind(table))).as_py())
 
     def newest_ms(self) -> int | None:
-        newest: int | None = None
-        with self._reading():
-            for batch in self._open().to_pyarrow_dataset().to_batches(columns=[self._column]):
-                times = pc.drop_null(batch.column(0))
-                if len(times):
-                    found = pc.max(event_times(times)).as_py()
-                    newest = found if newest is None else max(newest, found)
-        return newest
+        newest = self._ask(self._open(), f"max({self._quoted})", "true")
+        return int(event_times(pa.array([newest]))[0].as_py()) if newest.is_valid else None
 
     def find(self, name: str) -> Replacement | None:
         return self._found(self._open(), name)
@@ -137,6 +125,28 @@ class DeltaRange:
 
     # --- parts ------------------------------------------------------------------------------------
 
+    @property
+    def _quoted(self) -> str:
+        return '"' + self._column.replace('"', '""') + '"'
+
+    def _within(self, range_: TimeRange, kind: pa.TimestampType) -> str:
+        low, high = _literal(range_.begin_ms, kind), _literal(range_.end_ms, kind)
+        return f"{self._quoted} >= {low} AND {self._quoted} < {high}"
+
+    def _ask(self, table: DeltaTable, what: str, condition: str) -> pa.Scalar:
+        """One value of the rows for which `condition` holds.
+
+        DataFusion reads the files, with their statistics, in threads of its own. A dataset of pyarrow would
+        call deltalake's Python file system from Arrow's threads, and one that still lets go of a file while
+        the interpreter ends aborts the process.
+        """
+        query = f"select {what} as answer from target where {condition}"  # noqa: S608  # quoted
+        try:
+            answer = pa.table(QueryBuilder().register("target", table).execute(query).read_all())
+        except Exception as error:  # whatever its kind: that of a failed query is Exception itself
+            raise Unreachable(f"table {self._uri} could not be read: {_brief(error)}") from error
+        return answer.column("answer")[0]
+
     def _write(
         self, name: str, range_: TimeRange, since: TargetState, rows: NewRows | None, newest: DeltaTable
     ) -> Exception | None:
@@ -150,14 +160,12 @@ class DeltaRange:
         if newest.version() != base:
             with self._reading():
                 table = DeltaTable(self._uri, version=base, storage_options=self._options)
-        low, high = _literal(range_.begin_ms, kind), _literal(range_.end_ms, kind)
-        column = '"' + self._column.replace('"', '""') + '"'
         try:
             write_deltalake(
                 table,
                 schema.empty_table() if rows is None else _stored(rows.read(), schema),
                 mode="overwrite",
-                predicate=f"{column} >= {low} AND {column} < {high}",
+                predicate=self._within(range_, kind),
                 commit_properties=CommitProperties(
                     custom_metadata={NAME_KEY: name},
                     max_commit_retries=RETRIES_MAX,

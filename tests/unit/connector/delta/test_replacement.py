@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import unistream as us
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, Unreachable
 from unistream.model.time_range import TimeRange
 from unistream.port.replacement import NewRows, RangeChanged, RangeTarget
 
@@ -211,3 +211,22 @@ def test_columns_that_only_the_table_has_are_null(tmp_path: Path) -> None:
 def test_a_sink_checks_its_time_column(tmp_path: Path, column: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         us.DeltaSink(str(tmp_path / "t"), time_column=column).check(rows([1], 1).schema)
+
+
+def test_a_name_that_needs_quotes(tmp_path: Path) -> None:
+    at = pa.array([EPOCH, EPOCH + dt.timedelta(hours=5)], pa.timestamp("us"))
+    write_deltalake(tmp_path / "t", pa.table({'Start "of" it': at}))
+    table = target(tmp_path / "t", 'Start "of" it')
+    assert (table.count(RANGE), table.newest_ms()) == (1, 5 * HOUR_MS)
+
+
+def test_without_rows_nothing_is_newest(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "t", rows([], 1))
+    assert (target(tmp_path / "t").count(RANGE), target(tmp_path / "t").newest_ms()) == (0, None)
+
+
+def test_a_file_that_is_gone_is_told(path: Path) -> None:
+    for file in path.rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(Unreachable, match=r"table .*/t could not be read: .*\.parquet"):
+        target(path).count(RANGE)
