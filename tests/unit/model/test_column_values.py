@@ -19,11 +19,11 @@ from unistream.model.column_values import row_values
 )
 def test_names_of_columns(names: list[str]) -> None:
     records = pa.record_batch([pa.array([place, None]) for place, _ in enumerate(names)], names=names)
-    assert row_values(records) == records.to_pylist()
+    assert list(row_values(records)) == records.to_pylist()
     assert [list(row) for row in row_values(records)] == [names, names]
 
 
 def test_a_name_that_is_code_is_a_name() -> None:
     names = ["' + str(1/0) + '", "v0}, exit(), {'"]
     records = pa.record_batch([pa.array([1]), pa.array([2])], names=names)
-    assert row_values(records) == [dict(zip(names, (1, 2), strict=True))]
+    assert list(row_values(records)) == [dict(zip(names, (1, 2), strict=True))]

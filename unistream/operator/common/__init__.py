@@ -26,7 +26,7 @@ from unistream.operator.common.keyed_columns import (
     KeyedMapColumn,
     places_of,
 )
-from unistream.operator.common.row_schema import Row, RowSchema, table_of
+from unistream.operator.common.row_schema import Place, Row, RowSchema, TakenRows, table_of
 from unistream.operator.common.rows import (
     FilterFunction,
     FilterRows,

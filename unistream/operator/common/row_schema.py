@@ -1,14 +1,14 @@
 """Builds batches of one schema from the rows of a user's function, without changing a value.
 
-The values of a row are taken at once, since the function may change it afterwards; lists, dicts and bytes are
-copied. A batch is built later, column by column (`model.column_forms`), with exactly these values; a value
-that a column cannot hold is refused, with the row and the column.
+The values of a row are taken at once, since the function may change it afterwards, each into the list of its
+column; lists, dicts and bytes are copied. A batch is built later (`model.column_forms`), with exactly these
+values; a value that a column cannot hold is refused, with the row and the column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,16 @@ from unistream.model.given_values import copied, copier
 from unistream.operator.common.base import BaseOperator
 
 Row = dict[str, Any]
-Take = Callable[[Any], Any]
+Take = Callable[[Any], None]
+
+
+class Place:
+    """The position of the row, in its batch, from which rows are made now."""
+
+    __slots__ = ("position",)
+
+    def __init__(self) -> None:
+        self.position = 0
 
 
 class RowSchema:
@@ -30,10 +39,12 @@ class RowSchema:
         schema: None: that of the first rows, then fixed.
 
     >>> from unistream.operator.common.base import BaseOperator
-    >>> rows, row = RowSchema(pa.schema({"n": pa.int64()})), {"n": 1}
-    >>> taken = [rows.take(row)]
+    >>> schema, row = RowSchema(pa.schema({"n": pa.int64()})), {"n": 1}
+    >>> taken = schema.taken()
+    >>> taken.take(row)
     >>> row["n"] = 2
-    >>> rows.build(BaseOperator(), "f returned", [*taken, rows.take(row)], None).to_pylist()
+    >>> taken.take(row)
+    >>> schema.build(BaseOperator(), "f returned", taken, None).to_pylist()
     [{'n': 1}, {'n': 2}]
     """
 
@@ -42,13 +53,14 @@ class RowSchema:
         self._is_inferred = schema is None
         self._columns: _Columns | None = None
 
-    @property
-    def take(self) -> Take:
-        """Converts a row for `build`; a different function after the first `build`."""
-        return _copied_row if self.schema is None else self._known(self.schema).take
+    def taken(self, place: Place | None = None) -> TakenRows:
+        """An empty collection of rows for `build`. `place`: it is noted with each row."""
+        if self.schema is None:
+            return _RowsAsGiven(place)
+        return self._known(self.schema).taken(place)
 
     def build(
-        self, operator: BaseOperator, what: str, rows: list[Any], parents: Sequence[int] | None
+        self, operator: BaseOperator, what: str, rows: TakenRows, parents: Sequence[int] | None
     ) -> pa.RecordBatch:
         """A batch of `rows`, as for `batch`.
 
@@ -67,16 +79,19 @@ class RowSchema:
             place = refused.position if parents is None else parents[refused.position]
             raise operator.user_error(f"{what} {refused.reason};", row=place) from refused
 
-    def batch(self, rows: list[Any]) -> pa.RecordBatch:
-        """A batch of `rows` (at least one) that `take` has converted since the last `batch`. Raises
-        ValueRefused."""
-        if self.schema is None:
-            self.schema = _inferred(rows)
-            rows = list(map(self.take, rows))
+    def batch(self, rows: TakenRows) -> pa.RecordBatch:
+        """A batch of at least one row, of `taken`. Raises ValueRefused."""
         try:
+            if isinstance(rows, _RowsAsGiven):
+                if self.schema is None:
+                    self.schema = _inferred(rows.rows)
+                given, rows = rows, self._known(self.schema).taken(None)
+                for row in given.rows:
+                    rows.take(row)
+            assert self.schema is not None, "it is known now"
             return self._known(self.schema).batch(rows)
         except ValueRefused as refused:
-            if not self._is_inferred:
+            if not self._is_inferred or self.schema is None:
                 raise
             hint = "the columns are those of the first rows, give returns= to set them"
             raise ValueRefused(refused.position, f"{refused.reason}; {hint}") from refused
@@ -85,6 +100,50 @@ class RowSchema:
         if self._columns is None:
             self._columns = _Columns(schema)
         return self._columns
+
+
+class TakenRows:
+    """Rows of one batch, until it is built. Nothing in it refers to it, so that its end needs no collector.
+
+    Attributes:
+        take: Takes the values of one more row.
+        columns: The values, a list for each column.
+        parents: For each row its place.
+        misfits: Rows that do not match the schema; here they are rows of None.
+    """
+
+    def __init__(
+        self, take: Take, columns: list[list[Any]], parents: list[int], misfits: list[ValueRefused]
+    ) -> None:
+        self.take = take
+        self.columns = columns
+        self.parents = parents
+        self.misfits = misfits
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) if self.columns else 0
+
+    def clear(self) -> None:
+        for values in (*self.columns, self.parents, self.misfits):
+            values.clear()
+
+
+class _RowsAsGiven(TakenRows):
+    """As long as the schema is not known. `rows`: copies."""
+
+    def __init__(self, place: Place | None) -> None:
+        self.rows: list[Any] = []
+        parents: list[int] = []
+        super().__init__(_take_copies(self.rows, parents, place), [self.rows], parents, [])
+
+
+def _take_copies(rows: list[Any], parents: list[int], place: Place | None) -> Take:
+    def take(row: Any) -> None:
+        rows.append(_copied_row(row))
+        if place is not None:
+            parents.append(place.position)
+
+    return take
 
 
 def table_of(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
@@ -101,77 +160,89 @@ def table_of(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
             raise ValueRefused(0, "no rows, so their columns are not known: give a schema")
         return schema.empty_table()
     found = RowSchema(schema if schema is not None else _inferred(list(map(_copied_row, rows))))
-    return pa.Table.from_batches([found.batch(list(map(found.take, rows)))])
-
-
-class _Misfit:
-    """Replaces a row that does not match the schema."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    taken = found.taken()
+    for row in rows:
+        taken.take(row)
+    return pa.Table.from_batches([found.batch(taken)])
 
 
 class _Columns:
-    """Converts rows of a schema, and builds batches of them."""
+    """Takes rows of a schema, and builds batches of them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._names = list(schema.names)
         self._forms = [ColumnForm(field.type, nullable=field.nullable) for field in schema]
-        self.take = self._taker()
+        self._copiers = [copier(field.type) for field in schema]
 
-    def batch(self, rows: list[Any]) -> pa.RecordBatch:
+    def taken(self, place: Place | None) -> TakenRows:
+        columns: list[list[Any]] = [[] for _ in self._names]
+        parents: list[int] = []
+        misfits: list[ValueRefused] = []
+        make = _taker(
+            tuple(self._names), tuple(copy is not None for copy in self._copiers), noted=place is not None
+        )
+        appends = [column.append for column in columns]
+        fitted = partial(self._fitted, columns, misfits)
+        take = make(fitted, place, parents.append, *appends, *self._copiers)
+        return TakenRows(take, columns, parents, misfits)
+
+    def batch(self, rows: TakenRows) -> pa.RecordBatch:
         """Raises ValueRefused for the first row that does not match the schema."""
-        if _Misfit in set(map(type, rows)):
-            position, misfit = next((at, row) for at, row in enumerate(rows) if type(row) is _Misfit)
-            raise ValueRefused(position, misfit.reason)
+        if rows.misfits:
+            raise rows.misfits[0]
         arrays = []
-        for number, (field, form) in enumerate(zip(self._schema, self._forms, strict=True)):
+        for field, form, values in zip(self._schema, self._forms, rows.columns, strict=True):
             try:
-                arrays.append(form.column(list(map(itemgetter(number), rows))))
+                arrays.append(form.column(values))
             except ValueRefused as refused:
                 reason = f"a value that column {field.name!r} ({field.type}) cannot hold: {refused.reason}"
                 raise ValueRefused(refused.position, reason) from refused
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _taker(self) -> Take:
-        size, values_of, misfit = len(self._names), _getter(self._names), self._other
-        copiers = [(number, copier(field.type)) for number, field in enumerate(self._schema)]
-        changeable = [(number, copy) for number, copy in copiers if copy is not None]
+    def _fitted(self, columns: list[list[Any]], misfits: list[ValueRefused], row: Any) -> Row:
+        """Another mapping as a dict of the columns; None for each of them if it has others."""
+        if isinstance(row, Mapping) and len(row) == len(self._names) and set(row) == set(self._names):
+            return dict(row)
+        misfits.append(ValueRefused(len(columns[0]) if columns else 0, self._reason(row)))
+        return dict.fromkeys(self._names)
 
-        def take(row: Any) -> Any:
-            if type(row) is not dict or len(row) != size:
-                return misfit(row)
-            try:
-                return values_of(row)
-            except KeyError:
-                return misfit(row)
-
-        def take_copies(row: Any) -> Any:
-            values = take(row)
-            if type(values) is _Misfit:
-                return values
-            own = list(values)
-            for number, copy in changeable:
-                own[number] = copy(own[number])
-            return own
-
-        return take_copies if changeable else take
-
-    def _other(self, row: Any) -> Any:
-        """Converts another mapping, or returns a `_Misfit`."""
+    def _reason(self, row: object) -> str:
         if not isinstance(row, Mapping):
-            return _Misfit(_no_row(row))
-        if len(row) == len(self._names) and set(row) == set(self._names):
-            return _getter(self._names)(dict(row))
-        got = ", ".join(map(str, row))
-        return _Misfit(f"columns ({got}), wanted ({', '.join(self._names)})")
+            return _no_row(row)
+        return f"columns ({', '.join(map(str, row))}), wanted ({', '.join(self._names)})"
 
 
-def _getter(names: list[str]) -> Callable[[Row], tuple[Any, ...]]:
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda row: tuple([row[name] for name in names])
+@lru_cache(maxsize=256)
+def _taker(names: tuple[str, ...], copies: tuple[bool, ...], *, noted: bool) -> Any:
+    """Makes functions that take a row: each value goes to the list of its column, nothing is allocated.
+
+    `names` and `copies`: of the columns, and whether their values are copied. `noted`: the place, too. Code
+    made for these names, as `namedtuple` makes its own, needs half the time of a loop over them.
+    """
+    numbers = range(len(names))
+    arguments = ["fitted", "place", "note", *(f"append{n}" for n in numbers), *(f"copy{n}" for n in numbers)]
+    values = "; ".join([f"v{n} = row[{name!r}]" for n, name in enumerate(names)] or ["pass"])
+    copied_first = [
+        f"v{n} = copy{n}(v{n})" for n in numbers if copies[n]
+    ]  # one may fail: then no list has more
+    steps = [*copied_first, *(f"append{n}(v{n})" for n in numbers)]
+    code = f"""
+def make({", ".join(arguments)}):
+    def take(row):
+        if type(row) is not dict or len(row) != {len(names)}:
+            row = fitted(row)
+        try:
+            {values}
+        except KeyError:
+            row = fitted(row)
+            {values}
+        {"; ".join([*steps, "note(place.position)" if noted else "pass"])}
+    return take
+"""
+    found: dict[str, Any] = {}
+    exec(code, found)  # noqa: S102 - reprs of texts
+    return found["make"]
 
 
 def _no_row(row: object) -> str:

@@ -17,7 +17,7 @@ from unistream.model.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.operator.common.base import BaseOperator, function_name
 from unistream.operator.common.functions import check_callable
-from unistream.operator.common.row_schema import Row, RowSchema
+from unistream.operator.common.row_schema import Place, Row, RowSchema
 
 MapFunction = Callable[[Row], Mapping[str, Any]]
 FlatMapFunction = Callable[[Row], Iterable[Mapping[str, Any]]]
@@ -33,11 +33,11 @@ class MapRows(BaseOperator):
         self._rows = RowSchema(returns)
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        function, take, what = self._function, self._rows.take, function_name(self._function)
-        results: list[Any] = []
+        function, results, what = self._function, self._rows.taken(), function_name(self._function)
+        take = results.take
         try:
             for row in row_values(batch.records):
-                results.append(take(function(row)))
+                take(function(row))
         except Exception as error:
             raise self.user_error(what, error, len(results)) from error
         records = self._rows.build(self, f"{what} returned", results, None)
@@ -53,26 +53,25 @@ class FlatMapRows(BaseOperator):
         self._rows = RowSchema(returns)
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        function, take, what = self._function, self._rows.take, function_name(self._function)
-        results: list[Any] = []
-        parents: list[int] = []
-        position = 0
+        function, what = self._function, function_name(self._function)
+        place = Place()
+        results = self._rows.taken(place)
+        take = results.take
         try:
-            for position, row in enumerate(row_values(batch.records)):
-                before = len(results)
+            for place.position, row in enumerate(row_values(batch.records)):
                 made = function(row)
                 if type(made) is not list and type(made) is not GeneratorType:
                     _check_rows(made)
-                results.extend(map(take, made))
-                parents.extend([position] * (len(results) - before))
+                for one in made:
+                    take(one)
         except Exception as error:
-            raise self.user_error(what, error, position) from error
+            raise self.user_error(what, error, place.position) from error
         if not results:
             return
-        records = self._rows.build(self, f"{what} returned", results, parents)
+        records = self._rows.build(self, f"{what} returned", results, results.parents)
         timestamps = batch.timestamps
         if timestamps is not None:
-            timestamps = timestamps.take(pa.array(np.asarray(parents, dtype=np.int64)))
+            timestamps = timestamps.take(pa.array(np.asarray(results.parents, dtype=np.int64)))
         self.output.emit(Batch(records, timestamps))
 
 

@@ -130,7 +130,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         try:
             for position, row in enumerate(row_values(batch.records)):
                 context.timestamp = None if times is None else times[position]
-                out.position = position
+                out.place.position = position
                 check_returned_nothing(process(row, context, out))
         except ConfigError:
             raise

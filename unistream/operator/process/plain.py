@@ -157,7 +157,7 @@ class ProcessOperator(BaseOperator):
         process, position = self._function.process_element, 0
         try:
             for position, (row, timestamp) in enumerate(zip(row_values(batch.records), times, strict=False)):
-                context.timestamp, out.position = timestamp, position
+                context.timestamp, out.place.position = timestamp, position
                 if (returned := process(row, context, out)) is not None:
                     check_returned_nothing(returned)
         except Exception as error:

@@ -273,7 +273,8 @@ class KeyedProcessOperator(KeyedOperator):
             self._function.process_element,
         )
         with self._elements(batch) as (context, out, rows):
-            for (out.position, row, context.timestamp), context.current in zip(rows, keys, strict=False):
+            place = out.place
+            for (place.position, row, context.timestamp), context.current in zip(rows, keys, strict=False):
                 set_current(context.current)
                 if (returned := process(row, context, out)) is not None:
                     check_returned_nothing(returned)
@@ -287,9 +288,10 @@ class KeyedProcessOperator(KeyedOperator):
             self._process_in_time(batch, list(zip(keys, sizes, strict=True)), self._paused_at)
             return
         with self._elements(batch) as (context, out, elements):
+            place = out.place
             for context.current, size in zip(keys, sizes, strict=True):
                 set_current(context.current)
-                for out.position, row, context.timestamp in islice(elements, size):
+                for place.position, row, context.timestamp in islice(elements, size):
                     if (returned := process(row, context, out)) is not None:
                         check_returned_nothing(returned)
 
@@ -301,7 +303,7 @@ class KeyedProcessOperator(KeyedOperator):
         with self._elements(batch) as (context, out, elements):
             for key, size in keys:
                 self._enter(context, key)
-                for out.position, row, time in islice(elements, size):
+                for out.place.position, row, time in islice(elements, size):
                     context.watermark = min(time - 1, until)
                     due = self._event.earliest()
                     if due is not None and due <= context.watermark:
@@ -328,7 +330,7 @@ class KeyedProcessOperator(KeyedOperator):
         except Exception as error:
             if isinstance(error, ConfigError) or context.time_domain is not None:  # a timer's says so itself
                 raise
-            raise self.user_error(self._what("process_element"), error, out.position) from error
+            raise self.user_error(self._what("process_element"), error, out.place.position) from error
         self._emit(out, batch.timestamps)
         self._arm()
 
@@ -358,7 +360,7 @@ class KeyedProcessOperator(KeyedOperator):
     def _fire(self, out: Collector, at: int, key: Any, domain: str) -> None:
         context = self._process
         assert context is not None, "open comes first"
-        out.position = len(out.fired)
+        out.place.position = len(out.fired)
         out.fired.append(at)
         self.backend.set_current(key)
         context.has_key, context.current, context.timestamp, context.time_domain = True, key, at, domain
