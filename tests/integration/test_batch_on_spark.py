@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.bounded_pipeline import ROWS, TIMES, Numbers, check_results, pipeline, write_rows
 from tests.eventually import eventually
+from tests.integration.spark_cluster import spark_drivers
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -171,9 +172,8 @@ class Marks(us.ProcessFunction):
 def test_a_lost_spark_is_started_again_and_the_job_with_it(tmp_path: Path) -> None:
     with EmbeddedCluster("spark", SPARK, workdir=tmp_path / "work", rest=False) as cluster:
         job = slow_job(cluster, tmp_path)
-        for process in psutil.Process().children(recursive=True):
-            if "java" in process.name() and process.ppid() == os.getpid():
-                process.kill()
+        for process in spark_drivers():
+            process.kill()
         result, _ = finished(job)
         assert result.restarts == 1
         check_results(tmp_path)

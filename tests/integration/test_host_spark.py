@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.integration.spark_cluster import spark_drivers
 from tests.single_messages import decode_single
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
@@ -77,10 +78,9 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
 
 
 def kill_jvm() -> None:
-    for process in children():
-        if "java" in process.name():
-            process.kill()
-            process.wait(WAIT_S)
+    for process in spark_drivers():
+        process.kill()
+        process.wait(WAIT_S)
 
 
 def stop_context() -> None:
