@@ -31,7 +31,7 @@ check: setup  ## format, lint, types, layers
 format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-# Integration tests wait more than they work, so three run on two cores. None is run twice: a test that fails on a
+# Integration tests wait more than they work, so four run on two cores. None is run twice: a test that fails on a
 # busy machine asserts a time, or shows a race.
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
@@ -39,13 +39,13 @@ test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/simulation --ignore tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/equality
-	@$(RUN) pytest -q -n 3 --durations=15 tests/integration
+	@$(RUN) pytest -q -n 4 --durations=15 tests/integration
 
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
 
 crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
-	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_rescale_crashes.py tests/integration/test_unaligned_crashes.py tests/integration/test_large_state.py
+	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py)
 	@$(RUN) python -m benchmarks.large_state --gb 2 --memory-mb 512 --points all
 
 sim: setup  ## replay one simulated run and print its story; SEED=N

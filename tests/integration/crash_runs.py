@@ -19,11 +19,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import psutil
@@ -65,6 +65,9 @@ LED_BY = {  # there is something to commit at a restore only behind a crash betw
 MATRIX = os.environ.get("UNISTREAM_CRASH_MATRIX") == "1"
 
 
+T = TypeVar("T")
+OF_MATRIX = pytest.mark.skipif(not MATRIX, reason="long: make crash-matrix")
+
 OF_COMMANDS = "backfill."
 """Places in a command that steers jobs; the command is killed there in tests of its own."""
 
@@ -90,6 +93,11 @@ def runs(*groups: tuple[str, ...]) -> list[tuple[str, ...]]:
     """One run for each group; with UNISTREAM_CRASH_MATRIX=1 (`make crash-matrix`) one for each place, and
     what lets a job come there."""
     return [alone(place) for group in groups for place in group] if MATRIX else list(groups)
+
+
+def in_the_gate(values: Sequence[T], *places: int) -> list[T]:
+    """Those at `places`, which stand for the others; with UNISTREAM_CRASH_MATRIX=1 all of them."""
+    return list(values) if MATRIX else [values[place] for place in places]
 
 
 def alone(place: str) -> tuple[str, ...]:

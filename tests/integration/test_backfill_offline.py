@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.integration.crash_runs import in_the_gate
 from unistream.cli.main import main
 
 pytestmark = pytest.mark.timeout(240)
@@ -94,6 +95,9 @@ def command(folder: Path, function: str, *words: str, target: str = "local") -> 
     return ["backfill", "job", "--offline", "--pipeline", reference, *times, *options, "--json", *words]
 
 
+FUNCTIONS = [("tumbling", "window_start"), ("overlapping", "window_end"), ("plain", "at"), ("numbered", "at")]
+
+
 def content(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     return sorted(rows, key=str)
@@ -111,10 +115,12 @@ def spoil(path: Path, column: str) -> list[dict[str, Any]]:
     return sorted(found.filter(pc.invert(inside)).to_pylist(), key=str)
 
 
-@pytest.mark.parametrize("target", ["local", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize(
-    ("function", "column"),
-    [("tumbling", "window_start"), ("overlapping", "window_end"), ("plain", "at"), ("numbered", "at")],
+    ("function", "column", "target"),
+    [
+        *((*one, "local") for one in FUNCTIONS),
+        *(pytest.param(*one, "spark", marks=pytest.mark.spark) for one in in_the_gate(FUNCTIONS, 0, -1)),
+    ],
 )
 def test_the_table_is_that_of_a_run_over_everything(
     folder: Path, capsys: pytest.CaptureFixture[str], function: str, column: str, target: str

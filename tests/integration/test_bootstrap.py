@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tests.eventually import eventually
 from tests.integration import bootstrap_pipeline, hybrid_rows
-from tests.integration.crash_runs import Command, Crashes, commands_in
+from tests.integration.crash_runs import Command, Crashes, commands_in, in_the_gate
 from tests.integration.hybrid_rows import BOTH, FENCE, FENCE_MS, assert_exact
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -103,11 +103,14 @@ def test_history_then_live_rows_with_a_killed_worker_and_commands_in_the_wrong_o
 
 @pytest.mark.parametrize(
     ("point", "visible", "again"),
-    [
-        ("manifest.before_create", 0, 0),
-        ("manifest.created", 0, 2),
-        ("commit.recorded", FENCE, 2),
-    ],
+    in_the_gate(
+        [
+            ("manifest.before_create", 0, 0),
+            ("manifest.created", 0, 2),
+            ("commit.recorded", FENCE, 2),
+        ],
+        1,
+    ),
 )
 def test_a_driver_that_dies(place: _Place, crashes: Crashes, point: str, visible: int, again: int) -> None:
     """Before the manifest the same command begins again; after it the stream goes on, and commits."""

@@ -24,6 +24,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
+from tests.integration.crash_runs import in_the_gate
 from unistream.client import home
 from unistream.client.rest_client import Poll, RestClient
 from unistream.master.job_info import JobInfo
@@ -207,7 +208,7 @@ def test_a_signal_stops_the_job_with_a_savepoint(
     assert ids(location) == list(range(last["dagster/row_count"]))
 
 
-@pytest.mark.parametrize("on_terminate", ["stop_with_savepoint", "cancel"])
+@pytest.mark.parametrize("on_terminate", in_the_gate(["stop_with_savepoint", "cancel"], 0))
 def test_the_next_run_goes_on_where_the_terminated_one_was(
     locate: Callable[..., Location], on_terminate: str
 ) -> None:

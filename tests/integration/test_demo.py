@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.integration.crash_runs import OF_MATRIX
+
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_TIMEOUT_S = 240
 
@@ -49,7 +51,9 @@ def start(tmp_path: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(DEMO_TIMEOUT_S + 30)
-@pytest.mark.parametrize("target", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    "target", [pytest.param("local", marks=OF_MATRIX), pytest.param("spark", marks=pytest.mark.spark)]
+)
 def test_the_demo_finds_no_difference(tmp_path: Path, mark: str, target: str) -> None:
     with start(tmp_path, mark, "--target", target, "--seconds", "8") as demo:
         output, _ = demo.communicate(timeout=DEMO_TIMEOUT_S)

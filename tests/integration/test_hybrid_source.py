@@ -11,7 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 
 import unistream as us
 from tests.integration import hybrid_rows, slow_batches
-from tests.integration.crash_runs import RECOVERING, WAIT_S, Crashes, submit
+from tests.integration.crash_runs import RECOVERING, WAIT_S, Crashes, in_the_gate, submit
 from tests.integration.hybrid_rows import BOTH, FENCE, DyingSource, assert_exact, hybrid, pipeline, send
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
@@ -114,7 +114,9 @@ def test_barriers_that_overtake_rows_do_not_let_live_rows_overtake_the_history(
     assert_exact(place.lake, ROWS)
 
 
-@pytest.mark.parametrize("points", [[point] for point in POINTS] + [POINTS], ids=[*POINTS, "all"])
+@pytest.mark.parametrize(
+    "points", in_the_gate([*([point] for point in POINTS), POINTS], 0, -1), ids=lambda p: p[-1]
+)
 def test_a_worker_that_dies_around_the_switch_loses_and_doubles_nothing(
     place: _Place, cluster: Callable[[], EmbeddedCluster], crashes: Crashes, points: list[str]
 ) -> None:

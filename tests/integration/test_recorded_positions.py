@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.integration import recorded_rows, slow_batches
-from tests.integration.crash_runs import RECOVERING, WAIT_S, Crashes, submit
+from tests.integration.crash_runs import RECOVERING, WAIT_S, Crashes, in_the_gate, submit
 from tests.integration.recorded_rows import (
     assert_commits_exact,
     both,
@@ -123,13 +123,19 @@ def test_the_second_job_gets_each_event_once_from_the_table_and_then_from_the_to
 
 @pytest.mark.parametrize(
     "points",
-    [
-        ("committer.before_commit:2",),
-        ("delta.before_append:2",),
-        ("delta.appended:2",),
-        ("committer.before_commit:2", "restore.before_commit", "restore.committed"),
-    ],
-    ids=["before the commit", "before it is written", "after it was written", "again while it is repeated"],
+    in_the_gate(
+        [
+            pytest.param(("committer.before_commit:2",), id="before the commit"),
+            pytest.param(("delta.before_append:2",), id="before it is written"),
+            pytest.param(("delta.appended:2",), id="after it was written"),
+            pytest.param(
+                ("committer.before_commit:2", "restore.before_commit", "restore.committed"),
+                id="again while it is repeated",
+            ),
+        ],
+        2,
+        3,
+    ),
 )
 def test_a_worker_that_dies_around_a_commit_leaves_positions_that_are_right(
     tmp_path: Path,

@@ -15,6 +15,7 @@ import pytest
 import unistream as us
 from tests.integration import side_input
 from tests.integration.crash_runs import (
+    OF_MATRIX,
     RECOVERING,
     WAIT_S,
     Command,
@@ -109,6 +110,7 @@ def test_a_side_input_that_has_ended_stays_so_when_workers_are_killed(
 
 
 @pytest.mark.kafka
+@OF_MATRIX
 def test_so_with_facts_from_kafka(kafka: str, topic: str, tmp_path: Path, crashes: Crashes) -> None:
     crashes.arm("snapshot.uploaded", "delta.appended", later=True)
     publish(kafka, topic, range(FACTS // 2))
