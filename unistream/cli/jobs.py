@@ -99,8 +99,7 @@ def stop(  # noqa: PLR0917  # typer passes them by name
     With --drain there are two, both of --type: one after the end of data, and the one to resume from.
     """
     with find_job(configuration(defines), job) as client:
-        path = client.stop(drain=drain, target=absolute(directory), format=form.value)
-        resumable = client.status().resumable_savepoint if drain else path
+        path, resumable = client.stopped(drain=drain, target=absolute(directory), format=form.value)
     text = "job drained" if drain else "job stopped"
     _print_savepoint(client.job_id, path, as_json, text, resumable=resumable)
 

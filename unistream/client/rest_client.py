@@ -194,8 +194,17 @@ class RestJobClient(Closing):
         self._completed(f"{path}/{trigger}", on_progress)
 
     def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
+        return self.stopped(drain=drain, target=target, format=format)[0]
+
+    def stopped(
+        self, *, drain: bool = False, target: str | None = None, format: str = "canonical"
+    ) -> tuple[str, str]:
+        """As `stop`; with the savepoint from which a job can resume. In one answer, since the cluster of an
+        attached job ends with it."""
         form = SavepointFormat.parse(format)
-        return self._savepoint("stop", {"targetDirectory": target, "drain": drain, "formatType": form.name})
+        body = {"targetDirectory": target, "drain": drain, "formatType": form.name}
+        done = self._snapshot("stop", body)["operation"]
+        return str(done["location"]), str(done.get("resumable-location", done["location"]))
 
     def close(self) -> None:
         """Closes the connection if it was opened for this client; the job keeps running."""
@@ -205,8 +214,11 @@ class RestJobClient(Closing):
     # --- asynchronous operations ------------------------------------------------------------------
 
     def _savepoint(self, action: str, body: Mapping[str, object]) -> str:
+        return str(self._snapshot(action, body)["operation"]["location"])
+
+    def _snapshot(self, action: str, body: Mapping[str, object]) -> dict[str, Any]:
         trigger = self._triggered(f"/jobs/{self._job}/{action}", body)
-        return self._location(f"/jobs/{self._job}/savepoints/{trigger}")
+        return self._completed(f"/jobs/{self._job}/savepoints/{trigger}")
 
     def _triggered(self, path: str, body: Mapping[str, object]) -> str:
         """Starts the operation; the id under which its status is found."""
