@@ -28,6 +28,9 @@ LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file
 SAMPLE_CHARS: Final = 200  # of a bad line, in an error
 _BOM: Final = b"\xef\xbb\xbf"
 _BLANKS: Final = b" \t\r\n"  # of JSON
+_CSV_NULLS: Final = ["", "NULL", "null", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A"]
+"""Those of Arrow without its spellings of NaN, which is a number; a text is never null."""
+_CSV_VALUES: Final = pa_csv.ConvertOptions(null_values=_CSV_NULLS, strings_can_be_null=False)
 _BARE_NULL: Final = re.compile(rb"\n[ \t\r]*null")
 
 
@@ -62,7 +65,7 @@ def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Ma
                 case "csv":
                     read = pa_csv.ReadOptions(use_threads=False, block_size=INFERENCE_BYTES)
                     parse = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-                    with pa_csv.open_csv(file, read, parse) as reader:
+                    with pa_csv.open_csv(file, read, parse, _CSV_VALUES) as reader:
                         return reader.schema
                 case "json":
                     sample = whole_lines(file, 0, INFERENCE_BYTES)
@@ -151,7 +154,10 @@ def csv_parser(spec: FileSpec, names: list[str]) -> Parser:
 
 def _csv_convert(spec: FileSpec) -> pa_csv.ConvertOptions:
     return pa_csv.ConvertOptions(
-        column_types=spec.schema, include_columns=spec.schema.names, strings_can_be_null=False
+        column_types=spec.schema,
+        include_columns=spec.schema.names,
+        null_values=_CSV_NULLS,
+        strings_can_be_null=False,
     )
 
 

@@ -185,6 +185,19 @@ def test_the_header_of_a_divided_csv_file_is_no_row(tmp_path: Path, split_bytes:
     assert read(source).to_pylist() == [{"number": i, "text": f"t{i}"} for i in range(10)]
 
 
+@pytest.mark.parametrize("quoted", [True, False], ids=["whole", "divided"])
+@pytest.mark.parametrize("given", [True, False], ids=["schema", "inferred"])
+def test_in_csv_nan_is_a_number_and_no_text_is_null(tmp_path: Path, given: bool, quoted: bool) -> None:
+    lines = ["1.5,a", "NaN,NA", "-nan,nan", ",", "NULL,null", "inf,b"]
+    path = file(tmp_path, "a.csv", "f,t\n" + "".join(f"{line}\n" for line in lines))
+    schema = pa.schema([("f", pa.float64()), ("t", pa.string())])
+    source = FileSource(path, format="csv", schema=schema if given else None, quoted_newlines=quoted)
+    rows = read(source)
+    assert rows.schema.equals(schema)
+    assert [str(value) for value in rows["f"].to_pylist()] == ["1.5", "nan", "nan", "None", "None", "inf"]
+    assert rows["t"].to_pylist() == ["a", "NA", "nan", "", "null", "b"]
+
+
 def test_csv_values_may_hold_line_breaks(tmp_path: Path) -> None:
     rows = [(i, f"a\n{i}" if i % 2 else "b") for i in range(50)]
     path = file(tmp_path, "a.csv", "n,t\n" + "".join(f'{n},"{t}"\n' for n, t in rows))
