@@ -34,6 +34,7 @@ format: setup  ## rewrite the sources as `check` wants them
 # Integration tests wait more than they work, so four run on two cores. None is run twice: a test that fails on a
 # busy machine asserts a time, or shows a race.
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
+	@$(RUN) python -m tests.spark_start
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
 	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
 	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark_start import prepare_environment
 from unistream.testing.devtools.servers import KAFKA, ZOOKEEPER
 from unistream.testing.devtools.stack import shared_server
 
@@ -25,6 +26,7 @@ settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    prepare_environment()
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
