@@ -43,8 +43,12 @@ if os.path.exists({mark!r}):
 
 def spark_drivers() -> list[psutil.Process]:
     """The JVMs of Spark sessions in this process. Its other children may be servers that all tests share."""
-    submit = "org.apache.spark.deploy.SparkSubmit"
-    return [child for child in psutil.Process().children(recursive=True) if submit in child.cmdline()]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a worker that has just ended
+            if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
+                found.append(child)
+    return found
 
 
 class SparkCluster:
