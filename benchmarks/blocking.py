@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import MIB
+from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import Batch, EndOfData, EndOfPartition
 from unistream.model.graph import Ship
-from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.model.partition_type import PartitionType
 from unistream.worker.exchange import BlockingPartitions
 

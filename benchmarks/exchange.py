@@ -26,8 +26,9 @@ import pyarrow as pa
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import MIB
 from unistream.model.codec import encode
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Batch, Element, EndOfPartition
-from unistream.model.messages import Ack, ChannelDescriptor
+from unistream.model.messages import Ack
 from unistream.net.client import FlightDataClient
 from unistream.net.in_channel import InChannel
 from unistream.net.server import FlightServer

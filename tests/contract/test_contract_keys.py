@@ -25,9 +25,9 @@ import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId
 from unistream.base.limits import MIB
+from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch
 from unistream.model.graph import Ship
-from unistream.model.messages import PartitionDescriptor
 from unistream.operator.common import BaseOperator
 from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator
 from unistream.operator.window import AggregatePlan, LocalWindowAggregate, WindowAggregate

@@ -21,7 +21,8 @@ from unistream.base.ids import (
 from unistream.base.limits import KIB, MIB
 from unistream.model import elements as el
 from unistream.model.codec import encode
-from unistream.model.messages import Ack, ChannelDescriptor
+from unistream.model.deployment import ChannelDescriptor
+from unistream.model.messages import Ack
 from unistream.net.client import FlightControlClient, FlightDataClient
 from unistream.net.in_channel import InChannel
 from unistream.net.server import FlightServer

@@ -36,6 +36,7 @@ from unistream.base.limits import MIB
 from unistream.model import messages as mm
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
 from unistream.model.codec import encode
+from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor, TaskDeployment
 from unistream.model.elements import Batch
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
@@ -192,7 +193,7 @@ class Cluster:
     ) -> AttemptId:
         """`reads`: the worker that has the output of S."""
         identity = AttemptId(JOB, VertexId(vertex), 0, attempt)
-        partition = mm.PartitionDescriptor(
+        partition = PartitionDescriptor(
             edge=EDGE,
             ship=Ship.REBALANCE,
             consumers=(0,),
@@ -200,14 +201,14 @@ class Cluster:
             consumer_max_parallelism=128,
             type=PartitionType.BLOCKING,
         )
-        channel = mm.ChannelDescriptor(
+        channel = ChannelDescriptor(
             producer=AttemptId(JOB, VertexId("S"), 0, 0),
             edge=EDGE,
             subpartition=0,
             task_manager=TaskManagerId(reads),
             address=self.addresses.get(reads, ""),
         )
-        deployment = mm.TaskDeployment(
+        deployment = TaskDeployment(
             attempt=identity,
             job_name="batch",
             lineage=LineageId("l"),
@@ -222,7 +223,7 @@ class Cluster:
                 inputs=0 if vertex == "S" else 1,
             ),
             artifact=artifact.sha256(self.artifact),
-            gates=(mm.GateDescriptor(input_index=0, channels=(channel,)),) if reads else (),
+            gates=(GateDescriptor(input_index=0, channels=(channel,)),) if reads else (),
             partitions=(partition,) if partitions else (),
             checkpoint_root=str(self.folder),
             checkpointing=False,

@@ -12,25 +12,21 @@ from typing import Annotated
 import msgspec
 
 from unistream.base.ids import (
-    AllocationId,
     AttemptId,
     CheckpointId,
     EdgeId,
     JobId,
     LeaderEpoch,
-    LineageId,
     OperatorUid,
     PartitionId,
     TaskManagerId,
 )
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, MAX_WATERMARK
-from unistream.base.secrets import redacted_repr
+from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import SavepointFormat, SnapshotKind
-from unistream.model.graph import JobVertex, Ship
-from unistream.model.partition_type import PartitionType
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ResourceProfile
-from unistream.model.snapshot import TaskRestore, TaskSnapshot
+from unistream.model.snapshot import TaskSnapshot
 from unistream.model.split import Split as Split  # noqa: PLC0414  all messages are found here
 
 PROTOCOL_VERSION = 1
@@ -38,82 +34,6 @@ PROTOCOL_VERSION = 1
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base: the class name is the tag on the wire."""
-
-
-class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager. `stored`:
-    it was written in full before the consumer was deployed. `ended`: it is stored, and all its rows are in
-    the state from which the consumer is restored: it is not read again, and `address` may be empty.
-    `content`: what the producer reported for this consumer (`ReportedPartition`), instead of a place to read
-    it."""
-
-    producer: AttemptId
-    edge: EdgeId
-    subpartition: int
-    task_manager: TaskManagerId
-    address: str
-    stored: bool = False
-    ended: bool = False
-    content: bytes | None = None
-
-    @property
-    def is_here(self) -> bool:
-        """Nothing of it is read from another place."""
-        return self.ended or self.content is not None
-
-
-class GateDescriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """All channels that feed one logical input."""
-
-    input_index: int
-    channels: tuple[ChannelDescriptor, ...]
-
-
-class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """A result partition that this task produces, one subpartition per consumer subtask it serves.
-
-    Attributes:
-        consumers: Indices of the consumer subtasks, in subpartition order.
-        consumer_parallelism, consumer_max_parallelism: For `Ship.HASH`: key group -> subtask.
-        committables: No barrier overtakes what it carries (see `StreamEdge`).
-    """
-
-    edge: EdgeId
-    ship: Ship
-    consumers: tuple[int, ...]
-    consumer_parallelism: int
-    consumer_max_parallelism: int
-    key_columns: tuple[str, ...] = ()
-    type: PartitionType = PartitionType.PIPELINED_BOUNDED
-    committables: bool = False
-
-
-class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a TaskManager needs to run one attempt of one subtask.
-
-    Attributes:
-        artifact: SHA-256 (hex) of the user code; fetched by `FetchArtifact`.
-        checkpoint_root: fsspec URL under which the job's snapshots are written.
-        checkpointing: Checkpoints are enabled (decides how a task ends).
-        config: The job's configuration as text.
-        allocation: The lease of its slot; tasks that share a slot have the same one.
-    """
-
-    attempt: AttemptId
-    job_name: str
-    lineage: LineageId
-    epoch: LeaderEpoch
-    vertex: JobVertex
-    artifact: str
-    gates: tuple[GateDescriptor, ...] = ()
-    partitions: tuple[PartitionDescriptor, ...] = ()
-    restore: TaskRestore | None = None
-    checkpoint_root: str
-    checkpointing: bool
-    config: dict[str, str] = {}
-    allocation: AllocationId = AllocationId("")
-
-    __repr__ = redacted_repr
 
 
 class DeployTask(_Message, frozen=True, kw_only=True):

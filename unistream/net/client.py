@@ -12,7 +12,8 @@ from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import EdgeId
 from unistream.base.limits import RPC_TIMEOUT_S
 from unistream.model.codec import decode_answer, encode
-from unistream.model.messages import Answer, ChannelDescriptor, Request
+from unistream.model.deployment import ChannelDescriptor
+from unistream.model.messages import Answer, Request
 from unistream.net import wire
 from unistream.net.in_channel import InChannel
 from unistream.net.incoming import IncomingStream

@@ -31,7 +31,7 @@ import pyarrow as pa
 from unistream.base.errors import PartitionLost, ProtocolError, UnistreamError, Unreachable
 from unistream.base.ids import EdgeId, PartitionId
 from unistream.base.limits import FRAME_BYTES_MAX, PARALLELISM_MAX
-from unistream.model.messages import ChannelDescriptor
+from unistream.model.deployment import ChannelDescriptor
 from unistream.net.wire import BATCH_COST_MIN, CREDITS_MAX, shortened
 
 HEAD_BYTES_MAX: Final = 4096  # an id

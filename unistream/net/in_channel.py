@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from unistream.base.errors import ConfigError, PartitionLost, ProtocolError
 from unistream.base.ids import PartitionId
-from unistream.model.messages import ChannelDescriptor
+from unistream.model.deployment import ChannelDescriptor
 from unistream.net import frames, wire
 from unistream.net.wire import CREDITS_MAX
 from unistream.port.transport import InputSink

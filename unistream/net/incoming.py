@@ -24,8 +24,8 @@ from unistream.base.clock import Clock
 from unistream.base.errors import ProtocolError, UnistreamError, Unreachable
 from unistream.base.ids import EdgeId
 from unistream.model.codec import decode_event
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, EndOfPartition
-from unistream.model.messages import ChannelDescriptor
 from unistream.net import frames, wire
 from unistream.net.call import Call, close_quietly, finish
 from unistream.net.in_channel import EXPECTED, READING, InChannel, State

@@ -17,7 +17,7 @@ from itertools import islice
 import pyarrow as pa
 
 from unistream.base.errors import ProtocolError, UnistreamError
-from unistream.model.messages import ChannelDescriptor
+from unistream.model.deployment import ChannelDescriptor
 from unistream.net import frames, wire
 from unistream.port.transport import SubpartitionView
 

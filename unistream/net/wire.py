@@ -14,8 +14,8 @@ from pyarrow import flight, ipc
 
 from unistream.base.errors import NothingListens, ProtocolError, UnistreamError, Unreachable
 from unistream.base.limits import FRAME_BYTES_MAX, KIB, MIB
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Batch
-from unistream.model.messages import ChannelDescriptor
 
 CONTROL_ACTION: Final = "control"
 CREDITS_MAX: Final = 1 << 40  # far above any sensible grant; more means a broken or hostile peer

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, Event
-from unistream.model.messages import Answer, ChannelDescriptor, Request
+from unistream.model.messages import Answer, Request
 
 
 class SubpartitionView(Protocol):

@@ -23,6 +23,7 @@ from unistream.core.checkpoint import SplitAssigner
 from unistream.core.contract.settings import JobSettings, RestorePoint
 from unistream.core.job import JobMachine, job_settings
 from unistream.model import messages as msg
+from unistream.model.deployment import ChannelDescriptor, TaskDeployment
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
@@ -162,7 +163,7 @@ def settings(config: dict[str, str] | None = None, **fields: object) -> JobSetti
 class Task:
     """What a worker has of one attempt."""
 
-    deployment: msg.TaskDeployment
+    deployment: TaskDeployment
     state: str = "DEPLOYED"
     splits: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -177,7 +178,7 @@ class Task:
     local: LocalFiles | None = None  # of its keyed state
 
     @property
-    def stored(self) -> list[msg.ChannelDescriptor]:
+    def stored(self) -> list[ChannelDescriptor]:
         return [c for gate in self.deployment.gates for c in gate.channels if c.stored]
 
     @property
@@ -455,7 +456,7 @@ class Cluster:
             case msg.CheckpointAborted(checkpoint_id=n):
                 task.to_ack.pop(n, None)
 
-    def _check_inputs(self, deployment: msg.TaskDeployment) -> None:
+    def _check_inputs(self, deployment: TaskDeployment) -> None:
         """A consumer of a blocking partition is deployed where all of it is there, or it will fail."""
         blocking = {e.id for e in self.graph.edges if e.partition.is_released_by_scheduler}
         for gate in deployment.gates:
@@ -657,7 +658,7 @@ def _listed(name: str, mode: ListMode, items: list[str]) -> ListHandle:
     return ListHandle(name=name, mode=mode, count=len(items), inline=tuple(item.encode() for item in items))
 
 
-def restored_task(deployment: msg.TaskDeployment) -> Task:
+def restored_task(deployment: TaskDeployment) -> Task:
     task = Task(deployment)
     if deployment.vertex.source is None:
         task.local = LocalFiles(str(deployment.attempt))

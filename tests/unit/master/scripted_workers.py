@@ -16,6 +16,7 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_to_task_manager, encode
+from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import OperatorStateHandle, TaskSnapshot
 from unistream.port.host import LostListener, TaskManagerSpec
@@ -176,7 +177,7 @@ class _Connection:
 class _Task:
     """One attempt: its reported state and what it waits for."""
 
-    def __init__(self, deployment: mm.TaskDeployment, workers: ScriptedWorkers) -> None:
+    def __init__(self, deployment: TaskDeployment, workers: ScriptedWorkers) -> None:
         self.attempt: AttemptId = deployment.attempt
         self.deployment = deployment
         self._workers = workers

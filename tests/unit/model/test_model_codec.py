@@ -29,6 +29,7 @@ from unistream.base.limits import FRAME_BYTES_MAX
 from unistream.model import codec
 from unistream.model import elements as el
 from unistream.model import messages as m
+from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor, TaskDeployment
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.positions import SourcePositions
@@ -67,7 +68,7 @@ VERTEX = JobVertex(
         connector="kafka", options={"topic": "t", "n": [1, 2.5, None]}, bounded=False, pull=False
     ),
 )
-CHANNEL = m.ChannelDescriptor(
+CHANNEL = ChannelDescriptor(
     producer=ATTEMPT,
     edge=EdgeId("e"),
     subpartition=1,
@@ -86,16 +87,16 @@ RESTORE = TaskRestore(
 )
 
 
-DEPLOYMENT = m.TaskDeployment(
+DEPLOYMENT = TaskDeployment(
     attempt=ATTEMPT,
     job_name="delays ü",
     lineage=LineageId("lineage"),
     epoch=LeaderEpoch(3),
     vertex=VERTEX,
     artifact="0f" * 32,
-    gates=(m.GateDescriptor(input_index=0, channels=(CHANNEL,)),),
+    gates=(GateDescriptor(input_index=0, channels=(CHANNEL,)),),
     partitions=(
-        m.PartitionDescriptor(
+        PartitionDescriptor(
             edge=EdgeId("e"),
             ship=Ship.HASH,
             consumers=(0, 1),

@@ -19,7 +19,8 @@ from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import FRAME_BYTES_MAX
 from unistream.model.codec import decode_for_job_manager, encode
-from unistream.model.messages import Ack, ChannelDescriptor, Heartbeat
+from unistream.model.deployment import ChannelDescriptor
+from unistream.model.messages import Ack, Heartbeat
 from unistream.net import frames, wire
 from unistream.net.client import FlightControlClient, FlightDataClient
 from unistream.net.server import FlightServer

@@ -14,8 +14,8 @@ from unistream.base.errors import PartitionLost, ProtocolError, UnistreamError, 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import KIB
 from unistream.model.codec import encode_event
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, EndOfPartition, Watermark
-from unistream.model.messages import ChannelDescriptor
 from unistream.net import frames
 from unistream.net.client import FlightDataClient
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from unistream.base.errors import ConfigError, PartitionLost, ProtocolError, UnistreamError, Unreachable
 from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId, SubtaskId, TaskManagerId, VertexId
 from unistream.base.limits import FRAME_BYTES_MAX
-from unistream.model.messages import ChannelDescriptor
+from unistream.model.deployment import ChannelDescriptor
 from unistream.net import frames
 from unistream.net.wire import BATCH_COST_MIN, CREDITS_MAX, ERROR_TEXT_MAX
 

@@ -6,8 +6,8 @@ import pytest
 
 from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element
-from unistream.model.messages import ChannelDescriptor
 from unistream.net import frames
 from unistream.net.outbox import Outbox, OutChannel
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
+from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition
 from unistream.model.graph import Ship
-from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.model.partition_type import PartitionType
 from unistream.worker.exchange import BlockingPartition, BlockingPartitions
 

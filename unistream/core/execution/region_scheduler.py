@@ -31,7 +31,8 @@ from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.recoveries import Recoveries
 from unistream.core.graph import endless_vertices
 from unistream.core.resource import Slice, SlotPool, missing_slots_text
-from unistream.model.messages import CancelTask, DeployTask, ReleaseTaskManager, TaskDeployment, TaskFailure
+from unistream.model.deployment import TaskDeployment
+from unistream.model.messages import CancelTask, DeployTask, ReleaseTaskManager, TaskFailure
 from unistream.model.snapshot import TaskRestore
 
 _IDLE: Final = Timer(TimerKind.SLOT_IDLE)

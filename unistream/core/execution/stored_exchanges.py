@@ -24,8 +24,8 @@ from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.reported_results import ReportedResults
+from unistream.model.deployment import ChannelDescriptor, GateDescriptor
 from unistream.model.graph import JobGraph
-from unistream.model.messages import ChannelDescriptor, GateDescriptor
 
 
 class StoredExchanges:

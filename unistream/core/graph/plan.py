@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from unistream.base.ids import AttemptId, SubtaskId, VertexId
 from unistream.core.graph.topology import Topology
+from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor
 from unistream.model.graph import JobEdge, JobGraph
-from unistream.model.messages import ChannelDescriptor, GateDescriptor, PartitionDescriptor
 from unistream.model.plan import NOWHERE, Place, subtasks_of
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from unistream.base.errors import Unreachable
-from unistream.model.messages import ChannelDescriptor
+from unistream.model.deployment import ChannelDescriptor
 from unistream.port.transport import InputSink, RemoteInput
 from unistream.testing.harness.memory_files import MemoryFiles
 

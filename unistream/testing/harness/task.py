@@ -38,6 +38,7 @@ from unistream.core.memory import memory_plan
 from unistream.core.restore import assign_state, with_in_flight
 from unistream.core.task import CombinedWatermark
 from unistream.model.chain import Chain
+from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, JobVertex
 from unistream.model.messages import (
@@ -47,7 +48,6 @@ from unistream.model.messages import (
     CheckpointCompleted,
     CheckpointDeclined,
     Split,
-    TaskDeployment,
     TaskFailure,
     TaskStateChanged,
     ToJobManager,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
 from unistream.core import contract
 from unistream.core.execution import ExecutionState
+from unistream.model.deployment import TaskDeployment
 from unistream.model.graph import JobGraph
 from unistream.model.manifest_files import files_of_task, referenced_files
 from unistream.model.messages import (
@@ -19,7 +20,6 @@ from unistream.model.messages import (
     DeployTask,
     ReleasePartitions,
     StoredInputsRead,
-    TaskDeployment,
     TriggerCheckpoint,
 )
 from unistream.model.snapshot import Manifest, OperatorRestore, OperatorStateHandle

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unistream.base.ids import AttemptId
-from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
+from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.testing.sim.world import World
 from unistream.worker.exchange import BlockingPartition, BlockingPartitions, BlockingView
 

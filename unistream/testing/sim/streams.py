@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from unistream.base.errors import PartitionLost, Transient, UnistreamError, Unreachable
 from unistream.base.ids import PartitionId
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Batch, Element, EndOfPartition
-from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import InputSink, PartitionSource, SubpartitionView
 from unistream.testing.sim.world import Process, World
 from unistream.worker.exchange import batch_cost

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from unistream.base.clock import Clock
 from unistream.base.ids import AttemptId
-from unistream.model.messages import TaskDeployment, ToJobManager
+from unistream.model.deployment import TaskDeployment
+from unistream.model.messages import ToJobManager
 from unistream.testing.sim.world import Process, World
 from unistream.worker.task import BuildTask, Done, Mail, Mailbox, TaskEnded, TaskRun, TaskState, Waiting
 

@@ -13,7 +13,8 @@ from unistream.base.errors import UserCodeError
 from unistream.base.ids import AttemptId, LeaderEpoch, SubtaskId
 from unistream.core.graph import ExecutionPlan, Relay, StagePlan
 from unistream.model.bounded import BoundedJob, PlaceReport
-from unistream.model.messages import Split, TaskDeployment, TaskFailure
+from unistream.model.deployment import TaskDeployment
+from unistream.model.messages import Split, TaskFailure
 from unistream.worker.bounded.arrivals import Arrivals
 from unistream.worker.bounded.pieces import FAILED, Piece
 from unistream.worker.bounded.savepoint import EndOfHistory

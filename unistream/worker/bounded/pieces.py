@@ -12,6 +12,7 @@ from pyarrow import ipc
 
 from unistream.base.ids import CheckpointId, EdgeId, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIB
+from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import (
     Batch,
     CheckpointBarrier,
@@ -21,7 +22,6 @@ from unistream.model.elements import (
     Event,
     Watermark,
 )
-from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
 from unistream.worker.exchange import Router, Run
 

@@ -13,6 +13,7 @@ from unistream.base.errors import ProtocolError, UnistreamError
 from unistream.base.ids import VertexId
 from unistream.model.bounded import PlaceReport, SubtaskSnapshot
 from unistream.model.chain import Chain
+from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import Element
 from unistream.model.graph import LIVE
 from unistream.model.messages import (
@@ -22,7 +23,6 @@ from unistream.model.messages import (
     CommitReported,
     Split,
     SplitRequested,
-    TaskDeployment,
     TaskFailure,
     TaskStateChanged,
     ToJobManager,

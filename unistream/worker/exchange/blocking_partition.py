@@ -19,8 +19,8 @@ from typing import Final, cast
 from unistream.base.errors import Transient
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId
 from unistream.base.limits import MIB
+from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, EndOfPartition, Event
-from unistream.model.messages import PartitionDescriptor
 from unistream.worker.exchange.in_flight import Run
 from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, append_frames

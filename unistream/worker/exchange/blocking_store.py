@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, PartitionLost, ProtocolError
 from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId
+from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import Element, EndOfPartition
-from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 from unistream.worker.exchange.blocking_partition import BlockingPartition, SealedPartition
 from unistream.worker.exchange.local_folder import renewed_folder

@@ -24,8 +24,8 @@ from typing import Protocol
 from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import CheckpointId, PartitionId
 from unistream.base.limits import LOCAL_QUEUE_BATCHES
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Batch, CheckpointBarrier, Element, EndOfPartition, Event
-from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import PartitionSource, SubpartitionView
 from unistream.worker.exchange.network_memory import PartitionMemory, batch_cost
 from unistream.worker.exchange.remote_queue import Announcement, is_in_flight

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from unistream.base.ids import AttemptId
-from unistream.model.messages import ChannelDescriptor
+from unistream.model.deployment import ChannelDescriptor
 from unistream.port.transport import SubpartitionView
 from unistream.worker.exchange.blocking_store import BlockingPartitions, PartitionKey
 from unistream.worker.exchange.partition import ResultPartition

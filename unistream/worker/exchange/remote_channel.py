@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId
+from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, EndOfPartition
-from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import GateInput, RemoteInput
 from unistream.worker.exchange.channels import Listener
 from unistream.worker.exchange.network_memory import GateMemory

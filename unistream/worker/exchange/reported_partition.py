@@ -17,8 +17,9 @@ from pyarrow import ipc
 from unistream.base.errors import ConfigError, ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB, REPORTED_BYTES_MAX
+from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch, CheckpointBarrier, EndOfPartition, Event
-from unistream.model.messages import PartitionDescriptor, ReportedPartition
+from unistream.model.messages import ReportedPartition
 from unistream.net.wire import READ_OPTIONS, WIRE_ERRORS, from_wire, to_wire
 from unistream.worker.exchange.in_flight import Run
 from unistream.worker.exchange.output import OutputPartition

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.limits import BATCH_ROWS_MAX, FRAME_BYTES_MAX
+from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch
 from unistream.model.graph import Ship
 from unistream.model.key_groups import canonical_keys, key_groups, subtask_table
-from unistream.model.messages import PartitionDescriptor
 
 COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
 BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding and offsets in a frame

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from unistream.base.limits import MAX_WATERMARK
+from unistream.model.deployment import ChannelDescriptor, TaskDeployment
 from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition, Watermark
-from unistream.model.messages import ChannelDescriptor, TaskDeployment
 from unistream.worker.exchange.reported_partition import decode_reported
 
 

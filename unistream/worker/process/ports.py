@@ -13,7 +13,8 @@ from typing import Protocol
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId
 from unistream.model.chain import JobCode
-from unistream.model.messages import Answer, Heartbeat, RegisterTaskManager, TaskDeployment, ToJobManager
+from unistream.model.deployment import TaskDeployment
+from unistream.model.messages import Answer, Heartbeat, RegisterTaskManager, ToJobManager
 from unistream.port.storage import StateReader, StateWriter
 from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
 from unistream.worker.exchange import BlockingPartitions

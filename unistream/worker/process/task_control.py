@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 
 from unistream.base.clock import Clock
 from unistream.base.ids import AttemptId, JobId
+from unistream.model.deployment import TaskDeployment
 from unistream.model.messages import (
     Ack,
     Answer,
@@ -18,7 +19,6 @@ from unistream.model.messages import (
     DeployTask,
     Refused,
     ReleasePartitions,
-    TaskDeployment,
     TriggerCheckpoint,
 )
 from unistream.worker.exchange import BlockingPartitions, PartitionKey, PartitionRegistry

@@ -21,6 +21,7 @@ from unistream.base.ids import TaskManagerId
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_task_manager, decode_to_task_manager, encode
+from unistream.model.deployment import TaskDeployment
 from unistream.model.messages import (
     Ack,
     Answer,
@@ -33,7 +34,6 @@ from unistream.model.messages import (
     Registered,
     RegisterTaskManager,
     ReleaseTaskManager,
-    TaskDeployment,
     ToTaskManager,
 )
 from unistream.port.host import TaskManagerSpec

@@ -35,8 +35,9 @@ from unistream.base.clock import Clock
 from unistream.base.config import Configuration
 from unistream.base.errors import ProtocolError
 from unistream.core.task import BarrierSettings
+from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import CancelCheckpointMarker, CheckpointBarrier, SnapshotKind
-from unistream.model.messages import CheckpointAborted, TaskDeployment, TriggerCheckpoint
+from unistream.model.messages import CheckpointAborted, TriggerCheckpoint
 from unistream.worker.exchange import (
     AlignedBarrier,
     AlignmentFigures,

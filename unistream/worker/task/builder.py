@@ -12,7 +12,8 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import TaskManagerId
 from unistream.core.task import BarrierSettings, CombinedWatermark
 from unistream.model.chain import Chain
-from unistream.model.messages import GateDescriptor, SplitRequested, TaskDeployment
+from unistream.model.deployment import GateDescriptor, TaskDeployment
+from unistream.model.messages import SplitRequested
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.transport import DataClient
 from unistream.worker.exchange import (

@@ -18,8 +18,9 @@ from unistream.base.config import (
 )
 from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId, OperatorUid
+from unistream.model.deployment import TaskDeployment
 from unistream.model.key_groups import key_group_range
-from unistream.model.messages import CommitReported, TaskDeployment
+from unistream.model.messages import CommitReported
 from unistream.model.snapshot import OperatorRestore, OperatorState
 from unistream.port.operator import OperatorContext
 from unistream.port.sorting import RowSorter

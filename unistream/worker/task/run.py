@@ -17,7 +17,8 @@ import msgspec
 
 from unistream.base.clock import Clock
 from unistream.base.ids import AttemptId
-from unistream.model.messages import TaskDeployment, TaskMetrics, TaskStateChanged, ToJobManager
+from unistream.model.deployment import TaskDeployment
+from unistream.model.messages import TaskMetrics, TaskStateChanged, ToJobManager
 from unistream.worker.task.environment import Doing
 from unistream.worker.task.failures import task_failure
 from unistream.worker.task.mailbox import Mailbox

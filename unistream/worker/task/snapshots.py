@@ -32,6 +32,7 @@ from unistream.core.task import (
     StopFailed,
     TaskCheckpoints,
 )
+from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier, SavepointFormat
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.keyed_snapshot import Sharing
@@ -40,7 +41,6 @@ from unistream.model.messages import (
     CheckpointAcked,
     CheckpointCompleted,
     CheckpointDeclined,
-    TaskDeployment,
 )
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorSnapshot, TaskSnapshot

@@ -25,6 +25,7 @@ import msgspec
 from unistream.base.config import CHECKPOINTS_AFTER_TASKS_FINISH, Configuration
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import (
     Batch,
     CancelCheckpointMarker,
@@ -42,7 +43,6 @@ from unistream.model.messages import (
     EndOfDataReached,
     ReportedPartition,
     StoredInputsRead,
-    TaskDeployment,
     TaskFailure,
     TaskMetrics,
     TaskStateChanged,

@@ -8,8 +8,8 @@ import pytest
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import MAX_WATERMARK
+from unistream.model.deployment import ChannelDescriptor, GateDescriptor
 from unistream.model.elements import EndOfData, EndOfPartition, Watermark
-from unistream.model.messages import ChannelDescriptor, GateDescriptor
 from unistream.worker.exchange import EndedPartitions, LocalInputChannel, StoredInputs
 
 

@@ -29,6 +29,7 @@ from unistream.base.ids import (
 )
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
 from unistream.model.codec import encode
+from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor, TaskDeployment
 from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import (
@@ -37,20 +38,16 @@ from unistream.model.messages import (
     Artifact,
     AssignSplits,
     CancelTask,
-    ChannelDescriptor,
     CheckpointAcked,
     CheckpointCompleted,
     DeployTask,
     FetchArtifact,
-    GateDescriptor,
     Heartbeat,
-    PartitionDescriptor,
     Refused,
     Registered,
     RegisterTaskManager,
     ReleaseTaskManager,
     Split,
-    TaskDeployment,
     TaskStateChanged,
     ToJobManager,
     TriggerCheckpoint,

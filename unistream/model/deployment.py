@@ -1,0 +1,87 @@
+"""One attempt of a subtask, as a TaskManager deploys it: what it runs, reads and writes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from unistream.base.ids import AllocationId, AttemptId, EdgeId, LeaderEpoch, LineageId, TaskManagerId
+from unistream.base.secrets import redacted_repr
+from unistream.model.graph import JobVertex, Ship
+from unistream.model.partition_type import PartitionType
+from unistream.model.snapshot import TaskRestore
+
+
+class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager. `stored`:
+    it was written in full before the consumer was deployed. `ended`: it is stored, and all its rows are in
+    the state from which the consumer is restored: it is not read again, and `address` may be empty.
+    `content`: what the producer reported for this consumer (`ReportedPartition`), instead of a place to read
+    it."""
+
+    producer: AttemptId
+    edge: EdgeId
+    subpartition: int
+    task_manager: TaskManagerId
+    address: str
+    stored: bool = False
+    ended: bool = False
+    content: bytes | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Nothing of it is read from another place."""
+        return self.ended or self.content is not None
+
+
+class GateDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """All channels that feed one logical input."""
+
+    input_index: int
+    channels: tuple[ChannelDescriptor, ...]
+
+
+class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """A result partition that this task produces, one subpartition per consumer subtask it serves.
+
+    Attributes:
+        consumers: Indices of the consumer subtasks, in subpartition order.
+        consumer_parallelism, consumer_max_parallelism: For `Ship.HASH`: key group -> subtask.
+        committables: No barrier overtakes what it carries (see `StreamEdge`).
+    """
+
+    edge: EdgeId
+    ship: Ship
+    consumers: tuple[int, ...]
+    consumer_parallelism: int
+    consumer_max_parallelism: int
+    key_columns: tuple[str, ...] = ()
+    type: PartitionType = PartitionType.PIPELINED_BOUNDED
+    committables: bool = False
+
+
+class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a TaskManager needs to run one attempt of one subtask.
+
+    Attributes:
+        artifact: SHA-256 (hex) of the user code; fetched by `FetchArtifact`.
+        checkpoint_root: fsspec URL under which the job's snapshots are written.
+        checkpointing: Checkpoints are enabled (decides how a task ends).
+        config: The job's configuration as text.
+        allocation: The lease of its slot; tasks that share a slot have the same one.
+    """
+
+    attempt: AttemptId
+    job_name: str
+    lineage: LineageId
+    epoch: LeaderEpoch
+    vertex: JobVertex
+    artifact: str
+    gates: tuple[GateDescriptor, ...] = ()
+    partitions: tuple[PartitionDescriptor, ...] = ()
+    restore: TaskRestore | None = None
+    checkpoint_root: str
+    checkpointing: bool
+    config: dict[str, str] = {}
+    allocation: AllocationId = AllocationId("")
+
+    __repr__ = redacted_repr
