@@ -23,6 +23,7 @@ from unistream.base.config import (
     CHAINING,
     CHECKPOINT_INTERVAL,
     MAX_PARALLELISM,
+    OFFLOAD_BOUNDED,
     PARALLELISM,
     Configuration,
     ConfigValue,
@@ -70,7 +71,7 @@ class Environment(Sources):
     ) -> None:
         self._config = config if isinstance(config, Configuration) else Configuration(config)
         self._target = target
-        self._builder = GraphBuilder(self._run)
+        self._builder = GraphBuilder(self._run, offloads=self._config.get(OFFLOAD_BOUNDED))
         self.set_parallelism(self._config.get(PARALLELISM))
         if self._config.get(MAX_PARALLELISM) != -1:
             self.set_max_parallelism(self._config.get(MAX_PARALLELISM))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from unistream.api.slots import SlotSharingGroup
+from unistream.base.config import OFFLOAD_BOUNDED
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
@@ -56,6 +57,7 @@ class GraphBuilder:
         profiles: Slot sharing group -> resources of one slot, if they are given.
         registered: Registered slot sharing groups; None: there are none, so any name makes a group.
         side_schemas: (node, tag) -> schema of a side output, if it is known.
+        offloads: A bounded part of a stream runs before it.
     """
 
     run: Callable[[str | None, Mapping[str, str]], JobResult]
@@ -64,6 +66,7 @@ class GraphBuilder:
     profiles: dict[str, ResourceProfile] = field(default_factory=dict)
     registered: set[str] | None = None
     side_schemas: dict[tuple[int, str], pa.Schema | None] = field(default_factory=dict)
+    offloads: bool = False
 
     def add(
         self,
@@ -175,11 +178,14 @@ class GraphBuilder:
         )
 
     def check_complete_before_time(self, ports: Sequence[Port], what: str) -> None:
-        """Raises ConfigError unless the stream is bounded and has no watermark before its end."""
+        """Raises ConfigError unless the stream is bounded and has no watermark before its end. A bounded part
+        of the job has none; whether the stream is in that is checked with the whole graph."""
         for node in self._upstream(ports):
             operator = node.operator
             if isinstance(operator, AssignTimestampsAndWatermarks):
-                raise ConfigError(f"{what}: {node.name!r} assigns watermarks; a dimension must have none")
+                self._refuse_in_stream(
+                    node, f"{what}: {node.name!r} assigns watermarks; a dimension must have none"
+                )
             if not isinstance(operator, SourceOperatorSpec):
                 continue
             if node.source is not None and not node.source.bounded:
@@ -189,10 +195,16 @@ class GraphBuilder:
                 )
             strategy = operator.watermarks
             if strategy.out_of_orderness_ms is not None or strategy.idle_ms is not None:
-                raise ConfigError(
+                self._refuse_in_stream(
+                    node,
                     f"{what}: source {node.name!r} of the dimension has watermarks or idleness; use "
-                    "WatermarkStrategy.no_watermarks(), so that event time waits until it is read"
+                    "WatermarkStrategy.no_watermarks(), so that event time waits until it is read",
                 )
+
+    def _refuse_in_stream(self, node: StreamNode, why: str) -> None:
+        if not self.offloads:
+            raise ConfigError(f"{why}; or set {OFFLOAD_BOUNDED.key}, so that it is read as in a BATCH job")
+        node.needs_batch_form = why
 
     def reads_splits_in_turn(self, ports: Sequence[Port]) -> bool:
         """A source of the stream reads its splits in turn, in an order that is not that of time.

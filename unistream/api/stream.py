@@ -245,7 +245,8 @@ class DataStream(Results):
         read faster. Every subtask holds all of `dimension`; of equal keys the last one is used.
 
         Args:
-            dimension: A bounded stream without watermarks.
+            dimension: A bounded stream without watermarks, or one that
+                `execution.batch.offload-bounded-regions` runs before this stream.
             on: Key column(s) that both have, or columns of this stream -> columns of `dimension`.
             how: ``"inner"`` drops rows without a match, ``"left"`` keeps them with nulls.
 

@@ -39,7 +39,7 @@ class Progress(Closing):
     def update(self, info: JobInfo) -> None:
         self._spinner.update(text=line(info))
         shown: RenderableType = self._spinner
-        if info.stages:
+        if shows_stages(info):
             shown = Group(self._spinner, stage_bars(info))
         self._live.update(shown)
 
@@ -61,6 +61,13 @@ def line(info: JobInfo) -> str:
     if info.restarts:
         parts.append(f"{info.restarts} restarts")
     return " · ".join(parts)
+
+
+def shows_stages(info: JobInfo) -> bool:
+    """Spark runs the job, or just now the bounded part of a stream."""
+    if info.job_type == "BATCH":
+        return bool(info.stages)
+    return any(stage.finished < stage.tasks for stage in info.stages)
 
 
 def stage_bars(info: JobInfo) -> Table:

@@ -56,6 +56,7 @@ from unistream.model.bounded import (
     StagesRan,
 )
 from unistream.model.messages import TaskFailure
+from unistream.model.stored_rows import StoredRows
 from unistream.net.folder import PrivateFolder
 from unistream.port.engine import EngineRun
 
@@ -86,11 +87,13 @@ class SparkEngine:
         self._closed = False
 
     def run_stages(self, run: EngineRun) -> None:
-        plan = StagePlan(run.job.graph)
+        plan = StagePlan(run.job.graph, run.job.part)
         stages = planned_stages(run.job, plan)
 
         def perform(context: SparkContext, reports: Accumulator[Reports]) -> EngineReport:
             staged = _run_stages(context, run.job, stages, reports, self._tasks(context, run))
+            if run.job.part:
+                return StagesRan(run=run.run, stored=_stored(staged))
             return StagesRan(run=run.run, staged=tuple(staged))
 
         self._start(_SparkJob(self, run, "stages", stages, perform))
@@ -278,6 +281,13 @@ def _run_stages(
                 staged: list[bytes] = context.runJob(rows, _contents)
                 return staged
         raise AssertionError("a job has a stage")
+
+
+def _stored(staged: Sequence[bytes]) -> tuple[StoredRows, ...]:
+    from unistream.worker.bounded import FAILED, Piece, stored_rows
+
+    pieces = (msgspec.msgpack.decode(piece, type=Piece) for piece in staged)
+    return tuple(stored_rows(piece) for piece in pieces if piece.edge != FAILED)  # its failure is reported
 
 
 def _commit(

@@ -5,19 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from msgspec import structs
+
+from unistream.base.errors import Transient
 from unistream.base.ids import AttemptId
 from unistream.core import contract
+from unistream.core.graph import offloaded_vertices
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
 from unistream.master.ordered import InOrder, WorkPool
 from unistream.model.bounded import BoundedJob, EngineReport, RunFailed, StageProgress
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.model.stored_rows import StoredRows
 from unistream.port.engine import BatchEngine, EngineRun
 
 logger = logging.getLogger(__name__)
 
 RunOrder = contract.RunStages | contract.StoreCommitters | contract.CommitStaged
-EngineOrder = RunOrder | contract.CancelRun
+EngineOrder = RunOrder | contract.CancelRun | contract.KeepStored
 
 
 class EngineRuns:
@@ -41,33 +46,56 @@ class EngineRuns:
         self._post = post
         self._stages: tuple[StageProgress, ...] = ()  # of the last run; the commit comes behind them
         self._commits = False
+        self._first_attempt: int | None = None  # of a bounded part of a stream
+        self._folders: list[str] | None = None  # for what leaves it; None: not known
 
     def perform(self, command: EngineOrder) -> None:
         """Returns at once."""
         self._in_order.submit(self._perform, command)
 
     def _perform(self, command: EngineOrder) -> None:
-        if isinstance(command, contract.CancelRun):
-            self._create_engine().cancel(self._setup.job)
-            return
+        match command:
+            case contract.CancelRun():
+                self._create_engine().cancel(self._setup.job)
+            case contract.KeepStored(rows):
+                self._keep(rows)
+            case _:
+                self._try_to_start(command)
+
+    def _keep(self, rows: Sequence[StoredRows]) -> None:
+        try:
+            folders = self._known_folders()
+            self._setup.storage.keep_stored(folders, rows)
+            needed = {one.folder for one in rows}
+            self._folders = [folder for folder in folders if folder in needed]
+        except Exception:  # they are removed when the job has ended
+            logger.exception("event=stored_rows_not_removed job=%s", self._setup.job)
+
+    def _try_to_start(self, command: RunOrder) -> None:
         try:
             self._start(command)
         except Exception as error:
             logger.exception("event=engine_not_started job=%s", self._setup.job)
-            failure = TaskFailure(kind=type(error).__name__, message=str(error), recoverable=False)
+            failure = TaskFailure(
+                kind=type(error).__name__, message=str(error), recoverable=isinstance(error, Transient)
+            )
             self._post(RunFailed(run=command.run, failure=failure))
 
     def _start(self, command: RunOrder) -> None:
         setup = self._setup
+        part = command.graph if isinstance(command, contract.RunStages) else None
+        self._first_attempt = None if part is None else command.first_attempt
         run = EngineRun(
             job=BoundedJob(
                 job=setup.job,
                 lineage=setup.lineage,
-                graph=setup.graph,
+                graph=setup.graph if part is None else part,
                 artifact=self._get_artifact(setup.artifact),
                 sha256=setup.artifact,
                 splits=dict(command.splits),
                 memory_bytes=setup.memory_bytes,
+                part=() if part is None else offloaded_vertices(part),
+                stored_folder="" if part is None else self._new_folder(),
             ),
             run=command.run,
             first_attempt=command.first_attempt,
@@ -83,10 +111,23 @@ class EngineRuns:
             case contract.CommitStaged():
                 engine.commit(run, command.staged)
 
+    def _new_folder(self) -> str:
+        folders = self._known_folders()
+        folders.append(self._setup.storage.stored_folder(self._setup.job))
+        return folders[-1]
+
+    def _known_folders(self) -> list[str]:
+        """With those that an earlier leader has left."""
+        if self._folders is None:
+            self._folders = list(self._setup.storage.stored_folders(self._setup.job))
+        return self._folders
+
     def report(self, report: EngineReport) -> None:
         self._post(report)
 
     def metrics(self, attempt: AttemptId, metrics: TaskMetrics) -> None:
+        if self._first_attempt is not None:  # a subtask of a stream has one attempt in a run
+            attempt = structs.replace(attempt, attempt=self._first_attempt)
         self._journal.metrics(attempt, metrics, final=True)
 
     def committed(self, report: CommitReported) -> None:

@@ -30,7 +30,6 @@ from unistream.base.crash_points import crash_point
 from unistream.base.ids import JobId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobView
-from unistream.core.graph import NATIVE_ENGINE
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.cluster_services import ClusterServices
@@ -346,7 +345,7 @@ class JobMaster:
             self._take_view()
             self._take_checkpoints()
         self._outgoing.cancel(self._view.attempts)
-        if self.setup.engine != NATIVE_ENGINE:
+        if self.setup.has_engine:
             self._engine.perform(contract.CancelRun())
         self._request_slots(SlotsReturned(job=self.setup.job))
         self.journal.failure(failure)

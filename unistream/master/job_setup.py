@@ -17,6 +17,7 @@ from unistream.base.config import (
     CLAIM_MODE,
     SAVEPOINT_DIR,
     SCHEDULER,
+    SCHEDULING_STRATEGY,
     STATE_BACKEND,
     TASK_SLOTS,
     Configuration,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOB_NAME_CHARS_MAX: Final = 200
+REGION_STRATEGY: Final = SCHEDULING_STRATEGY.default
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +85,8 @@ class JobSetup:
         restored: The snapshot it starts from.
         graph: Carries its whole configuration.
         engine: What runs it: "spark", or "native" for workers of the built-in runtime.
-        memory_bytes: Managed memory of each subtask, if an engine runs it.
+        memory_bytes: Managed memory of each subtask that an engine runs.
+        offloads: The engine for bounded jobs runs the bounded part of this stream.
     """
 
     job: JobId
@@ -96,6 +99,12 @@ class JobSetup:
     artifact: str
     engine: str = NATIVE_ENGINE
     memory_bytes: int = 0
+    offloads: bool = False
+
+    @property
+    def has_engine(self) -> bool:
+        """Something of it is run by the engine for bounded jobs."""
+        return self.offloads or self.engine != NATIVE_ENGINE
 
 
 def prepare(
@@ -115,9 +124,8 @@ def prepare(
     """
     _check_request(request)
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
-    on_spark = services.create_engine is not None
-    engine = choose_engine(request.graph, config, target=services.target, on_spark=on_spark)
-    native = engine == NATIVE_ENGINE
+    engine, offloads = _engine(request.graph, config, services)
+    native = engine == NATIVE_ENGINE or offloads
     if native and services.traits.active:  # else workers of any size and libraries may register
         _check_workers(request.graph, config, cluster, services)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
@@ -138,6 +146,7 @@ def prepare(
         draw=services.draw,
         batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
+        offloads=offloads,
     )
     machine = (services.create_machine if native else _bounded_machine)(graph, settings, restore)
     if settings.checkpoint_interval_ms is not None:
@@ -151,8 +160,9 @@ def prepare(
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=artifact,
-        engine=engine,
-        memory_bytes=0 if native else memory_plan(config, cluster.get(TASK_SLOTS)).slot.managed,
+        engine=NATIVE_ENGINE if native else engine,
+        memory_bytes=_memory_bytes(config, cluster) if engine != NATIVE_ENGINE else 0,
+        offloads=offloads,
     )
 
 
@@ -163,6 +173,23 @@ def _with_savepoint(graph: JobGraph, storage: CheckpointStorage, now_ms: int) ->
     directory = storage.begin_savepoint(graph.bootstrap.directory)
     bootstrap = structs.replace(graph.bootstrap, directory=directory, timestamp_ms=now_ms)
     return structs.replace(graph, bootstrap=bootstrap)
+
+
+def _memory_bytes(config: Configuration, cluster: Configuration) -> int:
+    return memory_plan(config, cluster.get(TASK_SLOTS)).slot.managed
+
+
+def _engine(graph: JobGraph, config: Configuration, services: ClusterServices) -> tuple[str, bool]:
+    """What runs the job, or its bounded part; True: the part alone. That is scheduled as one region, as one
+    strategy alone does."""
+    on_spark = services.create_engine is not None
+    engine = choose_engine(graph, config, target=services.target, on_spark=on_spark)
+    offloads = engine != NATIVE_ENGINE and graph.job_type is not JobType.BATCH
+    strategy = config.get(SCHEDULING_STRATEGY)
+    if offloads and strategy != REGION_STRATEGY:
+        logger.info("event=part_not_offloaded job=%r: %s=%s", graph.name, SCHEDULING_STRATEGY.key, strategy)
+        return NATIVE_ENGINE, False
+    return engine, offloads
 
 
 def _check_workers(

@@ -12,6 +12,7 @@ from unistream.base.ids import AttemptId, JobId, LineageId, SubtaskId, VertexId
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CommitReported, Split, TaskFailure, TaskMetrics
 from unistream.model.snapshot import TaskSnapshot
+from unistream.model.stored_rows import StoredRows
 
 
 class BoundedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,8 @@ class BoundedJob(msgspec.Struct, frozen=True, kw_only=True):
         artifact: The operators, as packed by `worker.code`; `sha256` (hex) is checked before they are loaded.
         splits: All splits of each source, in the order in which they are to be read.
         memory_bytes: Managed memory of each subtask.
+        part: Only these vertices are run, which are the bounded part of a stream; empty: all.
+        stored_folder: URL of the folder for what leaves the part.
     """
 
     job: JobId
@@ -30,6 +33,8 @@ class BoundedJob(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     splits: dict[VertexId, tuple[Split, ...]]
     memory_bytes: int
+    part: tuple[VertexId, ...] = ()
+    stored_folder: str = ""
 
 
 class SubtaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,11 +109,13 @@ class AttemptsChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 class StagesRan(msgspec.Struct, frozen=True, kw_only=True):
     """All stages of run number `run` have finished; `staged` is the output to be committed, opaque.
-    `snapshots`: of a bootstrap, of all subtasks that have one."""
+    `snapshots`: of a bootstrap, of all subtasks that have one. `stored`: what leaves a part of a job, of the
+    attempts that won."""
 
     run: int
-    staged: tuple[bytes, ...]
+    staged: tuple[bytes, ...] = ()
     snapshots: tuple[SubtaskSnapshot, ...] = ()
+    stored: tuple[StoredRows, ...] = ()
 
 
 class CommittersStored(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from unistream.base.secrets import redacted_repr
 from unistream.model.graph import JobVertex, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.snapshot import TaskRestore
+from unistream.model.stored_rows import StoredRows
 
 
 class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +17,7 @@ class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     it was written in full before the consumer was deployed. `ended`: it is stored, and all its rows are in
     the state from which the consumer is restored: it is not read again, and `address` may be empty.
     `content`: what the producer reported for this consumer (`ReportedPartition`), instead of a place to read
-    it."""
+    it. `rows`: it is in a file of the checkpoint storage, whose index says where."""
 
     producer: AttemptId
     edge: EdgeId
@@ -26,11 +27,12 @@ class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     stored: bool = False
     ended: bool = False
     content: bytes | None = None
+    rows: StoredRows | None = None
 
     @property
     def is_here(self) -> bool:
-        """Nothing of it is read from another place."""
-        return self.ended or self.content is not None
+        """Nothing of it is read from another worker."""
+        return self.ended or self.content is not None or self.rows is not None
 
 
 class GateDescriptor(msgspec.Struct, frozen=True, kw_only=True):

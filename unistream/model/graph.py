@@ -120,6 +120,9 @@ class JobVertex(msgspec.Struct, frozen=True, kw_only=True):
     """Number of logical inputs of the head (0 for a source, 2 for a join). Several edges may feed one."""
     max_parallelism_derived: bool = False
     """It is not configured, so it follows the keyed state of the snapshot that a job starts from."""
+    offloaded: bool = False
+    """It is in the bounded part of a STREAMING job: its operators are in their batch form, and what leaves
+    that part is stored before the stream reads it."""
 
 
 class JobEdge(msgspec.Struct, frozen=True, kw_only=True):

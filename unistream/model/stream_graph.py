@@ -83,6 +83,8 @@ class StreamNode:
         colocation_group: Subtasks i of the vertices with the same name here run in one slot; None: anywhere.
         sink: The writer of the sink that it belongs to; None: it is of none.
         records_positions: A committer that records the positions of sources with its commits.
+        endless: Its source stands for one that is unbounded, as in simulations.
+        needs_batch_form: It may have no watermark before its end: the error if it has.
     """
 
     id: int
@@ -93,6 +95,8 @@ class StreamNode:
     max_parallelism: int | None = None
     slot_sharing_group: str | None = None
     colocation_group: str | None = None
+    endless: bool = False
+    needs_batch_form: str | None = None
     source: SourceInfo | None = None
     inputs: int = 1
     stateful: bool = False

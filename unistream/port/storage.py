@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,6 +13,7 @@ from unistream.base.ids import CheckpointId, JobId
 from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import Manifest
+from unistream.model.stored_rows import StoredRows
 
 
 class Created(Enum):
@@ -114,8 +115,30 @@ class CheckpointStorage(Protocol):
             CorruptSnapshot: one of them cannot be read; nothing was removed.
         """
 
+    def stored_folder(self, job: JobId) -> str:
+        """URL of a new folder for rows that an engine stores for the job.
+
+        Raises:
+            Transient: it could not be made.
+        """
+
+    def stored_folders(self, job: JobId) -> Sequence[str]:
+        """Those that are there, also of earlier leaders.
+
+        Raises:
+            Unreachable: the store did not answer.
+        """
+
+    def keep_stored(self, folders: Collection[str], rows: Collection[StoredRows]) -> None:
+        """Removes all files in these folders but those of `rows`. May be repeated.
+
+        Raises:
+            Transient: not all of them could be removed.
+        """
+
     def forget(self, job: JobId) -> None:
-        """The job has ended: removes its folders if they have no checkpoint and no file."""
+        """The job has ended: removes what an engine has stored for it, then its folders if they have no
+        checkpoint and no file."""
 
 
 class StateFile(Protocol):

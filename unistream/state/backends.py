@@ -14,6 +14,8 @@ from unistream.state.hashmap import HashMapStateBackend
 
 ON_DISK: Final = frozenset({"rocksdb"})
 """Backends that need a folder."""
+IN_MEMORY: Final = "hashmap"
+"""The one that a bounded job has: its state is of few keys at a time."""
 
 
 def make_backend(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Final
 
@@ -30,6 +30,7 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
+from unistream.model.stored_rows import StoredRows
 from unistream.port.storage import Created, StoredSnapshot
 from unistream.storage import savepoint_folder
 from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
@@ -43,6 +44,7 @@ from unistream.storage.state_files import (
     shared_folder,
     state_file,
 )
+from unistream.storage.stored_folders import keep_stored, new_stored_folder, stored_folders
 
 MANIFEST_NAME: Final = "_metadata"
 MANIFEST_BYTES_MAX: Final = 256 * MIB  # 10,000 subtasks with 20 KiB of inline state each, and room
@@ -219,6 +221,16 @@ class FsCheckpointStorage:
             remove_shared(folder, orphans)
         return len(orphans)
 
+    def stored_folder(self, job: JobId) -> str:
+        return new_stored_folder(self._of_job(job), self._unique()).url
+
+    def stored_folders(self, job: JobId) -> Sequence[str]:
+        return [folder.url for folder in stored_folders(self._of_job(job))]
+
+    def keep_stored(self, folders: Collection[str], rows: Collection[StoredRows]) -> None:
+        for url in folders:
+            keep_stored(self._open(url), rows)
+
     def forget(self, job: JobId) -> None:
         """See the port. Object stores have no folders. A checkpoint that was starting when the job ended may
         have left an empty directory.
@@ -227,6 +239,8 @@ class FsCheckpointStorage:
             Transient: an empty folder could not be removed.
         """
         folder = self._of_job(job)
+        for stored in stored_folders(folder):
+            keep_stored(stored, ())
         if not folder.is_local or not folder.is_directory():
             return
         with transient(f"cannot remove {folder.url}"):

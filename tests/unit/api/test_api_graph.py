@@ -123,6 +123,7 @@ def dimension(env: us.Environment, table: pa.Table = AIRLINES, strategy: Any = N
     return env.from_source(us.StaticSource(table), strategy, "airlines")
 
 
+OFFLOAD = {"execution.batch.offload-bounded-regions": "true"}
 REFUSED = [
     pytest.param(
         lambda env: flights(env, us.WatermarkStrategy.no_watermarks().with_timestamp_column("when")),
@@ -258,6 +259,41 @@ def test_what_cannot_work_is_refused_at_build_time(
 ) -> None:
     with pytest.raises(ConfigError, match=text):
         build(us.Environment())
+
+
+@pytest.mark.parametrize(
+    ("endless", "config", "refused"),
+    [
+        pytest.param(True, {}, True, id="without the option"),
+        pytest.param(True, OFFLOAD, False, id="with the option"),
+        pytest.param(False, OFFLOAD, False, id="a bounded job with it"),
+        pytest.param(
+            False, OFFLOAD | STREAMING, True, id="a bounded stream with it, as nothing runs before that"
+        ),
+    ],
+)
+def test_a_dimension_with_watermarks_is_for_a_bounded_part(
+    endless: bool, config: dict[str, str], refused: bool
+) -> None:
+    env = us.Environment(config)
+    orders = us.DatagenSource(
+        {"n": us.datagen.Sequential()}, rows=None if endless else 5, bounded=not endless
+    )
+    stream = env.from_source(orders, NO_TIME).select(carrier=us.col("n").cast("string"))
+    names = dimension(env, strategy=NO_TIME.with_idleness(5))
+
+    def build() -> str:
+        stream.join(names, on="carrier").print()
+        return env.explain()
+
+    if refused:
+        with pytest.raises(
+            ConfigError, match=r"has watermarks or idleness; use WatermarkStrategy\.no_w"
+        ) as error:
+            build()
+        assert ("set execution.batch.offload-bounded-regions" in str(error.value)) is not bool(config)
+    else:
+        assert ("bounded part, runs before the stream" in build()) is endless
 
 
 def test_pre_aggregation_takes_the_parallelism_of_its_producer_whenever_it_is_set() -> None:

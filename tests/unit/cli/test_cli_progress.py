@@ -10,7 +10,7 @@ from msgspec import structs
 from rich.console import Console
 
 from unistream.base.ids import JobId, LineageId
-from unistream.cli.progress import FAILURES_SHOWN, STAGES_SHOWN_MAX, Restarts, line, stage_bars
+from unistream.cli.progress import FAILURES_SHOWN, STAGES_SHOWN_MAX, Restarts, line, shows_stages, stage_bars
 from unistream.master.job_info import ExceptionInfo, JobInfo
 from unistream.model.bounded import StageProgress
 
@@ -111,3 +111,21 @@ def test_of_many_stages_those_that_run_are_shown() -> None:
 def test_a_batch_job_shows_no_checkpoints() -> None:
     assert "checkpoints" not in line(structs.replace(info("RUNNING"), job_type="BATCH"))
     assert "checkpoints" in line(info("RUNNING"))
+
+
+@pytest.mark.parametrize(
+    ("job_type", "finished", "shown"),
+    [
+        ("BATCH", (), False),
+        ("BATCH", (2, 0), True),
+        ("BATCH", (2, 2), True),
+        ("STREAMING", (), False),
+        ("STREAMING", (2, 1), True),
+        ("STREAMING", (2, 3), False),
+    ],
+)
+def test_the_stages_of_a_bounded_part_are_shown_until_the_stream_begins(
+    job_type: str, finished: tuple[int, ...], *, shown: bool
+) -> None:
+    stages = tuple(StageProgress(name="stage", tasks=2, finished=count) for count in finished)
+    assert shows_stages(structs.replace(info("RUNNING"), job_type=job_type, stages=stages)) is shown

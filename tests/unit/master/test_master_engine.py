@@ -43,9 +43,16 @@ def streaming(job: JobGraph) -> JobGraph:
     return job
 
 
-def prepared(cluster: Cluster, job: JobGraph, chosen: str, *, on_spark: bool) -> JobSetup:
+def with_part(job: JobGraph) -> JobGraph:
+    """A stream whose first vertex is its bounded part."""
+    first, *others = job.vertices
+    return structs.replace(job, vertices=(structs.replace(first, offloaded=True), *others))
+
+
+def prepared(cluster: Cluster, job: JobGraph, chosen: str, *, on_spark: bool, **more: str) -> JobSetup:
     services = replace(cluster.services(), create_engine=never if on_spark else None)
     config = {"execution.batch.engine": chosen} if chosen else {}
+    config |= more
     return prepare(
         request(job, config=config),
         job=JobId("job"),
@@ -120,3 +127,23 @@ def test_state_of_a_bootstrap_is_in_the_configured_backend(make_cluster: Callabl
             epoch=LeaderEpoch(1),
         )
         assert setup.graph.config.get("state.backend.type") == backend
+
+
+@pytest.mark.parametrize(
+    ("chosen", "on_spark", "strategy", "offloads"),
+    [
+        ("", True, "pipelined-region", True),
+        ("spark", True, "pipelined-region", True),
+        ("native", True, "pipelined-region", False),
+        ("", False, "pipelined-region", False),
+        ("", True, "lazy-from-sources", False),
+    ],
+)
+def test_the_bounded_part_of_a_stream(
+    chosen: str, on_spark: bool, strategy: str, offloads: bool, make_cluster: Callable[[], Cluster]
+) -> None:
+    config = {"jobmanager.scheduling-strategy": strategy}
+    setup = prepared(make_cluster(), with_part(graph()), chosen, on_spark=on_spark, **config)
+    assert (setup.offloads, setup.has_engine, setup.engine) == (offloads, offloads, "native")
+    assert (setup.memory_bytes > 0) is offloads
+    assert type(setup.machine).__name__ == "JobMachine"

@@ -54,6 +54,14 @@ BATCH_ENGINE: Final = ConfigOption(
     "What runs a BATCH job: Spark's own engine as one Spark job, or the built-in runtime (native). Unset: "
     "spark if the target is Spark and the job can be run in stages, otherwise native.",
 )
+OFFLOAD_BOUNDED: Final = ConfigOption(
+    "execution.batch.offload-bounded-regions",
+    parse_bool,
+    "false",
+    "In a STREAMING job with bounded and unbounded sources: what reads only bounded ones runs first and as "
+    "in a BATCH job, its rows are stored, and the stream begins when they are complete. On Spark it runs as "
+    "one Spark job, unless execution.batch.engine is native.",
+)
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval", parse_duration_ms, "200 ms", "How often sources emit watermarks."
 )

@@ -7,7 +7,7 @@ starts when all earlier `AssignSplits` were acknowledged, and none is sent until
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.phased_assignment import PhasedAssigner
@@ -31,13 +31,14 @@ class Sources:
         former: Sources | None = None,
         *,
         separated: bool = False,
+        without: Collection[VertexId] = (),
     ) -> None:
         """`former`: of the same job at another parallelism; what it found stays found. `separated`: as for
-        `PhasedAssigner`."""
+        `PhasedAssigner`. `without`: vertices whose splits an engine gets."""
         self._infos: dict[VertexId, tuple[SourceInfo, int]] = {
             vertex.id: (vertex.source, vertex.parallelism)
             for vertex in graph.vertices
-            if vertex.source is not None
+            if vertex.source is not None and vertex.id not in without
         }
         self._executions = executions
         self._outbox = outbox

@@ -16,6 +16,7 @@ from unistream.core.contract.commands import (
     DiscardSnapshot,
     DiscoverSplits,
     JobEnded,
+    KeepStored,
     PrepareDirectory,
     RecordAttempt,
     RecordCheckpoint,

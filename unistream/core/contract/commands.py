@@ -13,6 +13,7 @@ from unistream.model.graph import JobGraph, SourceInfo
 from unistream.model.messages import Split, TaskFailure, ToTaskManager
 from unistream.model.snapshot import Manifest
 from unistream.model.splits import KnownSplits
+from unistream.model.stored_rows import StoredRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +178,13 @@ class RunStages:
     Attributes:
         first_attempt: Number of each subtask's first attempt in this run.
         splits: All splits of each source.
+        graph: Of a job with a bounded part, which is what runs; None: the job's own, and all of it runs.
     """
 
     run: int
     first_attempt: int
     splits: Mapping[VertexId, tuple[Split, ...]]
+    graph: JobGraph | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +213,13 @@ class CancelRun:
     """The engine ends what runs -> `RunFailed`, or what had just happened otherwise."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeepStored:
+    """Of what the engine has stored for the job, only `rows` are needed: all other files are removed."""
+
+    rows: tuple[StoredRows, ...]
+
+
 Command = (
     RequestSlots
     | ReleaseSlots
@@ -229,6 +239,7 @@ Command = (
     | StoreCommitters
     | CommitStaged
     | CancelRun
+    | KeepStored
     | AnswerRequest
     | JobEnded
 )

@@ -14,7 +14,7 @@ class FailureReason(Enum):
     MINIMUM_TIME_BETWEEN_CHECKPOINTS = "the minimum pause between checkpoints has not passed"
     NOT_ALL_REQUIRED_TASKS_RUNNING = "not all tasks are running"
     IO_EXCEPTION = "the checkpoint storage failed"
-    BLOCKING_OUTPUT_EXIST = "a blocking output exists"
+    BLOCKING_OUTPUT_EXIST = "a stored (blocking) exchange is still written or read: try again after that"
     CHECKPOINT_ASYNC_EXCEPTION = "writing state in the background failed"
     CHANNEL_STATE_SHARED_STREAM_EXCEPTION = "writing channel state failed"
     CHECKPOINT_EXPIRED = "it took longer than execution.checkpointing.timeout"

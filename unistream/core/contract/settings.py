@@ -82,6 +82,7 @@ class JobSettings:
         first_checkpoint_id: No lower id is used; one past the highest directory of an earlier leader.
         create_backoff: Makes the job's restart strategy.
         restarts_user_errors: False: the job fails at the first error of a user's function.
+        offloads: An engine runs the bounded part of the job.
         adaptive: None: the job has the default scheduler.
     """
 
@@ -110,6 +111,7 @@ class JobSettings:
     allow_non_restored: bool = False
     checkpoint_backlog_interval_ms: int | None = None
     restarts_user_errors: bool = True
+    offloads: bool = False
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
 
     @property

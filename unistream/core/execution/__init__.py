@@ -8,6 +8,7 @@ Start with `job_run` (one graph at one parallelism), then `execution` (states of
 
 from __future__ import annotations
 
+from unistream.core.execution.engine_region import EngineRegion
 from unistream.core.execution.execution import (
     EXECUTION_TRANSITIONS,
     REPORTABLE,

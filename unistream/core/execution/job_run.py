@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from unistream.base import config as options
 from unistream.base.errors import ConfigError
-from unistream.base.ids import PartitionId, SubtaskId
+from unistream.base.ids import PartitionId, SubtaskId, VertexId
 from unistream.core.contract import JobSettings, Outbox
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution, Executions
@@ -18,8 +18,9 @@ from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.reported_results import ReportedResults
 from unistream.core.execution.scheduling_strategy import SchedulingStrategy, create_strategy
 from unistream.core.execution.stored_exchanges import StoredExchanges
-from unistream.core.graph import ExecutionPlan, build_regions, why_no_checkpoints
+from unistream.core.graph import ExecutionPlan, build_regions, offloaded_vertices, why_no_checkpoints
 from unistream.model.graph import JobGraph
+from unistream.model.stored_rows import StoredRows
 
 
 class JobRun:
@@ -31,6 +32,8 @@ class JobRun:
         reported: Committables of a BATCH job, which workers report and no worker keeps.
         has_blocking: Some exchange is read when it is complete: regions run one after the other.
         stored: Effects of those exchanges on checkpoints.
+        offloaded: The bounded part, if an engine runs it: one region.
+        stored_rows: What an engine has stored, as long as it is read.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class JobRun:
         self.is_batch = why_no_checkpoints(graph) is not None
         self.plan = ExecutionPlan(graph)
         self.topology = self.plan.topology
-        self.regions = build_regions(self.topology)
+        self.offloaded = frozenset(offloaded_vertices(graph)) if settings.offloads else frozenset[VertexId]()
+        self.stored_rows: dict[PartitionId, StoredRows] = {}
+        self.regions = build_regions(self.topology, self.offloaded)
         self.executions = Executions(settings.job, self.plan, outbox, attempts)
         self.tracker = PartitionTracker(settings.job, self.regions)
         self.reported = ReportedResults(self.topology)
@@ -54,7 +59,7 @@ class JobRun:
         )
         self.failover: FailoverStrategy = create_failover(settings.failover_strategy, self.regions)
         self.has_blocking = any(link.partition.is_blocking for link in self.topology.links)
-        self.stored = StoredExchanges(graph, self.tracker, self.reported)
+        self.stored = StoredExchanges(graph, self.tracker, self.reported, self.stored_rows)
 
     @property
     def why_inactive(self) -> str:
@@ -64,7 +69,14 @@ class JobRun:
                 "it is a BATCH job, which takes no snapshots and keeps its parallelism; cancel it, or start "
                 f"it with {options.RUNTIME_MODE.key}=STREAMING"
             )
-        if self.has_blocking:
+        part = frozenset(offloaded_vertices(self.graph))
+        states = {e.state for e in self.executions if e.attempt.vertex in part}
+        if states - {ExecutionState.FINISHED}:
+            return (
+                "the bounded part of the job runs before the stream, which takes checkpoints and savepoints "
+                "when it has read what that part stores; try again then, or cancel the job"
+            )
+        if self.has_blocking and not part:
             return (
                 "not all tasks are running: the job's stages run one after the other and store what they "
                 "exchange (a blocking exchange); there may be no time when all of them run"

@@ -25,6 +25,7 @@ from unistream.core.contract import (
     Timer,
     TimerKind,
 )
+from unistream.core.execution.engine_region import ENGINE, EngineRegion
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution
 from unistream.core.execution.job_run import JobRun
@@ -32,7 +33,13 @@ from unistream.core.execution.recoveries import Recoveries
 from unistream.core.graph import endless_vertices
 from unistream.core.resource import Slice, SlotPool, missing_slots_text
 from unistream.model.deployment import TaskDeployment
-from unistream.model.messages import CancelTask, DeployTask, ReleaseTaskManager, TaskFailure
+from unistream.model.messages import (
+    CancelTask,
+    DeployTask,
+    ReleasePartitions,
+    ReleaseTaskManager,
+    TaskFailure,
+)
 from unistream.model.snapshot import TaskRestore
 
 _IDLE: Final = Timer(TimerKind.SLOT_IDLE)
@@ -57,10 +64,20 @@ class RegionScheduler:
     Attributes:
         not_started: Why the latest worker for open slot requests did not start; empty if slots were granted
             since.
+        engine: What has no slots.
     """
 
-    def __init__(self, run: JobRun, slots: SlotPool, settings: JobSettings, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        run: JobRun,
+        slots: SlotPool,
+        settings: JobSettings,
+        outbox: Outbox,
+        former: RegionScheduler | None = None,
+    ) -> None:
+        """`former`: of the same job at another parallelism."""
         self._run = run
+        self.engine: EngineRegion = EngineRegion(run, outbox, None if former is None else former.engine)
         self._slots = slots
         self._settings = settings
         self._outbox = outbox
@@ -93,15 +110,29 @@ class RegionScheduler:
 
     def _schedule(self, bulks: Iterable[Sequence[SubtaskId]], why: str) -> None:
         requests: list[SlotRequest] = []
+        on_engine = False
         for subtasks in bulks:
             for subtask in subtasks:
                 self._executions.move(self._executions[subtask], ExecutionState.SCHEDULED, why)
+            if subtasks[0] in self.engine:
+                on_engine = True
+                continue
             self._last_bulk += 1
             self._waiting[self._last_bulk] = _Bulk(self._last_bulk, tuple(subtasks))
             requests += self._slots.require(subtasks)
             if self._slots.missing(subtasks):
                 self._set_timer(self._last_bulk)
         self._outbox.request_slots(tuple(requests))
+        if on_engine and self.engine.begin(self._restores):
+            self._had_finished()
+
+    def _had_finished(self) -> None:
+        """The engine does not run: all that it would store was read before the snapshot."""
+        for execution in self.engine.executions:
+            subtask = execution.attempt.subtask
+            self._send(self._run.tracker.passed(subtask))
+            self._schedule(self._run.scheduling.on_finished(subtask), "its stored inputs were read before")
+            self._send(self._run.tracker.finished(subtask))
 
     def _set_timer(self, bulk: int) -> None:
         self._outbox.set_timer(Timer(TimerKind.SLOT_REQUEST, bulk), self._settings.slot_request_timeout_ms)
@@ -113,8 +144,11 @@ class RegionScheduler:
         """A task has finished: its partitions are complete, its inputs may be deleted."""
         subtask = execution.attempt.subtask
         tracker = self._run.tracker
-        if execution.place is not None and self._run.blocking_outputs(execution):
-            self._send(tracker.produced(execution.attempt, execution.place.task_manager))
+        where = execution.place.task_manager if execution.place is not None else None
+        if subtask in self.engine:
+            where = ENGINE
+        if where is not None and self._run.blocking_outputs(execution):
+            self._send(tracker.produced(execution.attempt, where))
         why = f"{execution.vertex_name} has finished"
         readable = self._run.reported.finished(subtask)
         for producer in dict.fromkeys((subtask, *readable)):
@@ -139,7 +173,10 @@ class RegionScheduler:
 
     def _send(self, sends: Iterable[Send]) -> None:
         for send in sends:
-            self._outbox.send_tracked(send.task_manager, send.message)
+            if send.task_manager != ENGINE:
+                self._outbox.send_tracked(send.task_manager, send.message)
+            elif isinstance(send.message, ReleasePartitions):
+                self.engine.released(send.message.partitions)
 
     @property
     def is_waiting(self) -> bool:
@@ -276,6 +313,8 @@ class RegionScheduler:
     def cancel(self, subtasks: Iterable[SubtaskId], why: str) -> None:
         """Ends these tasks; those that have not been deployed end at once."""
         gone = frozenset(subtasks)
+        if any(subtask in self.engine for subtask in gone):
+            self.engine.cancel(why)
         for bulk in list(self._waiting.values()):
             left = tuple(subtask for subtask in bulk.subtasks if subtask not in gone)
             if left:  # all of it, unless everything is scheduled as one bulk

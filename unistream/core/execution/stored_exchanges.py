@@ -15,7 +15,7 @@ Barriers do not pass a stored exchange, so a snapshot can only be taken on one s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
@@ -26,14 +26,22 @@ from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.reported_results import ReportedResults
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor
 from unistream.model.graph import JobGraph
+from unistream.model.stored_rows import StoredRows
 
 
 class StoredExchanges:
-    """The stored exchanges of one graph."""
+    """The stored exchanges of one graph. `rows`: where an engine has stored partitions, kept by others."""
 
-    def __init__(self, graph: JobGraph, tracker: PartitionTracker, reported: ReportedResults) -> None:
+    def __init__(
+        self,
+        graph: JobGraph,
+        tracker: PartitionTracker,
+        reported: ReportedResults,
+        rows: Mapping[PartitionId, StoredRows],
+    ) -> None:
         self._tracker = tracker
         self._reported = reported
+        self._rows = rows
         self._kept: frozenset[EdgeId] = frozenset(e.id for e in graph.edges if e.partition.is_reported)
         self._edges: frozenset[EdgeId] = frozenset(e.id for e in graph.edges if e.partition.is_blocking)
         self._readers = frozenset(e.target for e in graph.edges if e.id in self._edges)
@@ -63,12 +71,17 @@ class StoredExchanges:
     def _channel(self, channel: ChannelDescriptor) -> ChannelDescriptor:
         if channel.edge in self._edges:
             partition = PartitionId(channel.producer.subtask, channel.edge)
-            channel = structs.replace(channel, stored=True, ended=self._tracker.has_passed(partition))
+            channel = structs.replace(
+                channel,
+                stored=True,
+                ended=self._tracker.has_passed(partition),
+                rows=self._rows.get(partition),
+            )
         if channel.edge in self._kept:
             partition = PartitionId(channel.producer.subtask, channel.edge)
             content = self._reported.content(partition, channel.subpartition)
             return structs.replace(channel, stored=True, content=content)
-        assert channel.address or channel.ended, f"{channel.producer} is read and has no place"
+        assert channel.address or channel.is_here, f"{channel.producer} is read and has no place"
         return channel
 
 

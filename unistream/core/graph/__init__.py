@@ -41,6 +41,14 @@ from unistream.core.graph.regions import (
     singletons,
 )
 from unistream.core.graph.slot_sharing import check_group_name
-from unistream.core.graph.stages import NATIVE_ENGINE, Relay, Stage, StagePlan, choose_engine, why_no_stages
+from unistream.core.graph.stages import (
+    NATIVE_ENGINE,
+    Relay,
+    Stage,
+    StagePlan,
+    choose_engine,
+    offloaded_vertices,
+    why_no_stages,
+)
 from unistream.core.graph.topology import ConsumedGroup, Link, Pattern, Topology
 from unistream.core.graph.translate import Resolved, resolve, translate_resolved

@@ -19,7 +19,7 @@ from unistream.core.graph.execution_graph import (
     text,
 )
 from unistream.core.graph.regions import Region
-from unistream.core.graph.stages import NATIVE_ENGINE, StagePlan, why_no_stages
+from unistream.core.graph.stages import NATIVE_ENGINE, StagePlan, offloaded_vertices, why_no_stages
 from unistream.core.graph.topology import Pattern
 from unistream.core.graph.translate import Resolved
 from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex
@@ -30,11 +30,12 @@ RUNS_LISTED: Final = 8  # runs of indices of one vertex in one region
 
 
 def explain(resolved: Resolved, job: JobGraph) -> str:
-    """All three, one after the other, and the engine of a BATCH job. `job` is what `resolved` was translated
-    to."""
+    """All three, one after the other, and the engine of a BATCH job or of a bounded part. `job` is what
+    `resolved` was translated to."""
     parts = [explain_stream(resolved), explain_job(job), explain_execution(execution_graph(job), job)]
     if job.job_type is JobType.BATCH:
         parts.append(explain_engine(job))
+    parts += explain_bounded_part(resolved, job)
     return "\n\n".join(parts)
 
 
@@ -124,14 +125,17 @@ def explain_execution(graph: ExecutionGraph, job: JobGraph) -> str:
     return "\n".join(lines)
 
 
-def explain_engine(graph: JobGraph) -> str:
-    """What runs a BATCH job, and its stages if that can be Spark."""
-    configured, reason = Configuration(graph.config).find(BATCH_ENGINE), why_no_stages(graph)
+def explain_engine(graph: JobGraph, part: Sequence[VertexId] = ()) -> str:
+    """What runs a BATCH job, or the bounded part of a stream, and its stages if that can be Spark."""
+    configured, reason = (
+        Configuration(graph.config).find(BATCH_ENGINE),
+        None if part else why_no_stages(graph),
+    )
     if reason is not None:
         return f"engine: native, the built-in runtime: {reason}"
     if configured == NATIVE_ENGINE:
         return f"engine: native, the built-in runtime ({BATCH_ENGINE.key})"
-    numbers, plan = _numbers(graph), StagePlan(graph)
+    numbers, plan = _numbers(graph), StagePlan(graph, part)
     stages = _count(len(plan.stages), "stage")
     lines = [f"engine: spark ({BATCH_ENGINE.key}), {stages}"]
     if configured is None:
@@ -144,6 +148,18 @@ def explain_engine(graph: JobGraph) -> str:
     if plan.committers:
         lines.append(f"  commit: {_listed(plan.committers, numbers)}")
     return "\n".join(lines)
+
+
+def explain_bounded_part(resolved: Resolved, job: JobGraph) -> list[str]:
+    """What of a stream runs before it, and which bounded operators do not, with the reason."""
+    part = offloaded_vertices(job)
+    lines = []
+    if part:
+        lines.append(f"bounded part, runs before the stream: {_listed(part, _numbers(job))}")
+        lines += [f"  {line}" for line in explain_engine(job, part).splitlines()]
+    left = resolved.exchanges.part.left
+    lines += _first((f"not in the bounded part: {why}" for why in left), len(left), "reasons")
+    return ["\n".join(lines)] if lines else []
 
 
 def _listed(vertices: Sequence[VertexId], numbers: dict[VertexId, int]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Final
 
 from unistream.base.config import BATCH_ENGINE, Configuration
 from unistream.base.ids import EdgeId, VertexId
 from unistream.core.graph.execution_graph import ExecutionEdge, execution_graph, members, text
-from unistream.core.graph.stages import NATIVE_ENGINE, StagePlan, why_no_stages
+from unistream.core.graph.stages import NATIVE_ENGINE, StagePlan, offloaded_vertices, why_no_stages
 from unistream.core.graph.translate import Resolved, vertex_id
 from unistream.model.graph import JobEdge, JobGraph, JobType
 
@@ -18,7 +19,8 @@ REGIONS_LISTED: Final = 1_000  # a job of one region per subtask has up to 100,0
 
 
 def plan_json(resolved: Resolved, job: JobGraph) -> Json:
-    """All three, and the engine of a BATCH job. `job` is what `resolved` was translated to."""
+    """All three, and the engine of a BATCH job or of a bounded part. `job` is what `resolved` was translated
+    to."""
     plan: Json = {
         "name": job.name,
         "type": job.job_type.value,
@@ -28,17 +30,23 @@ def plan_json(resolved: Resolved, job: JobGraph) -> Json:
     }
     if job.job_type is JobType.BATCH:
         plan["engine"] = engine_plan(job)
+    part, left = offloaded_vertices(job), resolved.exchanges.part.left
+    if part or left:
+        plan["boundedPart"] = {"vertices": list(part), "left": list(left)} | (
+            engine_plan(job, part) if part else {}
+        )
     return plan
 
 
-def engine_plan(job: JobGraph) -> Json:
-    """The engine that is configured (None: by the target), and the stages if that can be Spark."""
-    configured, reason = Configuration(job.config).find(BATCH_ENGINE), why_no_stages(job)
+def engine_plan(job: JobGraph, part: Sequence[VertexId] = ()) -> Json:
+    """The engine that is configured (None: by the target), and the stages if that can be Spark. `part`: of
+    the bounded part of a stream."""
+    configured, reason = Configuration(job.config).find(BATCH_ENGINE), None if part else why_no_stages(job)
     if reason is not None:
         return {"engine": NATIVE_ENGINE, "reason": reason}
     if configured == NATIVE_ENGINE:
         return {"engine": NATIVE_ENGINE}
-    plan = StagePlan(job)
+    plan = StagePlan(job, part)
     stages = [{"vertices": list(stage.vertices), "tasks": len(stage.places)} for stage in plan.stages]
     return {"engine": configured, "stages": stages, "committers": list(plan.committers)}
 

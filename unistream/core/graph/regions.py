@@ -12,7 +12,7 @@ A job with a circle of logical regions could never start; `check_regions` refuse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -164,8 +164,9 @@ def logical_regions(topology: Topology) -> tuple[LogicalRegion, ...]:
     return tuple(tuple(members) for members in found.values())
 
 
-def build_regions(topology: Topology) -> Regions:
-    """The regions that a job is scheduled and restarted by."""
+def build_regions(topology: Topology, together: Collection[VertexId] = ()) -> Regions:
+    """The regions that a job is scheduled and restarted by. `together`: vertices that are one, whatever is
+    between them; no way leads from them to others and back."""
     labels = np.empty(topology.size, dtype=np.int64)
     for members in logical_regions(topology):
         inside = set(members)
@@ -175,6 +176,9 @@ def build_regions(topology: Topology) -> Regions:
             labels[numbers] = numbers[0]
         else:
             labels[numbers] = divide(topology, inner)[numbers]
+    if together:
+        glued = np.concatenate([_numbers(topology, vertex) for vertex in together])
+        labels[glued] = glued.min()
     regions = Regions(topology, labels)
     _check_colocations(regions)
     return regions

@@ -1,5 +1,5 @@
-"""The stages of a BATCH job for an engine that runs all tasks of one stage, moves their output to the tasks
-of the next, and so on, as Spark does.
+"""The stages of a BATCH job, or of the bounded part of a stream, for an engine that runs all tasks of one
+stage, moves their output to the tasks of the next, and so on, as Spark does.
 
     stage 0   sources ───────────────┐ pieces of rows, each addressed to a place of the next stage
     stage 1   tasks, relays ◄────────┘
@@ -12,7 +12,7 @@ pieces on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,8 +55,13 @@ def why_no_stages(graph: JobGraph) -> str | None:
     return None
 
 
+def offloaded_vertices(graph: JobGraph) -> tuple[VertexId, ...]:
+    """The bounded part of a STREAMING job."""
+    return tuple(vertex.id for vertex in graph.vertices if vertex.offloaded)
+
+
 def choose_engine(graph: JobGraph, config: Configuration, *, target: str, on_spark: bool) -> str:
-    """`SPARK_ENGINE` or `NATIVE_ENGINE`.
+    """`SPARK_ENGINE` or `NATIVE_ENGINE`, for a BATCH job or the bounded part of a stream.
 
     Args:
         graph: Of the job.
@@ -67,9 +72,10 @@ def choose_engine(graph: JobGraph, config: Configuration, *, target: str, on_spa
     Raises:
         ConfigError: the engine that is configured cannot run the job.
     """
-    if graph.job_type is not JobType.BATCH:
+    part = offloaded_vertices(graph)
+    if graph.job_type is not JobType.BATCH and not part:
         return NATIVE_ENGINE
-    chosen, reason = config.find(BATCH_ENGINE), why_no_stages(graph)
+    chosen, reason = config.find(BATCH_ENGINE), None if part else why_no_stages(graph)
     if graph.bootstrap is not None and (chosen == NATIVE_ENGINE or not on_spark):
         raise ConfigError(_NO_BOOTSTRAP)
     if chosen is None:
@@ -87,25 +93,33 @@ def choose_engine(graph: JobGraph, config: Configuration, *, target: str, on_spa
 class StagePlan:
     """Where each vertex runs, and where each piece goes.
 
+    Args:
+        part: Only these vertices are run, of which none has a sink, and the whole graph before them. What
+            leaves them is stored; where, is one piece for consumer 0 of such an edge. Empty: all.
+
     Attributes:
         stages: In the order in which they run; each has a place at least.
         committers: Committers and what is behind them, producers first: they run when all stages have.
+        stored: Edges that leave the part.
     """
 
-    def __init__(self, graph: JobGraph) -> None:
-        self._edges = {edge.id: edge for edge in graph.edges}
-        vertices = {vertex.id: vertex for vertex in graph.vertices}
-        self.committers = _behind_committables(graph)
-        in_stages = [vertex for vertex in graph.vertices if vertex.id not in self.committers]
+    def __init__(self, graph: JobGraph, part: Collection[VertexId] = ()) -> None:
+        vertices = {vertex.id: vertex for vertex in graph.vertices if not part or vertex.id in part}
+        self._edges = {edge.id: edge for edge in graph.edges if edge.source in vertices}
+        self.stored = frozenset(edge.id for edge in self._edges.values() if edge.target not in vertices)
+        self.committers = () if part else _behind_committables(graph)
+        in_stages = [vertex for vertex in vertices.values() if vertex.id not in self.committers]
         heights = _heights(in_stages, graph.edges)
         depth = max(heights.values()) + 1
         self._stage_of = {vertex: depth - 1 - height for vertex, height in heights.items()}
         self._stage_of |= dict.fromkeys(self.committers, depth)
+        self._stage_of |= {self._edges[edge].target: depth for edge in self.stored}
         self.stages = tuple(self._stage(number, in_stages, vertices) for number in range(depth))
         self._places = [{found: place for place, found in enumerate(stage.places)} for stage in self.stages]
 
     def place(self, stage: int, edge: EdgeId, consumer: int) -> int | None:
-        """Where stage number `stage` gets the pieces of `edge` for `consumer`; None: a committer does."""
+        """Where stage number `stage` gets the pieces of `edge` for `consumer`; None: a committer does, or the
+        stream."""
         if stage == len(self.stages):
             return None
         target = self._edges[edge].target
@@ -121,7 +135,7 @@ class StagePlan:
             Relay(edge.id, consumer)
             for edge in self._edges.values()
             if self._stage_of[edge.source] < number < self._stage_of[edge.target]
-            for consumer in range(vertices[edge.target].parallelism)
+            for consumer in range(1 if edge.id in self.stored else vertices[edge.target].parallelism)
         ]
         return Stage(here, (*tasks, *relays))
 

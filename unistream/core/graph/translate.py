@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.config import CHAINING_ACROSS_MAX_PARALLELISM, CHECKPOINT_INTERVAL, Configuration
+from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.base.limits import KEY_GROUPS_MAX
 from unistream.core.graph.bootstrap import BootstrapPlan
@@ -98,6 +99,7 @@ def resolve(
     """
     options = Configuration(config)
     exchanges = exchange_plan(graph, options, bootstrap=bootstrap is not None)
+    _check_batch_forms(graph, exchanges)
     order = topological(graph)
     groups = resolve_groups(graph, order)
     shared_max = None if max_parallelism == -1 else max_parallelism
@@ -121,6 +123,13 @@ def resolve(
         exchanges=exchanges,
         bootstrap=bootstrap,
     )
+
+
+def _check_batch_forms(graph: StreamGraph, exchanges: ExchangePlan) -> None:
+    for node in graph.nodes:
+        if node.needs_batch_form is not None and not exchanges.in_batch_form(node.id):
+            left = "".join(f"; not in the bounded part: {reason}" for reason in exchanges.part.left)
+            raise ConfigError(node.needs_batch_form + left)
 
 
 def _resolve_node(
@@ -186,8 +195,9 @@ def _job_graph(resolved: Resolved, config: dict[str, str]) -> JobGraph:
         _vertex(
             [resolved.nodes[i] for i in nodes],
             [tuple(resolved.nodes[k].uid for k in recorded.get(i, ())) for i in nodes],
+            offloaded=head in exchanges.part.nodes,
         )
-        for nodes in resolved.members.values()
+        for head, nodes in resolved.members.items()
     ]
     edges = tuple(
         JobEdge(
@@ -232,7 +242,9 @@ def _bootstrap(resolved: Resolved) -> Bootstrap | None:
     return Bootstrap(directory=plan.directory, watermarks=watermarks)
 
 
-def _vertex(members: Sequence[ResolvedNode], recorded: Sequence[tuple[OperatorUid, ...]]) -> JobVertex:
+def _vertex(
+    members: Sequence[ResolvedNode], recorded: Sequence[tuple[OperatorUid, ...]], *, offloaded: bool
+) -> JobVertex:
     head = members[0]
     return JobVertex(
         id=_vertex_id(head.uid),
@@ -253,12 +265,13 @@ def _vertex(members: Sequence[ResolvedNode], recorded: Sequence[tuple[OperatorUi
         source=head.node.source,
         inputs=0 if head.node.source is not None else head.node.inputs,
         max_parallelism_derived=head.max_parallelism_set is None,
+        offloaded=offloaded,
     )
 
 
-def _form(operator: object, resolved: Resolved) -> object:
-    """The operator as it is in this job."""
-    if resolved.exchanges.job_type is JobType.BATCH and isinstance(operator, HasBatchForm):
+def _form(operator: object, resolved: Resolved, node: int) -> object:
+    """The operator as it is in this job: in a bounded one, or in a stream."""
+    if resolved.exchanges.in_batch_form(node) and isinstance(operator, HasBatchForm):
         operator = operator.batch_form()
     if resolved.bootstrap is not None and isinstance(operator, HasBootstrapForm):
         operator = operator.bootstrap_form()
@@ -282,7 +295,7 @@ def _code(resolved: Resolved) -> JobCode:
         return ChainNode(
             uid=found.uid,
             name=found.node.name,
-            operator=_form(found.node.operator, resolved),
+            operator=_form(found.node.operator, resolved, node),
             outputs=tuple(outputs[node]),
         )
 

@@ -43,9 +43,11 @@ def why_not_adaptive(graph: JobGraph) -> str | None:
     one.
 
     The stages of a batch job run one after the other in the available slots anyway (Flink has another
-    scheduler for it, too).
+    scheduler for it, too); so do those of a bounded part.
     """
-    return "it is a BATCH job" if graph.job_type is JobType.BATCH else None
+    if graph.job_type is JobType.BATCH:
+        return "it is a BATCH job"
+    return "it has a bounded part" if any(vertex.offloaded for vertex in graph.vertices) else None
 
 
 class AdaptiveScheduling(Scheduling):

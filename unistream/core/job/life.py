@@ -108,7 +108,7 @@ class JobLife:
         """A task has started or finished: checks whether all tasks have."""
         if not self.state.is_active or self.parts.recoveries or self.parts.scheduler.is_waiting:
             return None
-        states = self.parts.executions.kinds
+        states = self.parts.states_on_workers
         if states <= _UP_OR_LATER and self.parts.log.allows(JobCause.UP):
             self._go(JobCause.UP, "all tasks run")
             self.rescaling.done()
@@ -231,6 +231,7 @@ class JobLife:
         self.parts.scheduling.stop()
         self.parts.refuse_stop(reason)
         self.parts.coordinator.step_down(reason)
+        self.parts.scheduler.engine.step_down()
 
     def _end_tasks(self, cause: JobCause, why: str) -> None:
         self._go(cause, why)

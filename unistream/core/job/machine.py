@@ -50,6 +50,7 @@ from unistream.core.execution import Execution, ExecutionState, parse_reported
 from unistream.core.graph import check
 from unistream.core.job.deliveries import ALIVE, Deliveries
 from unistream.core.job.life import JobLife
+from unistream.core.job.offloaded import OffloadedEvents
 from unistream.model.bounded import (
     AttemptsChanged,
     CommittersStored,
@@ -104,6 +105,7 @@ class JobMachine:
         self._parts = self._life.parts
         self._coordinator = self._parts.coordinator
         self._deliveries = Deliveries(self._parts, self._life.fail)
+        self._offloaded = OffloadedEvents(self._life)
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """The commands that follow from `event`, in order. `now_ms`: of any clock that never goes back.
@@ -163,6 +165,8 @@ class JobMachine:
                 return self._deliveries.delivered(event)
             case Undelivered():
                 return self._deliveries.undelivered(event)
+            case SplitsDiscovered() | DiscoveryFailed() if event.vertex in self._parts.run.offloaded:
+                self._offloaded.found(event)
             case SplitsDiscovered():
                 self._parts.sources.discovered(event)
                 return self._coordinator.obstacle_removed()
@@ -189,7 +193,7 @@ class JobMachine:
                     self._parts.sources.requested(attempt.subtask, event.phase, event.newest)
                     return self._coordinator.obstacle_removed()
             case AttemptsChanged() | StagesRan() | CommittersStored() | StagedCommitted() | RunFailed():
-                pass  # of an engine, which this job does not have
+                return self._offloaded.reported(event)
             case _:
                 return self._on_checkpoint_event(event)
         return None

@@ -75,7 +75,8 @@ class JobParts:
         self.outbox = Outbox()
         self.log = JobLog(settings.job)
         self.run = JobRun(graph, settings, self.outbox)
-        self.slots = JobSlots(SlotPool(graph, settings.slot_idle_timeout_ms), self.outbox)
+        pool = SlotPool(graph, settings.slot_idle_timeout_ms)
+        self.slots = JobSlots(pool, self.outbox, self.run.offloaded)
         self.scheduling = self._create_scheduling(graph)
         self.sources = self._create_sources()
         self.scheduler = RegionScheduler(self.run, self.slots.pool, settings, self.outbox)
@@ -116,6 +117,14 @@ class JobParts:
     def state(self) -> JobState:
         return self.log.state
 
+    @property
+    def states_on_workers(self) -> frozenset[ExecutionState]:
+        """The states that occur, but for those of what an engine runs now."""
+        engine = self.scheduler.engine
+        if not engine.is_active:
+            return self.executions.kinds
+        return frozenset(e.state for e in self.executions if e.attempt.subtask not in engine)
+
     # --- snapshots and graphs ---------------------------------------------------------------------
 
     def restores(self, graph: JobGraph | None = None) -> dict[SubtaskId, TaskRestore]:
@@ -129,6 +138,7 @@ class JobParts:
             return {}
         graph, allow = graph or self.run.graph, self._settings.allow_non_restored
         restores = assign_state(latest.manifest, latest.directory, graph, allow_non_restored=allow)
+        self.scheduler.engine.check(restores)
         return with_in_flight(restores, latest.manifest, latest.directory, graph, allow_non_restored=allow)
 
     def why_not_in(self, graph: JobGraph) -> str | None:
@@ -182,7 +192,9 @@ class JobParts:
         self.outbox.add(RecordGraph(graph))
         self.run = JobRun(graph, self._settings, self.outbox, self._attempts)
         self.sources = self._create_sources(self.sources)
-        self.scheduler = RegionScheduler(self.run, self.slots.pool, self._settings, self.outbox)
+        self.scheduler = RegionScheduler(
+            self.run, self.slots.pool, self._settings, self.outbox, self.scheduler
+        )
         count = self.failures.number_of_restarts
         self.failures = self._failure_handler()
         self.failures.number_of_restarts = count
@@ -193,7 +205,9 @@ class JobParts:
         run = self.run
         comes = self._settings.checkpointing and self._settings.checkpoints_after_finish
         separated = comes and not run.is_batch and not run.stored
-        return Sources(run.graph, self.executions, self.outbox, former, separated=separated)
+        return Sources(
+            run.graph, self.executions, self.outbox, former, separated=separated, without=run.offloaded
+        )
 
     def granted(self, leases: tuple[SlotLease, ...]) -> None:
         self.failed_starts = 0
@@ -295,7 +309,11 @@ class JobParts:
     @property
     def have_ended(self) -> bool:
         """Nothing runs, and no manifest is being written."""
-        return self.executions.all_terminal and not self.coordinator.is_finalizing
+        return (
+            self.executions.all_terminal
+            and not self.scheduler.engine.runs
+            and not self.coordinator.is_finalizing
+        )
 
     def end(self) -> None:
         """All tasks have ended: answers requests first, then cleans up (FLIP-194)."""

@@ -11,9 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from unistream.base.ids import SubtaskId
+from unistream.base.ids import SubtaskId, VertexId
 from unistream.core.contract import Outbox, Timer
 from unistream.core.graph import ExecutionPlan
 from unistream.core.job.scaling import slots_needed
@@ -23,19 +23,27 @@ from unistream.model.messages import TaskFailure
 
 
 class JobSlots:
-    """The slots of one job: changes the `pool`, and requests and releases slots accordingly."""
+    """The slots of one job: changes the `pool`, and requests and releases slots accordingly.
 
-    def __init__(self, pool: SlotPool, outbox: Outbox) -> None:
+    Args:
+        without: Vertices that need none, because an engine runs them.
+    """
+
+    def __init__(self, pool: SlotPool, outbox: Outbox, without: Collection[VertexId] = ()) -> None:
         self.pool = pool
         self._outbox = outbox
+        self._without = without
+
+    def _of(self, subtasks: Iterable[SubtaskId]) -> list[SubtaskId]:
+        return [subtask for subtask in subtasks if subtask.vertex not in self._without]
 
     def request(self, subtasks: Iterable[SubtaskId]) -> None:
         """Slots for those of `subtasks` that have none and no open request."""
-        self._outbox.request_slots(self.pool.require(subtasks))
+        self._outbox.request_slots(self.pool.require(self._of(subtasks)))
 
     def withdraw(self, graph: JobGraph) -> None:
         """Open requests that would not be needed if all of `graph` ran."""
-        self._outbox.release_slots(self.pool.withdraw(ExecutionPlan(graph).subtasks))
+        self._outbox.release_slots(self.pool.withdraw(self._of(ExecutionPlan(graph).subtasks)))
 
     def deal(self, shares: Mapping[str, int]) -> None:
         """Leases for the first slices of each group; only while nothing runs."""
@@ -43,11 +51,12 @@ class JobSlots:
 
     def lack(self, graph: JobGraph) -> bool:
         """Some slot of `graph` is missing."""
-        return bool(self.pool.missing(ExecutionPlan(graph).subtasks))
+        return bool(self.pool.missing(self._of(ExecutionPlan(graph).subtasks)))
 
     def missing_text(self, graph: JobGraph, timeout_ms: int) -> str:
         """Which slots of `graph` did not come in time, for people."""
-        missing = [self.pool.describe(piece) for piece in self.pool.missing(ExecutionPlan(graph).subtasks)]
+        pieces = self.pool.missing(self._of(ExecutionPlan(graph).subtasks))
+        missing = [self.pool.describe(piece) for piece in pieces]
         return missing_slots_text(missing, slots_needed(graph).total(), timeout_ms)
 
 

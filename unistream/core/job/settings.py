@@ -27,9 +27,10 @@ def job_settings(
     batch: bool = False,
     allow_non_restored: bool = False,
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT,
+    offloads: bool = False,
 ) -> JobSettings:
     """Reads the job's options (cluster configuration with the job's own merged on top). `batch`: of a BATCH
-    job.
+    job. `offloads`: as in `JobSettings`.
 
     Raises:
         ConfigError: a value is out of its range; names the key.
@@ -66,6 +67,7 @@ def job_settings(
         cancellation_timeout_ms=_at_least(config, options.CANCELLATION_TIMEOUT, 1),
         allow_non_restored=allow_non_restored or config.get(options.IGNORE_UNCLAIMED_STATE),
         first_checkpoint_id=first_checkpoint_id,
+        offloads=offloads,
     )
 
 

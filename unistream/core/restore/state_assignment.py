@@ -51,6 +51,7 @@ def assign_state(
     if not allow_non_restored:
         _check_all_wanted(manifest, graph, directory)
     check_finished(manifest, graph)
+    _check_offloaded(known, graph, directory)
     restores: dict[SubtaskId, TaskRestore] = {}
     for vertex in graph.vertices:
         olds = {op.uid: known[op.uid] for op in vertex.operators if op.uid in known}
@@ -96,6 +97,18 @@ def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> No
                     "does not have it: under another uid it would start from scratch and read its input a "
                     "second time; give the operator that uid, or allow non-restored state"
                 )
+
+
+def _check_offloaded(known: Mapping[OperatorUid, VertexSnapshot], graph: JobGraph, directory: str) -> None:
+    """The bounded part of a stream is read from its beginning to its end, or not at all."""
+    for vertex in graph.vertices:
+        olds = [known[operator.uid] for operator in vertex.operators if operator.uid in known]
+        if vertex.offloaded and not all(old.fully_finished for old in olds):
+            raise ConfigError(
+                f"{directory} was taken while {vertex.name!r} was read as a stream: its position and state "
+                f"have no meaning for a bounded part; set {options.OFFLOAD_BOUNDED.key}=false until it has "
+                "been read to its end"
+            )
 
 
 def _handles(uid: OperatorUid, vertex: VertexSnapshot) -> list[OperatorStateHandle | None]:

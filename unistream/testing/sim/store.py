@@ -6,13 +6,14 @@ fails as storages do: for certain, with an unknown outcome, or late.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Transient, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
+from unistream.model.stored_rows import StoredRows
 from unistream.port.storage import Created, StoredSnapshot
 from unistream.testing.sim.shared_files import ROOT, SharedFolders, SharedWitness, SimFiles, parent_of
 from unistream.testing.sim.world import World
@@ -207,6 +208,15 @@ class MasterStorage:
             world.sometimes(f"{what} could not be removed")
             self._store.shared.spare(parent, shared)
             raise Transient("the storage does not answer")
+
+    def stored_folder(self, job: JobId) -> str:
+        raise AssertionError("no engine runs here")
+
+    def stored_folders(self, job: JobId) -> Sequence[str]:
+        return ()
+
+    def keep_stored(self, folders: Collection[str], rows: Collection[StoredRows]) -> None:
+        """No engine runs here."""
 
     def forget(self, job: JobId) -> None:
         """Nothing to remove."""

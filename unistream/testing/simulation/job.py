@@ -147,6 +147,7 @@ def _replace_sources(graph: StreamGraph, inputs: Inputs) -> list[str]:
         elif isinstance(source, DatagenSource) and source.unpaced() is not source:
             source = source.unpaced()
             replaced.append(f"source {key!r} (datagen) is paced by the simulation")
+        node.endless = not node.source.bounded
         node.source = source.info()
         node.operator = replace(spec, source=PacedSource(source, key))
     for key in inputs:

@@ -9,5 +9,5 @@ consumer, and there are no checkpoints. May import: `worker.task`, `worker.excha
 from __future__ import annotations
 
 from unistream.worker.bounded.job import STAGED, BoundedRun, PlaceAttempt, may_help
-from unistream.worker.bounded.pieces import FAILED, Piece
+from unistream.worker.bounded.pieces import FAILED, Piece, stored_rows
 from unistream.worker.bounded.subtask import SubtaskFailed

@@ -38,7 +38,7 @@ class BoundedRun:
     def __init__(self, job: BoundedJob) -> None:
         self._job = job
         self._execution = ExecutionPlan(job.graph)
-        self.plan = StagePlan(job.graph)
+        self.plan = StagePlan(job.graph, job.part)
         self._end = EndOfHistory.of(job.graph)
 
     def place(self, stage: int, place: int, *, attempt: int, folder: Path) -> PlaceAttempt:
@@ -129,6 +129,8 @@ class BoundedRun:
             memory_bytes=job.memory_bytes,
             folder=folder,
             end=end,
+            stored=self.plan.stored,
+            stored_folder=job.stored_folder,
         )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
-from unistream.base.ids import CheckpointId, EdgeId, VertexId
+from unistream.base.ids import CheckpointId, EdgeId, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIB
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import (
@@ -22,8 +22,9 @@ from unistream.model.elements import (
     Event,
     Watermark,
 )
+from unistream.model.stored_rows import StoredRows
 from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
-from unistream.worker.exchange import Router, Run
+from unistream.worker.exchange import Router, Run, StoredOutput
 
 GATHERED_BYTES: Final = 8 * MIB  # of an edge, before its rows are divided among the consumers
 
@@ -127,6 +128,29 @@ class PieceOutput:
     def abandon(self) -> None:
         self._gathered.clear()
         self._made.clear()
+
+
+class StoredPieceOutput(StoredOutput):
+    """`worker.exchange.OutputPartition` of one edge whose rows are stored for a stream: its only piece says
+    where."""
+
+    def __init__(self, descriptor: PartitionDescriptor, subtask: SubtaskId, folder: str) -> None:
+        from unistream.storage.state_files import FsStateWriter
+
+        writer = FsStateWriter(folder)
+        super().__init__(descriptor, subtask.vertex, subtask.index, folder=folder, writer=writer)
+        self._taken = False
+
+    def take(self) -> Iterator[Piece]:
+        """The piece, once the file is complete."""
+        if self.stored is not None and not self._taken:
+            self._taken = True
+            yield Piece(self.edge, self.stored.producer, 0, 0, msgspec.msgpack.encode(self.stored))
+
+
+def stored_rows(piece: Piece) -> StoredRows:
+    """What the piece of a `StoredPieceOutput` says."""
+    return msgspec.msgpack.decode(piece.content, type=StoredRows)
 
 
 class PieceInputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
@@ -10,7 +10,7 @@ from typing import NoReturn
 from unistream.base.clock import SystemClock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ProtocolError, UnistreamError
-from unistream.base.ids import VertexId
+from unistream.base.ids import EdgeId, VertexId
 from unistream.model.bounded import PlaceReport, SubtaskSnapshot
 from unistream.model.chain import Chain
 from unistream.model.deployment import TaskDeployment
@@ -28,7 +28,7 @@ from unistream.model.messages import (
     ToJobManager,
 )
 from unistream.model.snapshot import TaskSnapshot
-from unistream.worker.bounded.pieces import END_OF_INPUT, Piece, PieceInputs, PieceOutput
+from unistream.worker.bounded.pieces import END_OF_INPUT, Piece, PieceInputs, PieceOutput, StoredPieceOutput
 from unistream.worker.bounded.savepoint import BootstrapStateWriter, EndOfHistory
 from unistream.worker.exchange import Gate, LocalInputChannel
 from unistream.worker.task import (
@@ -62,6 +62,8 @@ class BoundedSubtask:
         memory_bytes: For its operators; what is more is spilled below `folder`.
         folder: A local folder of its own.
         end: Of a bootstrap; None: all of its input ends for good.
+        stored: Edges whose rows are stored for a stream; of each one piece is made, which says where.
+        stored_folder: URL of the folder for them.
 
     Raises:
         ProtocolError: the chain is not that of the vertex.
@@ -76,6 +78,8 @@ class BoundedSubtask:
         memory_bytes: int,
         folder: Path,
         end: EndOfHistory | None = None,
+        stored: Collection[EdgeId] = (),
+        stored_folder: str = "",
     ) -> None:
         check_matches(deployment, chain)
         self._deployment = deployment
@@ -86,7 +90,7 @@ class BoundedSubtask:
         self._stored: TaskSnapshot | None = None
         self._newest: int | None = None
         self._inputs = PieceInputs(_ends if end is None else end.behind)
-        self._outputs = [PieceOutput(one, deployment.attempt.index) for one in deployment.partitions]
+        self._outputs = _outputs(deployment, stored, stored_folder)
         self._failure: TaskFailure | None = None
         self._commits: list[CommitReported] = []
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="commits")
@@ -201,6 +205,18 @@ class BoundedSubtask:
                 self._commits.append(message)
             case _:
                 pass  # progress, which only a master follows
+
+
+def _outputs(
+    deployment: TaskDeployment, stored: Collection[EdgeId], folder: str
+) -> list[PieceOutput | StoredPieceOutput]:
+    attempt = deployment.attempt
+    return [
+        StoredPieceOutput(one, attempt.subtask, folder)
+        if one.edge in stored
+        else PieceOutput(one, attempt.index)
+        for one in deployment.partitions
+    ]
 
 
 def _ends(_producer: VertexId) -> Sequence[Element]:

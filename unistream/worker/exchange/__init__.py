@@ -41,4 +41,5 @@ from unistream.worker.exchange.reported_partition import (
 )
 from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, append_frames, spill_reader
+from unistream.worker.exchange.stored_files import StoredFile, StoredOutput
 from unistream.worker.exchange.stored_inputs import EndedPartitions, StoredInputs

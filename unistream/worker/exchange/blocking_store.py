@@ -10,19 +10,18 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
-from unistream.base.errors import ConfigError, PartitionLost, ProtocolError
+from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
-from unistream.model.elements import Element, EndOfPartition
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 from unistream.worker.exchange.blocking_partition import BlockingPartition, SealedPartition
+from unistream.worker.exchange.frame_view import FrameView
 from unistream.worker.exchange.local_folder import renewed_folder
-from unistream.worker.exchange.spill_file import FrameReader, spill_reader
+from unistream.worker.exchange.spill_file import spill_reader
 
 SPILL_FOLDER_PREFIX: Final = "unistream-spill-"
 
@@ -146,54 +145,17 @@ class BlockingPartitions:
             folder.close()
 
 
-class BlockingView:
-    """One reading of one subpartition; implements `port.transport.SubpartitionView`."""
+class BlockingView(FrameView):
+    """One reading of one subpartition."""
 
     def __init__(self, sealed: SealedPartition, subpartition: int) -> None:
         file = sealed.files[subpartition]
-        self._path = sealed.folder / str(file)
-        self._partition = PartitionId(sealed.attempt.subtask, sealed.edge)
-        self._reader: FrameReader | None = spill_reader(self._path, sealed.sizes[file])
-        self._head: Element | None = None
-
-    def peek(self) -> Element | None:
-        """The element that `poll` returns next. Raises like `poll`."""
-        if self._head is None:
-            self._head = self._read()
-        return self._head
-
-    def poll_urgent(self) -> None:
-        """Nothing overtakes here."""
-
-    def poll(self) -> Element | None:
-        """The next element; None only after EndOfPartition.
-
-        Raises:
-            PartitionLost: the file is damaged or missing.
-        """
-        head, self._head = self._head, None
-        return self._read() if head is None else head
-
-    def _read(self) -> Element | None:
-        reader = self._reader
-        if reader is None:
-            return None
-        try:
-            element = reader.next()
-        except (OSError, pa.ArrowException, ProtocolError) as error:
-            self._reader = None
-            reason = (error.strerror or error) if isinstance(error, OSError) else error
-            raise PartitionLost(
-                f"the file {self._path} of partition {self._partition} cannot be read: {reason}",
-                self._partition,
-            ) from error
-        if isinstance(element, EndOfPartition):
-            self._reader = None
-        return element
-
-    def release(self, error: BaseException | None) -> None:
-        """The consumer has closed it; the partition stays."""
-        self._reader = None
+        path = sealed.folder / str(file)
+        super().__init__(
+            partial(spill_reader, path, sealed.sizes[file]),
+            f"the file {path}",
+            PartitionId(sealed.attempt.subtask, sealed.edge),
+        )
 
 
 def spill_roots(directories: str | None, default: str) -> list[Path]:

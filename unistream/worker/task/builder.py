@@ -15,6 +15,7 @@ from unistream.model.chain import Chain
 from unistream.model.deployment import GateDescriptor, TaskDeployment
 from unistream.model.messages import SplitRequested
 from unistream.port.operator import Operator, SourceOperatorSpec
+from unistream.port.storage import StateReader
 from unistream.port.transport import DataClient
 from unistream.worker.exchange import (
     BlockingPartitions,
@@ -29,6 +30,7 @@ from unistream.worker.exchange import (
     RemoteInputChannel,
     ReportedOutput,
     ResultPartition,
+    StoredFile,
 )
 from unistream.worker.task.chain import FinishedChain, OperatorChain
 from unistream.worker.task.environment import TaskCounters, TaskEnvironment
@@ -74,7 +76,10 @@ def build_task(
     check_matches(deployment, chain)
     with ExitStack() as undo:
         partitions = _partitions(deployment, environment, network, mailbox, undo)
-        channels = [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates]
+        channels = [
+            _gate(gate, f"{deployment.attempt}", network, environment.state_reader, undo)
+            for gate in deployment.gates
+        ]
         undo.pop_all()
     task = assemble(
         deployment,
@@ -191,7 +196,13 @@ def _partitions(
     return partitions
 
 
-def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitStack) -> Gate:
+def _gate(
+    gate: GateDescriptor,
+    reader: str,
+    network: TaskNetwork,
+    state_reader: Callable[[str], StateReader],
+    undo: ExitStack,
+) -> Gate:
     """Channels to other processes share the credits of the gate."""
     remote = sum(not c.is_here and c.task_manager != network.task_manager for c in gate.channels)
     memory = network.memory.gate(f"input {gate.input_index} of {reader}", remote) if remote else None
@@ -199,7 +210,9 @@ def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitSta
     channels: list[InputChannel] = []
     for descriptor in gate.channels:
         if descriptor.is_here:
-            channels.append(LocalInputChannel(descriptor, EndedPartitions()))
+            rows = None if descriptor.ended else descriptor.rows
+            found = EndedPartitions() if rows is None else StoredFile(rows, state_reader)
+            channels.append(LocalInputChannel(descriptor, found))
             continue
         if memory is None or streams is None or descriptor.task_manager == network.task_manager:
             channels.append(LocalInputChannel(descriptor, network.registry))

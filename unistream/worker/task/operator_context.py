@@ -26,7 +26,7 @@ from unistream.port.operator import OperatorContext
 from unistream.port.sorting import RowSorter
 from unistream.port.state import KeyedStateBackend
 from unistream.port.storage import StateReader
-from unistream.state.backends import ON_DISK, make_backend
+from unistream.state.backends import IN_MEMORY, ON_DISK, make_backend
 from unistream.state.common import read_operator_state
 from unistream.worker.exchange import InputGates, LocalInputChannel, OutputPartition
 from unistream.worker.sort import KeySorter
@@ -141,7 +141,7 @@ class ContextFactory:
         """The configured backend, with a folder that no other attempt has."""
         attempt, vertex = self._deployment.attempt, self._deployment.vertex
         options = Configuration(self._deployment.config)
-        kind = options.get(STATE_BACKEND)
+        kind = IN_MEMORY if vertex.offloaded else options.get(STATE_BACKEND)
         place = hashlib.sha256(f"{attempt}/{uid}".encode()).hexdigest()[:32]
         return make_backend(
             kind,
