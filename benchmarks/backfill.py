@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 import unistream as us
 from benchmarks.harness import CACHE, by_slope
 
-ROWS: Final = 5_000_000
+ROWS: Final = 20_000_000
 WAYS: Final = ("streaming", "backfill-native", "backfill-spark")
 ORIGINS: Final = 300
 DAYS: Final = 31

@@ -41,7 +41,7 @@ def test_workers_killed_in_native_savepoints(tmp_path: Path, crashes: Crashes) -
     crashes.arm(*POINTS, later=True)
     with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "work", rest=False) as cluster:
         job = start(cluster, pipeline(lake, parallelism=2, rate=200), RECOVERING)
-        job.wait_for(lambda info: info.metrics.get("records_in", 0) > 200, WAIT_S)
+        job.wait_for(lambda i: i.state == "RUNNING" and i.metrics.get("records_in", 0) > 200, WAIT_S)
         job.checkpoint()  # what the job goes on from; there is no schedule
         crashes.go()
         done: list[str] = []

@@ -97,7 +97,7 @@ def saved_once(tmp_path_factory: pytest.TempPathFactory) -> Saved:
         visible = rows_visible(folder)
         assert visible == len(read_before(stopped))
         job = start(cluster, folder, BEFORE, ONLY_THE_DRAIN, stopped)
-        job.wait_for(lambda info: info.metrics.get("records_in", 0) > READ_BEFORE, WAIT_S)
+        job.wait_for(lambda i: i.state == "RUNNING" and i.metrics.get("records_in", 0) > READ_BEFORE, WAIT_S)
         savepoint = job.savepoint(str(folder / "savepoints"))
         job.cancel()
         job.wait(WAIT_S)

@@ -162,7 +162,7 @@ def test_a_savepoint_of_a_job_that_was_cancelled_then_is_finalized(
     lake = tmp_path / "lake"
     cluster = cluster_of()
     job = submit(cluster, lake, SLOW, NO_RESTART)
-    job.wait_for(lambda info: info.metrics.get("records_in", 0) > SLOW // 2, WAIT_S)
+    job.wait_for(lambda i: i.state == "RUNNING" and i.metrics.get("records_in", 0) > SLOW // 2, WAIT_S)
     path = job.savepoint(str(tmp_path / "savepoints"))
     assert main(["savepoint", "finalize", path]) == 2
     assert "is RUNNING here and commits what" in capsys.readouterr().err
@@ -191,7 +191,7 @@ def test_the_savepoint_of_a_stop_whose_worker_was_killed_before_it_committed_is_
     crashes.arm(point)
     cluster = cluster_of()
     job = submit(cluster, lake, SLOW, NO_RESTART)
-    job.wait_for(lambda info: info.metrics.get("records_in", 0) > SLOW // 2, WAIT_S)
+    job.wait_for(lambda i: i.state == "RUNNING" and i.metrics.get("records_in", 0) > SLOW // 2, WAIT_S)
     with pytest.raises(ConfigError):
         job.stop(target=str(tmp_path / "savepoints"))
     assert job.wait(WAIT_S).state == "FAILED"
