@@ -314,7 +314,7 @@ class TestHistory:
         taps = {"a": Tap("a", lake.taps, fail_at=[2_000]), "b": Tap("b", lake.taps, after=first)}
         backoff = {
             "restart-strategy.type": "exponential-delay",
-            "restart-strategy.exponential-delay.initial-backoff": "1500 ms",
+            "restart-strategy.exponential-delay.initial-backoff": "5 s",
         }
         with local(tmp_path, rest=True) as cluster:
             job = start_parts(cluster, lake, taps, backoff)
