@@ -53,7 +53,7 @@ SEEDS = {"a": 1, "b": 2}
 FIXED = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "100",
-    "restart-strategy.fixed-delay.delay": "300 ms",
+    "restart-strategy.fixed-delay.delay": "1500 ms",  # also a busy machine gives the other part some of it
 }
 CONFIG = {
     "heartbeat.interval": "200 ms",
@@ -177,16 +177,14 @@ def completed_between(info: JobInfo, start_ms: int, end_ms: int) -> int:
 
 
 def check_goes_on(lake: Lake, name: str, failures_ms: list[int], other: str) -> None:
-    """`name` met each row once and in order, also while `other` was down (a busy machine may have stopped
-    both for one of the times)."""
+    """`name` met each row once and in order, also each time that `other` was down."""
     batches = seen(name, lake.taps)
     ids = [row for batch in batches for row in batch.ids]
     assert ids == list(range(ROWS)), "no row is read again, none is left out"
-    meanwhile = []
     for at_ms in failures_ms:
         back_ms = next(batch.at_ms for batch in seen(other, lake.taps) if batch.at_ms > at_ms)
-        meanwhile += [batch for batch in batches if at_ms < batch.at_ms < back_ms]
-    assert len(meanwhile) >= 3, f"{name} stood still behind {failures_ms}"
+        meanwhile = [batch for batch in batches if at_ms < batch.at_ms < back_ms]
+        assert len(meanwhile) >= 3, f"{name} stood still from {at_ms} to {back_ms}"
 
 
 class TestTwoParts:
