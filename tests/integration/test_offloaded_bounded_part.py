@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -118,22 +119,30 @@ def test_a_worker_killed_after_the_first_checkpoint(cluster: EmbeddedCluster, tm
 
 def test_a_savepoint_and_a_job_from_it(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     prepare(tmp_path)
-    env = environment()
-    pipeline(env, tmp_path)
-    job = submit(cluster, env)
+    check_a_job_from_a_savepoint(partial(submit, cluster), environment, tmp_path)
+
+
+def check_a_job_from_a_savepoint(
+    submit: Callable[[us.Environment, str | None], EmbeddedJobClient],
+    environment: Callable[[], us.Environment],
+    folder: Path,
+) -> EmbeddedJobClient:
+    """Stops a job behind its bounded part; the job from the savepoint, which has written what was left."""
+
+    def submitted(savepoint: str | None = None) -> EmbeddedJobClient:
+        env = environment()
+        pipeline(env, folder)
+        return submit(env, savepoint)
+
+    job = submitted()
     job.wait_for(lambda i: part_finished(i) and i.checkpoints_completed >= 1, WAIT_S)
-    savepoint = job.stop(target=str(tmp_path / "savepoints"))
+    savepoint = job.stop(target=str(folder / "savepoints"))
     assert job.wait(WAIT_S).state == "FINISHED"
-    read = len(notes(tmp_path))
-    env = environment()
-    pipeline(env, tmp_path)
-    finish_restored(submit(cluster, env, savepoint), tmp_path)
-    assert len(notes(tmp_path)) == read, "the files are not read again"
-
-
-def finish_restored(job: EmbeddedJobClient, folder: Path) -> None:
-    """It writes what the job of its savepoint did not."""
+    read = len(notes(folder))
+    job = submitted(savepoint)
     job.wait_for(lambda _: found(folder).total() >= truth().total(), WAIT_S)
     job.stop(drain=True)
     assert job.wait(WAIT_S).state == "FINISHED"
     assert found(folder) == truth()
+    assert len(notes(folder)) == read, "the files are not read again"
+    return job

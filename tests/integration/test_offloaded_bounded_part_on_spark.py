@@ -6,9 +6,9 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 import unistream as us
@@ -31,8 +31,9 @@ from tests.integration.mixed_jobs import (
     prepare_lake,
     truth,
 )
+from tests.integration.spark_cluster import spark_drivers
 from tests.integration.test_batch_on_spark import context
-from tests.integration.test_offloaded_bounded_part import finish, finish_restored, victim
+from tests.integration.test_offloaded_bounded_part import check_a_job_from_a_savepoint, finish, victim
 from unistream.base.config import Configuration
 from unistream.base.errors import AlreadyEnded
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -291,19 +292,8 @@ def test_cancel_leaves_no_spark_job_and_no_file(
 @OF_MATRIX
 def test_from_a_savepoint_nothing_runs_on_spark(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     prepare(tmp_path)
-    env = environment()
-    pipeline(env, tmp_path)
-    job = submit(cluster, env)
-    job.wait_for(lambda i: part_finished(i) and i.checkpoints_completed >= 1, WAIT_S)
-    savepoint = job.stop(target=str(tmp_path / "savepoints"))
-    assert job.wait(WAIT_S).state == "FINISHED"
-    read = len(notes(tmp_path))
-    env = environment()
-    pipeline(env, tmp_path)
-    again = submit(cluster, env, savepoint)
-    finish_restored(again, tmp_path)
-    assert len(notes(tmp_path)) == read
-    assert again.status().stages == ()
+    job = check_a_job_from_a_savepoint(partial(submit, cluster), environment, tmp_path)
+    assert job.status().stages == ()
 
 
 @OF_MATRIX
@@ -327,9 +317,8 @@ def test_a_lost_spark_is_started_again_and_the_part_with_it(tmp_path: Path) -> N
         job = submit(cluster, env)
         _SUBMITTED.clear()  # its cluster ends it
         await_notes(tmp_path)
-        for process in psutil.Process().children():
-            if "java" in process.name():
-                process.kill()
+        for driver in spark_drivers():
+            driver.kill()
         info = finish(job, tmp_path)
         assert info.restarts == 1
         assert list(part(info).values()) == 3 * [{("FINISHED", 1)}]
