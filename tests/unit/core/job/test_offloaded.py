@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize
 from msgspec import structs
 
-from tests.unit.core.cluster import EVERY_2_S, settings
+from tests.unit.core.cluster import EVERY_2_S, Action, settings
 from tests.unit.core.engine_cluster import EngineCluster, offloaded
-from tests.unit.core.job.test_job_random import check_safety, faults
+from tests.unit.core.job.among_faults import AmongFaults
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, OperatorUid
 from unistream.core import contract
@@ -344,8 +344,10 @@ def test_a_snapshot_that_was_taken_while_it_was_a_stream_is_refused() -> None:
 # --- at random ------------------------------------------------------------------------------------
 
 
-class OffloadedAmongFaults(RuleBasedStateMachine):
-    """Anything plausible, in any order; then the faults stop and the job has to end."""
+class OffloadedAmongFaults(AmongFaults):
+    """Streams with a bounded part; the engine fails too, and loses what it has stored."""
+
+    cluster: EngineCluster
 
     @initialize(
         bounded=st.booleans(),
@@ -359,67 +361,25 @@ class OffloadedAmongFaults(RuleBasedStateMachine):
             EVERY_2_S | {"execution.checkpointing.tolerable-failed-checkpoints": "3"} if checkpointing else {}
         )
         self.bounded = bounded
-        self.requests = 0
         graph = offloaded(bounded=bounded, parts=parts)
         self.cluster = EngineCluster(graph, settings(config, offloads=True))
         self.cluster.handle(contract.Started())
 
-    @rule(choices=st.lists(st.integers(0, 50), min_size=5, max_size=40))
-    def go_on(self, choices: list[int]) -> None:
-        for choice in choices:
-            actions = self.cluster.enabled()
-            if actions:
-                actions[choice % len(actions)][1]()
-
-    @rule(choice=st.integers(0, 50))
-    def go_wrong(self, choice: int) -> None:
+    def faults(self) -> list[Action]:
         cluster = self.cluster
-        actions = faults(cluster)
+        actions = super().faults()
         actions += [(f"lose {path}", lambda path=path: cluster.lose_file(path)) for path in cluster.files]
         if cluster.run is not None:
             actions.append(("the engine fails", cluster.engine_failed))
             actions.append(("the engine was too fast", cluster.engine_ran))
             actions.append(("a task has ended", lambda: cluster.engine_changed("FINISHED", "table")))
-        if actions:
-            actions[choice % len(actions)][1]()
-
-    @rule()
-    def calm(self) -> None:
-        self.cluster.settle()
-
-    @precondition(lambda self: self.cluster.state == "RUNNING")
-    @rule(kind=st.sampled_from(SnapshotKind))
-    def ask(self, kind: SnapshotKind) -> None:
-        self.requests += 1
-        self.cluster.handle(contract.SnapshotRequest(id=f"r{self.requests}", kind=kind, target="sp"))
-
-    @precondition(lambda self: self.cluster.state == "RUNNING")
-    @rule(vertex=st.integers(0, 7), width=st.integers(1, 4))
-    def rescale(self, vertex: int, width: int) -> None:
-        self.requests += 1
-        vertices = self.cluster.graph.vertices
-        parallelism = {vertices[vertex % len(vertices)].id: width}
-        self.cluster.handle(contract.RescaleRequested(request=f"r{self.requests}", parallelism=parallelism))
-
-    @invariant()
-    def safe(self) -> None:
-        if hasattr(self, "cluster"):
-            check_safety(self.cluster)
+        return actions
 
     def teardown(self) -> None:
-        if not hasattr(self, "cluster"):
-            return
-        cluster = self.cluster
-        cluster.settle()
-        if cluster.ended is None and not self.bounded:
-            cluster.handle(contract.CancelRequested())
-        cluster.run_to_end()
-        check_safety(cluster)
-        assert len(cluster.answers) == self.requests, "every request is answered once"
-        attempts = cluster.machine.view().attempts
-        assert all(a.state in ("FINISHED", "CANCELED", "FAILED") for a in attempts)
-        assert cluster.run is None
-        assert cluster.files == {}, "what it has stored is removed"
+        super().teardown()
+        if hasattr(self, "cluster"):
+            assert self.cluster.run is None
+            assert self.cluster.files == {}, "what it has stored is removed"
 
 
 class TestOffloadedAmongFaults(OffloadedAmongFaults.TestCase):  # type: ignore[misc]  # made by hypothesis
