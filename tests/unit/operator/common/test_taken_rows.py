@@ -38,6 +38,23 @@ def test_a_function_may_go_on_after_a_row_that_could_not_be_copied(schema: pa.Sc
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["a b", "", "{x}", "'", '"', "\\", "\n", "{{", "ä", "v0", "row", "None"], id="odd"),
+        pytest.param(["' + str(1/0) + '", "v0]; exit(); row['", "\n        exit()"], id="code"),
+        pytest.param(["fitted", "place", "note", "append0", "copy0", "take", "make"], id="of the code"),
+    ],
+)
+@pytest.mark.parametrize("place", [None, Place()], ids=["not noted", "noted"])
+def test_a_name_is_only_a_name(names: list[str], place: Place | None) -> None:
+    rows = RowSchema(pa.schema([(name, pa.list_(pa.int64())) for name in names]))
+    taken = rows.taken(place)
+    row = {name: [position] for position, name in enumerate(names)}
+    taken.take(row)
+    assert rows.batch(taken).to_pylist() == [row]
+
+
+@pytest.mark.parametrize(
     ("given", "reason"),
     [
         ([{"n": 1, "tags": []}, {"n": 1}], r"columns \(n\), wanted \(n, tags\)"),
