@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from unistream.model.elements import Batch
+
+Starts: TypeAlias = npt.NDArray[np.int64]
+"""Positions of rows, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class KeyedRows:
     """
 
     batch: Batch
-    starts: npt.NDArray[np.int64]
+    starts: Starts
     ends_key: bool
 
 

@@ -119,23 +119,31 @@ def test_a_function_per_batch(tmp_path: Path) -> None:
     assert set(harness.timestamps()) == {50_000}
 
 
-def test_windows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slide", [1_000, 2_000], ids=["sliding", "tumbling"])
+@pytest.mark.parametrize("memory", [30_000, 10**9], ids=["spilled", "in memory"])
+def test_windows(tmp_path: Path, slide: int, memory: int) -> None:
     env = us.Environment(STREAMING)
     source = us.StaticSource(pa.table(columns()))
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks().with_timestamp_column("at"))
-    window = rows.key_by("k").window(us.SlidingEventTimeWindows.of(2_000, 1_000))
+    window = rows.key_by("k").window(us.SlidingEventTimeWindows.of(2_000, slide))
     window.side_output_late_data("late").aggregate(n=us.count()).sink_to(us.BlackholeSink())
     _, code = env.job_graph("j")
     operators = [node.operator for chain in code.chains.values() for node in chain.nodes]
     [operator] = [found for found in operators if isinstance(found, WindowAggregate)]
-    harness = run(in_batch(operator, 700), tmp_path)
+    harness = run(in_batch(operator, 700), tmp_path, memory)
     truth: Counter[tuple[int, int]] = Counter()
     for key, at in zip(*columns().values(), strict=True):
-        for start in (at // 1_000 * 1_000, at // 1_000 * 1_000 - 1_000):
+        for start in range(at // slide * slide, at - 2_000, -slide):
             truth[key, start] += 1
     found = {(row["k"], round(row["window_start"].timestamp() * 1_000)): row["n"] for row in harness.rows()}
     assert len(found) == len(harness.rows())
     assert found == truth
+    ends = [round(row["window_end"].timestamp() * 1_000) for row in harness.rows()]
+    assert harness.timestamps() == [end - 1 for end in ends]
+    of_keys: dict[int, list[int]] = {}
+    for row, end in zip(harness.rows(), ends, strict=True):
+        of_keys.setdefault(row["k"], []).append(end)
+    assert all(times == sorted(times) for times in of_keys.values()), "each key in the order of time"
     assert harness.output.side == {}
 
 

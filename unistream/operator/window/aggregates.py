@@ -18,9 +18,13 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.operator.common import group
+from unistream.port.sorting import Starts
 
 ROW_COUNT = "count(*)"
 """Partial column (int64) of every plan: the number of rows of a partial."""
+
+RUN = "__run"
+"""Column (int64): number of the run of equal keys."""
 
 _NULL_IF_EMPTY = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 _VALID = pc.CountOptions(mode="only_valid")
@@ -168,6 +172,22 @@ class AggregatePlan:
     def merge(self, partials: pa.Table, extra_keys: Sequence[str] = ()) -> pa.Table:
         """Partials with equal keys become one."""
         return _group(partials, [*self.keys, *extra_keys], self._specs()[1], self.partial_columns, extra_keys)
+
+    def merge_runs(self, partials: pa.Table, starts: Starts, extra_keys: Sequence[str] = ()) -> pa.Table:
+        """The same of partials that are in the order of their keys, which stays. `starts`: of each key (and
+        value of `extra_keys`); the first is 0."""
+        if len(starts) == partials.num_rows:
+            return partials
+        sizes = np.diff(starts, append=partials.num_rows)
+        numbered = partials.append_column(RUN, pa.array(np.repeat(np.arange(len(starts)), sizes)))
+        merged = group(numbered, [RUN], self._specs()[1])
+        order = np.empty(len(starts), np.int64)
+        order[merged.column(RUN).to_numpy()] = np.arange(len(starts))
+        found = merged.take(pa.array(order))
+        keys = partials.select([*self.keys, *extra_keys]).take(pa.array(starts))
+        for name in keys.column_names:
+            found = found.append_column(name, keys.column(name))
+        return found.select([*self.partial_columns, *extra_keys])
 
     def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Every row as a partial, without grouping: the result of `partial` if all keys differ."""

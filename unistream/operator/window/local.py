@@ -7,11 +7,13 @@ those of a closed pane before its watermark; so the operator has no state in a c
 late.
 
 If grouping does not reduce rows (nearly every key is new), each row is emitted as a partial, which is cheap;
-one grouping in `SAMPLE_EVERY` checks whether that has changed.
+one grouping in `SAMPLE_EVERY` checks whether that has changed. So it is with merging: partials of rows that
+come in the order of time have few keys and panes in common, and are emitted as they are.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -27,8 +29,9 @@ from unistream.operator.window.windows import Ends, Windows
 
 ROWS_PER_GROUPING: Final = 4 * BATCH_ROWS_MAX  # twice as fast per row as grouping single batches
 PARTIAL_ROWS_MAX: Final = 16 * BATCH_ROWS_MAX  # a few tens of MB
-REDUCTION_MIN: Final = 0.6  # partials per row above which grouping is not worth its cost
+REDUCTION_MIN: Final = 0.6  # what is left of rows or partials, above which grouping is not worth its cost
 SAMPLE_EVERY: Final = 32
+RUN_ROWS_MIN: Final = 16_384  # of one pane, on average, below which runs of them are not grouped alone
 
 PANE = "__pane"
 """Key column (int64): end of the pane, in ms; only if several panes are grouped together."""
@@ -47,7 +50,8 @@ class LocalWindowAggregate(BaseOperator):
         self._partial_count = 0
         self._merged_count = 0
         self._lowest = MAX_WATERMARK  # end of the lowest pane among the partials
-        self._bypass = 0
+        self._bypass = 0  # rows that are not grouped
+        self._unmerged = 0  # partials that are not merged
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         if self._bypass:
@@ -79,25 +83,28 @@ class LocalWindowAggregate(BaseOperator):
             return
         rows, count = self._rows, self._row_count
         self._rows, self._row_count = [], 0
-        ends = [pane_ends_of(self, batch, self._windows) for batch in rows]
-        lowest, highest = min(low for _, low, _ in ends), max(high for _, _, high in ends)
+        panes = [pane_ends_of(self, batch, self._windows) for batch in rows]
+        ends = np.concatenate([own for own, _, _ in panes])
         batches = [
             pa.RecordBatch.from_arrays([decoded(b.records.column(c)) for c in self._columns], self._columns)
             for b in rows
         ]
-        if lowest == highest:
-            partials = self._plan.partial(pa.Table.from_batches(batches))
-            partials = partials.append_column(PANE, _constant(lowest, partials.num_rows))
-        else:
-            keyed = [
-                b.append_column(PANE, pa.array(np.ascontiguousarray(panes)))
-                for b, (panes, _, _) in zip(batches, ends, strict=True)
-            ]
-            partials = self._plan.partial(pa.Table.from_batches(keyed), [PANE])
+        partials = self._partials_of(pa.Table.from_batches(batches), ends)
         if count >= BATCH_ROWS_MAX and partials.num_rows > REDUCTION_MIN * count:
             self._bypass = SAMPLE_EVERY * ROWS_PER_GROUPING
-        self._lowest = min(lowest, self._lowest)
+        self._lowest = min(self._lowest, *(low for _, low, _ in panes))
         self._keep(partials)
+
+    def _partials_of(self, rows: pa.Table, ends: Ends) -> pa.Table:
+        """Rows in the order of time are grouped pane by pane: a key column less, and fewer groups at once."""
+        starts = np.concatenate(([0], np.flatnonzero(ends[1:] != ends[:-1]) + 1, [len(ends)])).tolist()
+        if (len(starts) - 2) * RUN_ROWS_MIN > len(ends):
+            return self._plan.partial(rows.append_column(PANE, pa.array(ends)), [PANE])
+        found = []
+        for start, stop in pairwise(starts):
+            partials = self._plan.partial(rows.slice(start, stop - start))
+            found.append(partials.append_column(PANE, _constant(int(ends[start]), partials.num_rows)))
+        return pa.concat_tables(found)
 
     def _keep(self, partials: pa.Table) -> None:
         self._partials.append(partials)
@@ -105,9 +112,22 @@ class LocalWindowAggregate(BaseOperator):
         if self._bypass:
             self._emit_all()
         elif self._partial_count > max(ROWS_PER_GROUPING, 2 * self._merged_count):
-            self._merge()
-            if self._partial_count > PARTIAL_ROWS_MAX:
-                self._emit_all()
+            self._reduce()
+
+    def _reduce(self) -> None:
+        """Merges partials to go on with them, or emits them."""
+        if self._unmerged:
+            self._unmerged = max(0, self._unmerged - self._partial_count)
+            self._emit_all(merged=False)
+            return
+        new = self._partial_count - self._merged_count
+        before = self._merged_count
+        self._merge()
+        if self._partial_count - before > REDUCTION_MIN * new:
+            self._unmerged = SAMPLE_EVERY * ROWS_PER_GROUPING
+            self._emit_all()
+        elif self._partial_count > PARTIAL_ROWS_MAX:
+            self._emit_all()
 
     def _merge(self) -> None:
         if len(self._partials) < 2:
@@ -124,11 +144,12 @@ class LocalWindowAggregate(BaseOperator):
         self._hold(table.filter(pa.array(~closed)))
         self._emit(table.filter(pa.array(closed)))
 
-    def _emit_all(self) -> None:
+    def _emit_all(self, *, merged: bool = True) -> None:
         self._group()
         if self._partials:
-            self._merge()
-            (table,) = self._partials
+            if merged:
+                self._merge()
+            table = pa.concat_tables(self._partials)
             self._hold(table.slice(0, 0))
             self._emit(table)
 

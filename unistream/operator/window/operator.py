@@ -48,6 +48,7 @@ from unistream.operator.common import BaseOperator
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
 from unistream.operator.window.local import PANE, pane_ends_of
+from unistream.operator.window.whole_panes import WholePanes
 from unistream.operator.window.windows import Ends, Windows
 from unistream.port.metrics import LATE_RECORDS_DROPPED
 from unistream.port.sorting import KeyedRows
@@ -99,6 +100,7 @@ class WindowAggregate(BaseOperator):
         self._paused_at: int | None = None
         self._paused: dict[int, PaneState] = {}  # of keys that get no more rows here
         self._watermark = MIN_WATERMARK
+        self._whole = WholePanes(plan)
 
     @property
     def windows(self) -> Windows:
@@ -148,14 +150,18 @@ class WindowAggregate(BaseOperator):
             if not batch.num_rows:
                 return
             ends, low, high = pane_ends_of(self, batch, self._windows)
-        partials = batch.records if self._pre_aggregated else self._plan.lift(batch.records)
-        table = self._fitted(pa.Table.from_batches([partials]).select(self._plan.partial_columns))
-        self._types_restored = False
+        table = self._partials_of(batch)
         if low == high:
             self._pane(low).add(table, self._plan.merge)
         else:
             for end, rows in _split(table, np.asarray(ends), range(low, high + 1, self._windows.pane_ms)):
                 self._pane(end).add(rows, self._plan.merge)
+
+    def _partials_of(self, batch: Batch) -> pa.Table:
+        partials = batch.records if self._pre_aggregated else self._plan.lift(batch.records)
+        table = self._fitted(pa.Table.from_batches([partials]).select(self._plan.partial_columns))
+        self._types_restored = False
+        return table
 
     def process_watermark(self, timestamp: int) -> None:
         while self._panes:
@@ -174,7 +180,13 @@ class WindowAggregate(BaseOperator):
 
     def process_keys(self, rows: KeyedRows) -> None:
         """See `port.batch.KeyedInput`."""
-        self.process_batch(rows.batch, 0)
+        if self._windows.overlap or self._paused_at is not None:
+            self.process_batch(rows.batch, 0)
+            return
+        ends, _, _ = pane_ends_of(self, rows.batch, self._windows)
+        self._whole.add(self._partials_of(rows.batch), ends, rows.starts)
+        if rows.ends_key:
+            self._emit(*self._whole.take())
 
     def end_keys(self) -> None:
         """See `port.batch.KeyedInput`. In a bootstrap the panes are set aside: windows that share them have
@@ -263,13 +275,21 @@ class WindowAggregate(BaseOperator):
     def _fire(self, end: int) -> None:
         start = end - self._windows.size_ms
         tables = [t for pane, state in self._panes.items() if start < pane <= end for t in state.tables]
-        result = self._plan.final(self._plan.merge(pa.concat_tables(tables)))
+        merged = self._plan.merge(pa.concat_tables(tables))
+        self._emit(merged, np.full(merged.num_rows, end, dtype=np.int64))
+
+    def _emit(self, merged: pa.Table, ends: Ends) -> None:
+        """The results of windows with these ends."""
+        result = self._plan.final(merged)
         keys = len(self._plan.keys)
-        for number, name in enumerate((WINDOW_START, WINDOW_END)):
-            instant = pa.scalar((start, end)[number], pa.int64()).cast(_TIME)
-            result = result.add_column(keys + number, name, pa.repeat(instant, result.num_rows))
+        for number, (name, instants) in enumerate(
+            ((WINDOW_START, ends - self._windows.size_ms), (WINDOW_END, ends))
+        ):
+            result = result.add_column(keys + number, name, pa.array(instants).view(_TIME))
+        start = 0
         for piece in result.combine_chunks().to_batches(max_chunksize=BATCH_ROWS_MAX):
-            times = np.full(piece.num_rows, end - 1, dtype=np.int64)
+            times = ends[start : start + piece.num_rows] - 1
+            start += piece.num_rows
             self.output.emit(Batch(piece, pa.array(times)))
             self.context.await_room()
 

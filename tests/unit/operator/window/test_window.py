@@ -124,6 +124,7 @@ events_strategy = st.lists(
 )
 
 
+@pytest.mark.parametrize("run_rows", [1, 100], ids=["pane by pane", "all panes at once"])
 @settings(deadline=None, max_examples=60)
 @given(
     batches=st.lists(events_strategy, min_size=1, max_size=4),
@@ -136,8 +137,12 @@ events_strategy = st.lists(
         ]
     ),
 )
-def test_local_and_window_agree_with_a_model(batches: list[list[Event]], windows: Windows) -> None:
-    _, window = run_both(batches, [None] * len(batches), windows)
+def test_local_and_window_agree_with_a_model(
+    run_rows: int, batches: list[list[Event]], windows: Windows
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window_local, "RUN_ROWS_MIN", run_rows)
+        _, window = run_both(batches, [None] * len(batches), windows)
     assert results(window.batches()) == model([e for b in batches for e in b], windows)
 
 
@@ -278,6 +283,31 @@ def test_pre_aggregation_stops_where_it_does_not_reduce_and_looks_again_later(
             assert harness.rows() == []
         harness.end()
         assert len(harness.rows()) == 10
+
+
+def test_partials_that_merging_does_not_reduce_are_emitted_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(window_local, "SAMPLE_EVERY", 1)
+    monkeypatch.setattr(window_local, "ROWS_PER_GROUPING", 100)
+
+    def rows(first: int) -> tuple[pa.RecordBatch, list[int]]:
+        """100 rows that are 50 partials of 10 panes, in the order of time from `first` on."""
+        return records([(0, f"k{n % 5}", n) for n in range(100)]), [first + n for n in range(100)]
+
+    with OperatorHarness(LocalWindowAggregate(plan(), TEN)) as harness:
+        emitted = []
+        for number in range(8):
+            harness.process(*rows(100 * number))
+            emitted.append(len(harness.rows()))
+        assert emitted == [0, 0, 150, 150, 150, 300, 300, 300], "merged once, and then as they are"
+        for _ in range(12):
+            harness.process(*rows(0))
+            emitted.append(len(harness.rows()))
+        assert emitted[8:] == [*3 * [450], *9 * [600]], "merged in between, which helps at last"
+        harness.end()
+        assert len(harness.rows()) == 650
+        assert sum(row["count(*)"] for row in harness.rows()) == 2_000
 
 
 def test_results_come_in_bounded_batches() -> None:
