@@ -1,11 +1,11 @@
 """The files of a blocking partition: Arrow IPC messages and events, each in a frame with its checksum.
 
     frame = header (32 bytes) ─ payload ─ zeros up to a multiple of 8
-    header = "USF2" ─ sequence number ─ kind ─ crc32 of payload and zeros
-             ─ length of the payload (8 bytes) ─ crc32 of the header up to here ─ 4 zeros
+    header = "USF3" ─ sequence number ─ kind ─ crc32c of payload and zeros
+             ─ length of the payload (8 bytes) ─ crc32c of the header up to here ─ 4 zeros
 
 Any changed bit is detected. The header has its own checksum, so that a length is verified before that many
-bytes are read.
+bytes are read. Checkpoints of older versions have frames "USF2" with crc32, which took six times as long.
 
 A schema is written before the first batch and again when it changes; batches are bare IPC messages, which
 cost no more than their columns. Batches with dictionaries are separate IPC streams (schema,
@@ -19,13 +19,14 @@ import itertools
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from crc32c import crc32c
 from pyarrow import ipc
 
 from unistream.base.errors import ProtocolError
@@ -34,7 +35,8 @@ from unistream.model.codec import decode_event, encode_event
 from unistream.model.elements import Batch, Element
 from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
 
-MAGIC: Final = b"USF2"
+MAGIC: Final = b"USF3"
+CHECKSUMS: Final[Mapping[bytes, Callable[[bytes | pa.Buffer], int]]] = {MAGIC: crc32c, b"USF2": zlib.crc32}
 READ_BYTES: Final = 256 * KIB  # read at once: small frames share one read, and large ones need no second
 _FIELDS: Final = struct.Struct("<4sIIIQ")
 _SEAL: Final = struct.Struct("<I4x")
@@ -77,9 +79,9 @@ class FrameEncoder:
     def _frame(self, kind: _Kind, payload: bytes | pa.Buffer) -> Buffers:
         size = memoryview(payload).nbytes
         padding = bytes(-size % _ALIGNMENT)
-        checksum = zlib.crc32(padding, zlib.crc32(payload))
+        checksum = crc32c(padding, crc32c(payload))
         fields = _FIELDS.pack(MAGIC, next(self._sequence), kind, checksum, size)
-        return [fields + _SEAL.pack(zlib.crc32(fields)), payload, padding]
+        return [fields + _SEAL.pack(crc32c(fields)), payload, padding]
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
@@ -144,16 +146,17 @@ class FrameReader:
         at = self._position
         head = self._bytes(at, _HEADER_BYTES).to_pybytes()
         magic, sequence, kind, checksum, size = _FIELDS.unpack_from(head)
-        if _SEAL.pack(zlib.crc32(head[: _FIELDS.size])) != head[_FIELDS.size :]:
+        checksum_of = CHECKSUMS.get(magic, crc32c)
+        if _SEAL.pack(checksum_of(head[: _FIELDS.size])) != head[_FIELDS.size :]:
             raise ProtocolError(
                 f"the header of frame {self._sequence} at byte {at} does not match its checksum"
             )
         padded = size + -size % _ALIGNMENT
         end = at + _HEADER_BYTES + padded
-        if magic != MAGIC or sequence != self._sequence or end > self._size:
+        if magic not in CHECKSUMS or sequence != self._sequence or end > self._size:
             raise ProtocolError(f"there is no frame {self._sequence} at byte {at}")
         payload = self._bytes(at + _HEADER_BYTES, padded)
-        if zlib.crc32(payload) != checksum:
+        if checksum_of(payload) != checksum:
             raise ProtocolError(f"frame {sequence} at byte {at} does not match its checksum")
         self._sequence += 1
         self._position = end

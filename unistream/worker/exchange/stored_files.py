@@ -11,7 +11,6 @@ some megabytes of rows. Nobody needs more than a segment's part and the index in
 from __future__ import annotations
 
 import itertools
-import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from functools import partial
 
 import msgspec
 import pyarrow as pa
+from crc32c import crc32c
 
 from unistream.base.config import CHECKPOINT_DIR
 from unistream.base.errors import CorruptSnapshot, ProtocolError, Transient
@@ -178,7 +178,7 @@ class StoredOutput:
             folder=self._folder,
             file=file.ref,
             index_bytes=len(index),
-            index_crc=zlib.crc32(index),
+            index_crc=crc32c(index),
         )
 
 
@@ -205,7 +205,7 @@ class StoredFile:
         rows = self._rows
         read = partial(_read, self._open_reader(rows.folder), rows.file)
         content = read(rows.file.size - rows.index_bytes, rows.file.size)
-        if zlib.crc32(content) != rows.index_crc:
+        if crc32c(content) != rows.index_crc:
             raise ProtocolError("its index does not match its checksum")
         index = msgspec.msgpack.decode(content, type=_Index)
         segments = _Segments(index.segments[index.targets[subpartition]], read)

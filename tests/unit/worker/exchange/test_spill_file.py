@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,6 +104,25 @@ def test_all_types_together_and_a_schema_with_metadata(tmp_path: Path) -> None:
     records = pa.record_batch(COLUMNS).replace_schema_metadata({"who": "me"})
     elements = [Batch(records), Batch(records, pa.array([1, 2, 3])), *END]
     _assert_same(_round_trip(tmp_path / "0", elements), elements)
+
+
+def test_frames_of_older_versions_are_read_and_checked(tmp_path: Path) -> None:
+    """In checkpoints with rows that were on their way."""
+    path, encoder = tmp_path / "0", FrameEncoder()
+    elements = [Batch(pa.record_batch({"c": [1, 2, 3]})), *END]
+    old = b""
+    for element in elements:
+        buffers = [bytes(buffer) for buffer in encoder.encode(element)]
+        for header, payload, padding in zip(buffers[::3], buffers[1::3], buffers[2::3], strict=True):
+            _, sequence, kind, _, size = struct.unpack_from("<4sIIIQ", header)
+            fields = struct.pack("<4sIIIQ", b"USF2", sequence, kind, zlib.crc32(payload + padding), size)
+            old += fields + struct.pack("<I4x", zlib.crc32(fields)) + payload + padding
+    path.write_bytes(old)
+    _assert_same(_read(path, len(old)), elements)
+    for position in range(0, len(old), 7):
+        path.write_bytes(old[:position] + bytes([old[position] ^ 1]) + old[position + 1 :])
+        with pytest.raises(ProtocolError):
+            _read(path, len(old))
 
 
 def test_a_schema_may_change_and_change_back(tmp_path: Path) -> None:
