@@ -2,8 +2,9 @@
 
 An engine that places tasks and moves their data by itself (Spark) runs each subtask as one call of
 `PlaceAttempt.run`: pieces of other subtasks' output go in, pieces for other subtasks come out, and the
-operators live as in any task (`worker.task`): open, rows, end of input, finish, close. Nothing waits for a
-consumer, and there are no checkpoints. May import: `worker.task`, `worker.exchange`. Start with `job`.
+operators live as in any task (`worker.task`): open, rows, end of input, finish, close. A subtask waits while
+nobody takes what it has made, and there are no checkpoints. May import: `worker.task`, `worker.exchange`.
+Start with `job`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -68,14 +68,25 @@ FAILED: Final = EdgeId("")
 others."""
 
 
-class PieceOutput:
-    """`worker.exchange.OutputPartition` of one edge: rows become pieces, which are taken with `take`. Events
-    are not kept: a consumer knows that all rows are there when its pieces end."""
+class PieceSink(Protocol):
+    """Takes the pieces of a task."""
 
-    has_room = True
+    @property
+    def has_room(self) -> bool:
+        """False: the task has to wait."""
+
+    def put(self, piece: Piece) -> None:
+        """One more; also without room."""
+
+
+class PieceOutput:
+    """`worker.exchange.OutputPartition` of one edge: rows become pieces. Events are not kept: a consumer
+    knows that all rows are there when its pieces end."""
+
     flush_at_ms = None
 
-    def __init__(self, descriptor: PartitionDescriptor, index: int) -> None:
+    def __init__(self, descriptor: PartitionDescriptor, index: int, out: PieceSink) -> None:
+        self._out = out
         self.edge = descriptor.edge
         self.rows_out = 0
         self._index = index
@@ -83,8 +94,11 @@ class PieceOutput:
         self._router = Router(descriptor, index)
         self._gathered: deque[Batch] = deque()
         self._bytes = 0
-        self._made: deque[Piece] = deque()
         self._number = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self._out.has_room
 
     def emit(self, batch: Batch) -> None:
         self.rows_out += batch.num_rows
@@ -97,18 +111,13 @@ class PieceOutput:
         if isinstance(event, EndOfPartition):
             self._divide()
 
-    def take(self) -> Iterator[Piece]:
-        """The pieces made since the last call."""
-        while self._made:
-            yield self._made.popleft()
-
     def _divide(self) -> None:
         self._bytes = 0
         for target, batch in self._router.route(self._gathered):
             content = encode(batch)
             for place, consumer in enumerate(self._consumers):
                 if self._router.target_of(place) == target:
-                    self._made.append(Piece(self.edge, self._index, consumer, self._number, content))
+                    self._out.put(Piece(self.edge, self._index, consumer, self._number, content))
                     self._number += 1
 
     def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
@@ -127,25 +136,26 @@ class PieceOutput:
 
     def abandon(self) -> None:
         self._gathered.clear()
-        self._made.clear()
 
 
 class StoredPieceOutput(StoredOutput):
     """`worker.exchange.OutputPartition` of one edge whose rows are stored for a stream: its only piece says
     where."""
 
-    def __init__(self, descriptor: PartitionDescriptor, subtask: SubtaskId, folder: str) -> None:
+    def __init__(
+        self, descriptor: PartitionDescriptor, subtask: SubtaskId, folder: str, out: PieceSink
+    ) -> None:
         from unistream.storage.state_files import FsStateWriter
 
         writer = FsStateWriter(folder)
         super().__init__(descriptor, subtask.vertex, subtask.index, folder=folder, writer=writer)
-        self._taken = False
+        self._out = out
 
-    def take(self) -> Iterator[Piece]:
-        """The piece, once the file is complete."""
-        if self.stored is not None and not self._taken:
-            self._taken = True
-            yield Piece(self.edge, self.stored.producer, 0, 0, msgspec.msgpack.encode(self.stored))
+    def broadcast(self, event: Event) -> None:
+        super().broadcast(event)
+        if isinstance(event, EndOfPartition):
+            assert self.stored is not None, "the file is complete"
+            self._out.put(Piece(self.edge, self.stored.producer, 0, 0, msgspec.msgpack.encode(self.stored)))
 
 
 def stored_rows(piece: Piece) -> StoredRows:

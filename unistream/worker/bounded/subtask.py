@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +29,15 @@ from unistream.model.messages import (
     ToJobManager,
 )
 from unistream.model.snapshot import TaskSnapshot
-from unistream.worker.bounded.pieces import END_OF_INPUT, Piece, PieceInputs, PieceOutput, StoredPieceOutput
+from unistream.worker.bounded.handover import Handover
+from unistream.worker.bounded.pieces import (
+    END_OF_INPUT,
+    Piece,
+    PieceInputs,
+    PieceOutput,
+    PieceSink,
+    StoredPieceOutput,
+)
 from unistream.worker.bounded.savepoint import BootstrapStateWriter, EndOfHistory
 from unistream.worker.exchange import Gate, LocalInputChannel
 from unistream.worker.task import (
@@ -90,7 +99,7 @@ class BoundedSubtask:
         self._stored: TaskSnapshot | None = None
         self._newest: int | None = None
         self._inputs = PieceInputs(_ends if end is None else end.behind)
-        self._outputs = _outputs(deployment, stored, stored_folder)
+        self._handover = Handover(self._mailbox.wake)
         self._failure: TaskFailure | None = None
         self._commits: list[CommitReported] = []
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="commits")
@@ -104,6 +113,7 @@ class BoundedSubtask:
             managed_memory=memory_bytes,
             tmp_dir=str(folder),
             exclusive=False,
+            may_block=True,
         )
         gates = [
             Gate(gate.input_index, tuple(LocalInputChannel(one, self._inputs) for one in gate.channels))
@@ -113,7 +123,7 @@ class BoundedSubtask:
             deployment,
             chain,
             gates=gates,
-            partitions=self._outputs,
+            partitions=_outputs(deployment, stored, stored_folder, self._handover),
             environment=environment,
             mailbox=self._mailbox,
         )
@@ -130,14 +140,18 @@ class BoundedSubtask:
         Raises:
             SubtaskFailed: a function, a connector or an operator raised.
         """
-        self._task.counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+        thread = threading.Thread(
+            target=self._run_to_end, args=(iter(pieces),), name="bounded-subtask", daemon=True
+        )
+        thread.start()
         try:
-            yield from self._steps(iter(pieces))
+            yield from self._handover.take()
         finally:
-            if not self._task.state.is_terminal:  # the reader of our output has given up
-                self._mailbox.cancel()
-                self._task.step()
+            self._mailbox.cancel()  # of no effect, unless the reader of our output has given up
+            thread.join()
             self._executor.shutdown(wait=True)
+        if self._failure is not None:
+            raise SubtaskFailed(self._failure)
 
     def report(self) -> PlaceReport:
         """How it has ended."""
@@ -152,18 +166,32 @@ class BoundedSubtask:
             failure=self._failure,
         )
 
-    def _steps(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _run_to_end(self, pieces: Iterator[Piece]) -> None:
+        """On the task's thread."""
+        error: BaseException | None = None
+        try:
+            self._task.counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+            self._steps(pieces)
+        except BaseException as raised:  # of the pieces, or what fails no task; raised where ours are taken
+            error = raised
+        try:
+            if error is not None:
+                self._mailbox.cancel()
+                self._task.step()
+        finally:
+            self._handover.end(error)
+
+    def _steps(self, pieces: Iterator[Piece]) -> None:
         open_ended = True
         while True:
             self._mailbox.prepare_wait()
-            result = self._task.step()
-            for output in self._outputs:
-                yield from output.take()
-            match result:
+            match self._task.step():
                 case Done():
                     break
                 case Waiting() if self._stored is not None or self._failure is not None:
                     self._mailbox.cancel()  # its state is stored, or cannot be
+                case Waiting(backpressured=True):
+                    self._mailbox.wait(None)
                 case Waiting() if self._is_history_read:
                     self._is_history_read = False
                     self._mailbox.post(BackgroundDone(finish=self._advance))
@@ -179,8 +207,6 @@ class BoundedSubtask:
                     self._mailbox.wait(None if left_ms is None else max(0, left_ms) / 1000)
                 case _:
                     pass
-        if self._failure is not None:
-            raise SubtaskFailed(self._failure)
 
     def _advance(self) -> None:
         """On the task's thread: the history of a source was read."""
@@ -208,13 +234,13 @@ class BoundedSubtask:
 
 
 def _outputs(
-    deployment: TaskDeployment, stored: Collection[EdgeId], folder: str
+    deployment: TaskDeployment, stored: Collection[EdgeId], folder: str, out: PieceSink
 ) -> list[PieceOutput | StoredPieceOutput]:
     attempt = deployment.attempt
     return [
-        StoredPieceOutput(one, attempt.subtask, folder)
+        StoredPieceOutput(one, attempt.subtask, folder, out)
         if one.edge in stored
-        else PieceOutput(one, attempt.index)
+        else PieceOutput(one, attempt.index, out)
         for one in deployment.partitions
     ]
 
