@@ -221,7 +221,8 @@ class Process:
 
     def text(self, me: str, inputs: Sequence[str]) -> str:
         method = "process_batch" if self.function.endswith("InColumns") else "process"
-        return f"{inputs[0]}.{self.key}.{method}({self.function}(), returns=R).uid({me!r})"
+        sides = ", side_outputs={'side': R}" if self.function == "InOrder" else ""
+        return f"{inputs[0]}.{self.key}.{method}({self.function}(), returns=R{sides}).uid({me!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
+from unistream.api.columns import Returns, as_schema, side_schemas
 from unistream.api.graph import GraphBuilder, Port
-from unistream.api.stream import DataStream, Returns, as_schema
+from unistream.api.stream import DataStream
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
@@ -62,12 +63,19 @@ class KeyedStream:
             raise ConfigError('window takes windows such as TumblingEventTimeWindows.of("1 h")')
         return WindowedStream(self, windows)
 
-    def process(self, function: KeyedProcessFunction, *, returns: Returns = None) -> DataStream:
+    def process(
+        self,
+        function: KeyedProcessFunction,
+        *,
+        returns: Returns = None,
+        side_outputs: Mapping[str, Returns] | None = None,
+    ) -> DataStream:
         """Runs a function with keyed state and timers, row by row.
 
         Args:
             function: One object for all keys of a subtask; what belongs to a key is stored in its state.
             returns: Columns of the rows it emits; None: inferred from the first ones.
+            side_outputs: The same for its side outputs, by tag.
         """
         if isinstance(function, BroadcastProcessFunction):
             raise ConfigError(
@@ -75,27 +83,36 @@ class KeyedStream:
             )
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError("process takes an object of a subclass of KeyedProcessFunction")
-        schema = as_schema(returns)
+        schema, sides = as_schema(returns), side_schemas(side_outputs)
         operator = KeyedProcessOperator(
-            function, self.key_columns, returns=schema, key_schema=self.key_schema()
+            function, self.key_columns, returns=schema, side_outputs=sides, key_schema=self.key_schema()
         )
-        return self._then(f"process {type(function).__name__}", operator, self._ports, schema)
+        stream = self._then(f"process {type(function).__name__}", operator, self._ports, schema)
+        return stream._with_side_outputs(sides)
 
-    def process_batch(self, function: KeyedBatchFunction, *, returns: Returns = None) -> DataStream:
+    def process_batch(
+        self,
+        function: KeyedBatchFunction,
+        *,
+        returns: Returns = None,
+        side_outputs: Mapping[str, Returns] | None = None,
+    ) -> DataStream:
         """Runs a function with keyed state and timers batch by batch, the rows grouped by key, without Python
         calls per row or timer.
 
         Args:
             function: One object for all keys of a subtask; what belongs to a key is stored in its columns.
             returns: Columns of the batches it emits; None: those of the first one.
+            side_outputs: Columns of its side outputs, by tag; those of others may differ from batch to batch.
         """
         if not isinstance(function, KeyedBatchFunction):
             raise ConfigError("process_batch takes an object of a subclass of KeyedBatchFunction")
-        schema = as_schema(returns)
+        schema, sides = as_schema(returns), side_schemas(side_outputs)
         operator = KeyedBatchOperator(
-            function, self.key_columns, returns=schema, key_schema=self.key_schema()
+            function, self.key_columns, returns=schema, side_outputs=sides, key_schema=self.key_schema()
         )
-        return self._then(f"process_batch {type(function).__name__}", operator, self._ports, schema)
+        stream = self._then(f"process_batch {type(function).__name__}", operator, self._ports, schema)
+        return stream._with_side_outputs(sides)
 
     def connect(self, broadcast: DataStream, *states: MapStateDescriptor) -> BroadcastConnectedStream:
         """Connects a stream whose rows are sent to every subtask, such as rules.
@@ -156,19 +173,31 @@ class BroadcastConnectedStream:
         self._broadcast = broadcast
         self._states = tuple(states)
 
-    def process(self, function: BroadcastProcessFunction, *, returns: Returns = None) -> DataStream:
+    def process(
+        self,
+        function: BroadcastProcessFunction,
+        *,
+        returns: Returns = None,
+        side_outputs: Mapping[str, Returns] | None = None,
+    ) -> DataStream:
         """Runs a function over both: its state and timers are keyed, its maps are equal in all subtasks.
 
         Args:
             function: One object for all keys of a subtask.
             returns: Columns of the rows it emits; None: inferred from the first ones.
+            side_outputs: The same for its side outputs, by tag.
         """
         if not isinstance(function, BroadcastProcessFunction):
             raise ConfigError("process takes an object of a subclass of BroadcastProcessFunction")
         keyed = self._keyed
-        schema = as_schema(returns)
+        schema, sides = as_schema(returns), side_schemas(side_outputs)
         operator = BroadcastProcessOperator(
-            function, keyed.key_columns, self._states, returns=schema, key_schema=keyed.key_schema()
+            function,
+            keyed.key_columns,
+            self._states,
+            returns=schema,
+            side_outputs=sides,
+            key_schema=keyed.key_schema(),
         )
         node = keyed._builder.add(
             f"process {type(function).__name__}",
@@ -180,7 +209,7 @@ class BroadcastConnectedStream:
             stateful=True,
             key_columns=keyed.key_columns,
         )
-        return DataStream(keyed._builder, (Port(node.id),), schema)
+        return DataStream(keyed._builder, (Port(node.id),), schema)._with_side_outputs(sides)
 
 
 class WindowedStream:

@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 
 from unistream.api.collections import collected
+from unistream.api.columns import Columns, as_schema
 from unistream.api.frames import DataFrameSource
 from unistream.api.graph import GraphBuilder, Port, check_timestamp_column
-from unistream.api.stream import Columns, DataStream, as_schema
+from unistream.api.stream import DataStream
 from unistream.base.errors import ConfigError
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.operator import SourceOperatorSpec

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.api.columns import Returns, as_schema, side_schemas
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_timestamp_column
 from unistream.api.joins import join_schema
 from unistream.api.results import Results
@@ -49,8 +50,6 @@ from unistream.port.source import DEAD_LETTERS_TAG
 if TYPE_CHECKING:
     from unistream.api.keyed import KeyedStream
 
-Columns = Mapping[str, pa.DataType]
-Returns: TypeAlias = pa.Schema | Columns | None
 KEY_COLUMN = "key"
 
 
@@ -187,6 +186,11 @@ class DataStream(Results):
         schema = self._builder.side_schemas.get((node.id, tag))
         return DataStream(self._builder, (Port(node.id, tag),), schema)
 
+    def _with_side_outputs(self, schemas: Mapping[str, pa.Schema]) -> DataStream:
+        (port,) = self._ports
+        self._builder.side_schemas.update({(port.node, tag): schema for tag, schema in schemas.items()})
+        return self
+
     def dead_letters_to(self, sink: Sink) -> DataStreamSink:
         """Writes records that this source cannot decode to `sink`: raw bytes, origin and reason, exactly once
         like the rows. If the source has a uid, the sink's is that one with ``-dead-letters`` appended.
@@ -265,20 +269,29 @@ class DataStream(Results):
         node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
         return DataStream(self._builder, (Port(node.id),), schema)
 
-    def process(self, function: ProcessFunction, *, returns: Returns = None) -> DataStream:
+    def process(
+        self,
+        function: ProcessFunction,
+        *,
+        returns: Returns = None,
+        side_outputs: Mapping[str, Returns] | None = None,
+    ) -> DataStream:
         """Runs a function row by row that may keep lists in checkpoints; for keyed state see `key_by`.
 
         Args:
             function: Each subtask has a copy.
             returns: Columns of the rows it emits; None: inferred from the first ones.
+            side_outputs: The same for its side outputs, by tag.
         """
         if not isinstance(function, ProcessFunction):
             raise ConfigError(
                 "process of a stream without keys takes an object of a subclass of ProcessFunction"
             )
         schema = as_schema(returns)
-        operator = ProcessOperator(function, returns=schema)
-        return self._then(f"process {type(function).__name__}", operator, schema, stateful=True)
+        sides = side_schemas(side_outputs)
+        operator = ProcessOperator(function, returns=schema, side_outputs=sides)
+        stream = self._then(f"process {type(function).__name__}", operator, schema, stateful=True)
+        return stream._with_side_outputs(sides)
 
     def key_by(self, *columns: str | Callable[[Row], Any], returns: pa.DataType | None = None) -> KeyedStream:
         """Sends rows with equal values in `columns` to the same subtask.
@@ -354,18 +367,6 @@ class DataStream(Results):
         data_type = check_expressions(self.schema, {"predicate": predicate}, what).field(0).type
         if not pa.types.is_boolean(data_type):
             raise ConfigError(f"{what}: {predicate} is {data_type}, not a boolean")
-
-
-def as_schema(returns: Returns, what: str = "returns=") -> pa.Schema | None:
-    """A schema from a schema or from name -> type. Raises ConfigError, naming `what`, for anything else."""
-    if returns is None or isinstance(returns, pa.Schema):
-        return returns
-    try:
-        return pa.schema(list(returns.items()))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{what} takes a pyarrow.Schema, or Arrow types by column like {{'n': pa.int64()}}: {error}"
-        ) from error
 
 
 def _pairs(on: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:

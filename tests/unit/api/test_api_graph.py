@@ -320,6 +320,67 @@ def test_late_rows_as_a_side_output_have_the_schema_of_the_input() -> None:
     assert windows.aggregate(n=us.count()).get_side_output("late").schema == stream.schema
 
 
+class OfRows(us.ProcessFunction):
+    def process_element(self, row: dict, context: us.FunctionContext, out: us.Collector) -> None:
+        out.emit_side("odd", row)
+
+
+class OfKeys(us.KeyedProcessFunction):
+    def process_element(self, row: dict, context: us.ProcessContext, out: us.Collector) -> None:
+        out.emit_side("odd", row)
+
+
+class OfBatches(us.KeyedBatchFunction):
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        out.emit_side("odd", batch.records)
+
+
+class OfBoth(us.BroadcastProcessFunction):
+    def process_element(self, row: dict, context: Any, out: us.Collector) -> None:
+        out.emit_side("odd", row)
+
+    def process_broadcast_element(self, row: dict, context: Any, out: us.Collector) -> None:
+        out.emit_side("odd", row)
+
+
+def processed(stream: DataStream, kind: str, **options: Any) -> DataStream:
+    """`stream` behind a function of that kind."""
+    keyed = stream.key_by("origin")
+    limits = us.MapStateDescriptor("limits", pa.int64(), key_type=pa.string())
+    match kind:
+        case "rows":
+            return stream.process(OfRows(), **options)
+        case "keys":
+            return keyed.process(OfKeys(), **options)
+        case "batches":
+            return keyed.process_batch(OfBatches(), **options)
+        case _:
+            return keyed.connect(stream, limits).process(OfBoth(), **options)
+
+
+@pytest.mark.parametrize("kind", ["rows", "keys", "batches", "both"])
+def test_a_side_output_has_the_columns_that_are_declared(kind: str) -> None:
+    stream = processed(flights(), kind, side_outputs={"odd": {"n": pa.int64()}, "even": None})
+    assert stream.get_side_output("odd").schema == pa.schema({"n": pa.int64()})
+    assert stream.get_side_output("even").schema is None
+    with pytest.raises(ConfigError, match="'origin'"):
+        stream.get_side_output("odd").key_by("origin")
+
+
+@pytest.mark.parametrize("kind", ["rows", "keys", "batches", "both"])
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("odd", r"takes the columns of each side output by its tag, like \{'late'"),
+        ({"": {"n": pa.int64()}}, "a side output has a tag, a text, not ''"),
+        ({"odd": 5}, "side_outputs= of 'odd' takes a pyarrow.Schema"),
+    ],
+)
+def test_columns_of_side_outputs_that_are_none(kind: str, given: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        processed(flights(), kind, side_outputs=given)
+
+
 def test_an_exchange_is_what_was_asked_for() -> None:
     env = us.Environment({"parallelism.default": "2"})
     stream = flights(env)

@@ -15,6 +15,7 @@ from unistream.operator.common.expressions import (
     conformed,
     describe,
     empty_rows,
+    without_dictionaries,
 )
 from unistream.operator.common.functions import check_callable, check_methods, check_returned_nothing
 from unistream.operator.common.given_batches import addresses, owned, owned_array

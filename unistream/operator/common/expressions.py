@@ -94,6 +94,12 @@ def conformed(
     return found
 
 
+def without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """The schema with the value types of dictionaries."""
+    types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
+    return pa.schema(list(zip(schema.names, types, strict=True)))
+
+
 def empty_rows(schema: pa.Schema) -> pa.RecordBatch:
     """No rows of `schema`."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

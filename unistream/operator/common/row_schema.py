@@ -37,6 +37,7 @@ class RowSchema:
 
     Args:
         schema: None: that of the first rows, then fixed.
+        declared_by: The argument that would set it, for errors.
 
     >>> from unistream.operator.common.base import BaseOperator
     >>> schema, row = RowSchema(pa.schema({"n": pa.int64()})), {"n": 1}
@@ -48,8 +49,9 @@ class RowSchema:
     [{'n': 1}, {'n': 2}]
     """
 
-    def __init__(self, schema: pa.Schema | None) -> None:
+    def __init__(self, schema: pa.Schema | None, declared_by: str = "returns=") -> None:
         self.schema = schema
+        self._declared_by = declared_by
         self._is_inferred = schema is None
         self._columns: _Columns | None = None
 
@@ -93,7 +95,7 @@ class RowSchema:
         except ValueRefused as refused:
             if not self._is_inferred or self.schema is None:
                 raise
-            hint = "the columns are those of the first rows, give returns= to set them"
+            hint = f"the columns are those of the first rows, give {self._declared_by} to set them"
             raise ValueRefused(refused.position, f"{refused.reason}; {hint}") from refused
 
     def _known(self, schema: pa.Schema) -> _Columns:

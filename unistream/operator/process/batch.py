@@ -26,7 +26,7 @@ from unistream.operator.common import (
     owned_array,
 )
 from unistream.operator.process.batch_context import BatchContext
-from unistream.operator.process.context import Clocks
+from unistream.operator.process.context import Clocks, SideSchemas
 from unistream.operator.process.process import KeyedOperator
 from unistream.operator.process.timer_columns import TimerColumns, Times
 from unistream.operator.process.timer_table import Piece, column_pieces
@@ -159,6 +159,7 @@ class KeyedBatchOperator(KeyedOperator):
 
     Args:
         returns: Schema of the main output; None: that of the first emitted batch.
+        side_outputs: Schemas of side outputs by tag; others may have any.
         key_schema: Names and types of the key columns; None: those of the first batch.
 
     Raises:
@@ -171,6 +172,7 @@ class KeyedBatchOperator(KeyedOperator):
         keys: Sequence[str],
         *,
         returns: pa.Schema | None = None,
+        side_outputs: SideSchemas | None = None,
         key_schema: pa.Schema | None = None,
     ) -> None:
         super().__init__(function, keys, key_schema)
@@ -181,6 +183,7 @@ class KeyedBatchOperator(KeyedOperator):
                     "need state of Arrow types: declare a type, or use a function per row"
                 )
         self._returns = returns
+        self._side_outputs = dict(side_outputs or {})
         self._batch_context: BatchContext | None = None
 
     def open(self) -> None:
@@ -229,12 +232,20 @@ class KeyedBatchOperator(KeyedOperator):
             context.enter(None, None)
         for tag, emitted in out.batches:
             if tag is not None:
-                self.output.emit_side(tag, emitted)
+                self.output.emit_side(
+                    tag, self._side(f"{self._what(what)} emitted on side output {tag!r}", tag, emitted)
+                )
                 continue
             if self._returns is None:
                 self._returns = emitted.records.schema
             records = conformed(self, f"{self._what(what)} emitted", emitted.records, self._returns)
             self.output.emit(Batch(records, emitted.timestamps))
+
+    def _side(self, what: str, tag: str, emitted: Batch) -> Batch:
+        schema = self._side_outputs.get(tag)
+        if schema is None:
+            return emitted
+        return Batch(conformed(self, what, emitted.records, schema), emitted.timestamps)
 
     def _fire(self, due: Iterable[tuple[Times, pa.RecordBatch]], domain: str) -> None:
         context = self._known_context()

@@ -18,7 +18,7 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import MapStateDescriptor, StateDescriptor, check_declarations
 from unistream.operator.common import Row, check_returned_nothing, function_name
-from unistream.operator.process.context import Collector, ProcessContext, declarations
+from unistream.operator.process.context import Collector, ProcessContext, SideSchemas, declarations
 from unistream.operator.process.list_state import BroadcastMap
 from unistream.operator.process.process import KeyedProcessFunction, KeyedProcessOperator
 from unistream.operator.process.timer_table import KeyedTimers
@@ -84,9 +84,10 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         states: Sequence[MapStateDescriptor],
         *,
         returns: pa.Schema | None = None,
+        side_outputs: SideSchemas | None = None,
         key_schema: pa.Schema | None = None,
     ) -> None:
-        super().__init__(function, keys, returns=returns, key_schema=key_schema)
+        super().__init__(function, keys, returns=returns, side_outputs=side_outputs, key_schema=key_schema)
         check_declarations(function_name(function), [*states, *declarations(function, StateDescriptor)])
         self._broadcast = function
         self._states = tuple(states)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import operator
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -169,6 +169,16 @@ def _whole(call: str, timestamp: Any) -> int:
     raise TypeError(f"{call}({timestamp!r}): a timer's time is an int, ms since the epoch; {remedy}")
 
 
+SideSchemas: TypeAlias = Mapping[str, pa.Schema]
+"""Schemas of side outputs by tag."""
+
+
+def row_schemas(returns: pa.Schema | None, side_outputs: SideSchemas | None) -> dict[str | None, RowSchema]:
+    """For a `Collector`: those of the main output and of side outputs."""
+    sides = side_outputs or {}
+    return {None: RowSchema(returns), **{tag: RowSchema(schema) for tag, schema in sides.items()}}
+
+
 class Collector:
     """Collects the rows that a function emits, with the event time of the current row or timer.
 
@@ -200,7 +210,8 @@ class Collector:
     def _of(self, tag: str | None) -> TakenRows:
         found = self._rows.get(tag)
         if found is None:
-            found = self._rows[tag] = self._schemas.setdefault(tag, RowSchema(None)).taken(self.place)
+            schema = self._schemas.setdefault(tag, RowSchema(None, "side_outputs="))
+            found = self._rows[tag] = schema.taken(self.place)
         return found
 
     def clear(self) -> None:

@@ -16,12 +16,18 @@ from unistream.model.state import OperatorListDescriptor, check_declarations
 from unistream.operator.common import (
     BaseOperator,
     Row,
-    RowSchema,
     check_methods,
     check_returned_nothing,
     function_name,
 )
-from unistream.operator.process.context import Clocks, Collector, declarations, declared
+from unistream.operator.process.context import (
+    Clocks,
+    Collector,
+    SideSchemas,
+    declarations,
+    declared,
+    row_schemas,
+)
 from unistream.operator.process.list_state import OperatorList
 
 
@@ -121,16 +127,23 @@ class ProcessOperator(BaseOperator):
 
     Args:
         returns: Schema of the main output; None: inferred from the first rows, then fixed.
+        side_outputs: Schemas of side outputs by tag; those of others are inferred.
 
     Raises:
         ConfigError: declarations of the function conflict.
     """
 
-    def __init__(self, function: ProcessFunction, *, returns: pa.Schema | None = None) -> None:
+    def __init__(
+        self,
+        function: ProcessFunction,
+        *,
+        returns: pa.Schema | None = None,
+        side_outputs: SideSchemas | None = None,
+    ) -> None:
         check_declarations(function_name(function), declarations(function, OperatorListDescriptor))
         check_methods(function, "open", "process_element", "snapshot", "finish", "close")
         self._function = function
-        self._schemas: dict[str | None, RowSchema] = {None: RowSchema(returns)}
+        self._schemas = row_schemas(returns, side_outputs)
         self._process: FunctionContext | None = None
 
     def initialize_state(self, state: OperatorState) -> None:

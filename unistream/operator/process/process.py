@@ -1,14 +1,14 @@
 """User functions per row and key, with state and timers.
 
 The function gets one row at a time, with the state of its key. Timers are keyed state: they are in every
-snapshot, move with their key group, and fire in the order of their times, event timers when the watermark
-passes them. A (key, time) that is registered twice fires once.
+snapshot, move with their key group, and fire in the order of their times (event timers when the watermark
+passes them), and once if they are registered twice.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from itertools import count, islice, repeat
@@ -27,13 +27,20 @@ from unistream.model.state import StateDescriptor, check_declarations
 from unistream.operator.common import (
     BaseOperator,
     Row,
-    RowSchema,
     check_methods,
     check_returned_nothing,
     function_name,
+    without_dictionaries,
 )
 from unistream.operator.in_key_order import KEYED_INPUT, InKeyOrder
-from unistream.operator.process.context import Clocks, Collector, ProcessContext, declarations, declared
+from unistream.operator.process.context import (
+    Clocks,
+    Collector,
+    ProcessContext,
+    declarations,
+    declared,
+    row_schemas,
+)
 from unistream.operator.process.timer_table import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
@@ -87,8 +94,7 @@ class KeyedOperator(BaseOperator, ABC):
     Args:
         key_schema: Names and types of the key columns; None: those of the first batch.
 
-    Raises:
-        ConfigError: declarations of the function conflict, or one of its methods would never run.
+    Raises ConfigError: declarations of the function conflict, or one of its methods would never run.
     """
 
     def __init__(self, function: Any, keys: Sequence[str], key_schema: pa.Schema | None) -> None:
@@ -96,7 +102,7 @@ class KeyedOperator(BaseOperator, ABC):
         check_methods(function, *USER_METHODS)
         self._function = function
         self._keys = list(keys)
-        self._key_schema = None if key_schema is None else _without_dictionaries(key_schema)
+        self._key_schema = None if key_schema is None else without_dictionaries(key_schema)
         self._backend: KeyedStateBackend | None = None
         self._armed: int | None = None
         self._in_batch = False
@@ -176,7 +182,7 @@ class KeyedOperator(BaseOperator, ABC):
             raise self.user_error(f"there is no key column {missing[0]!r} among {names}")
         keys = records.select(self._keys)
         if self._key_schema is None:
-            self._key_schema = _without_dictionaries(keys.schema)
+            self._key_schema = without_dictionaries(keys.schema)
         return self.backend.keys_of(keys)
 
     def fire_at(self, earliest: int | None, fire: Callable[[int], None]) -> None:
@@ -243,6 +249,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     Args:
         returns: Schema of the main output; None: inferred from the first rows, then fixed.
+        side_outputs: Schemas of side outputs by tag; those of others are inferred.
         key_schema: Names and types of the key columns; None: those of the first batch.
     """
 
@@ -252,10 +259,11 @@ class KeyedProcessOperator(KeyedOperator):
         keys: Sequence[str],
         *,
         returns: pa.Schema | None = None,
+        side_outputs: Mapping[str, pa.Schema] | None = None,
         key_schema: pa.Schema | None = None,
     ) -> None:
         super().__init__(function, keys, key_schema)
-        self._schemas: dict[str | None, RowSchema] = {None: RowSchema(returns)}
+        self._schemas = row_schemas(returns, side_outputs)
         self._event = KeyedTimers()
         self._processing = KeyedTimers()
         self._process: ProcessContext | None = None
@@ -390,9 +398,3 @@ class KeyedProcessOperator(KeyedOperator):
 
     def _emit(self, out: Collector, times: pa.Int64Array | None) -> None:
         out.flush(self, function_name(self._function), times)
-
-
-def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
-    """The schema with the value types of dictionaries."""
-    types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
-    return pa.schema(list(zip(schema.names, types, strict=True)))

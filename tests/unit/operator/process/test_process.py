@@ -219,6 +219,32 @@ def test_rows_of_side_outputs_keep_their_times() -> None:
         assert harness.rows("even") == [{"n": 2}]
 
 
+class Late(KeyedProcessFunction):
+    def process_element(self, row: Row, context: ProcessContext, out: Collector) -> None:
+        out.emit_side("late", {"n": row["n"]})
+
+
+def test_a_side_output_with_declared_columns_may_begin_with_nulls() -> None:
+    schema = pa.schema({"n": pa.int32()})
+    made = KeyedProcessOperator(Late(), ["k"], side_outputs={"late": schema})
+    with OperatorHarness(made) as harness:
+        harness.process({"k": ["a"], "n": pa.array([None], pa.int64())})
+        harness.process({"k": ["a"], "n": [7]})
+        assert [batch.records.schema for batch in harness.output.side["late"]] == [schema, schema]
+        assert harness.rows("late") == [{"n": None}, {"n": 7}]
+        with pytest.raises(
+            UserCodeError, match=r"side output 'late' a value that column 'n' \(int32\) cannot"
+        ):
+            harness.process({"k": ["a"], "n": [2**40]})
+
+
+def test_an_inferred_side_output_names_its_remedy() -> None:
+    with OperatorHarness(KeyedProcessOperator(Late(), ["k"])) as harness:
+        harness.process({"k": ["a"], "n": pa.array([None], pa.int64())})
+        with pytest.raises(UserCodeError, match=r"those of the first rows, give side_outputs= to set them"):
+            harness.process({"k": ["a"], "n": [7]})
+
+
 class Faulty(KeyedProcessFunction):
     def process_element(self, row: Row, context: ProcessContext, out: Collector) -> None:
         if row["n"] == 2:
