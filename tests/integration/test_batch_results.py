@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -170,3 +171,19 @@ def counting_on(info: JobInfo) -> list[TaskManagerId]:
         for task in info.subtasks
         if task.vertex_name.startswith("counts") and task.state == "RUNNING" and task.task_manager is not None
     ]
+
+
+def test_rows_are_collected_again_by_a_job_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not also by the sink of the first time, in a folder that is gone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    env = us.Environment({"parallelism.default": "1"}, target="local")
+    numbers = env.from_source(us.StaticSource(pa.table({"n": [1, 2]})), us.WatermarkStrategy.no_watermarks())
+    small = numbers.filter(us.col("n") < 2)
+    for _ in range(2):
+        assert numbers.execute_and_collect().to_pydict() == {"n": [1, 2]}
+        assert small.execute_and_collect().to_pydict() == {"n": [1]}
+    assert list(tmp_path.glob("unistream-collect-*")) == []
+    graph, _ = env.job_graph("next")
+    assert [len(vertex.operators) for vertex in graph.vertices] == [2], "the source and the filter"

@@ -30,7 +30,8 @@ class Results(Exchanges):
     def execute_and_collect(self, name: str | None = None) -> pa.Table:
         """Runs the job, which must be bounded, and returns this stream's rows in no particular order.
 
-        The rows are exchanged through a folder of this machine, so the workers must run on it.
+        The rows are exchanged through a folder of this machine, so the workers must run on it. Other sinks of
+        the pipeline are written too, each time.
 
         Raises:
             UnistreamError: the job failed; the text says why.
@@ -38,8 +39,9 @@ class Results(Exchanges):
         from unistream.connector.collect import CollectSink, read_collected
 
         with tempfile.TemporaryDirectory(prefix="unistream-collect-") as folder:
-            self.sink_to(CollectSink(folder))
-            self._builder.run(name, {})
+            with self._builder.without_additions():
+                self.sink_to(CollectSink(folder))
+                self._builder.run(name, {})
             try:
                 return read_collected(folder)
             except ConfigError:
