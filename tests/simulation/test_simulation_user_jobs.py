@@ -286,3 +286,22 @@ def test_the_guide_runs() -> None:
     for block in blocks:
         exec(compile(block, str(GUIDE), "exec"), names)
     names["test_counts"]()  # type: ignore[operator]
+
+
+@pytest.mark.timeout(60)
+def test_an_operator_that_emits_more_than_its_output_takes_waits_for_nobody() -> None:
+    """One thread runs all tasks, so none could make room meanwhile."""
+
+    def pipeline(env: us.Environment) -> None:
+        rows = us.StaticSource(pa.table({"k": range(300), "at": [n % 10 for n in range(300)]}))
+        times = us.WatermarkStrategy.for_bounded_out_of_orderness("1 s").with_timestamp_column("at")
+        windows = (
+            env.from_source(rows, times, "rows").key_by("k").window(us.SlidingEventTimeWindows.of(20, 1))
+        )
+        counts = windows.aggregate(n=us.count())
+        counts.rebalance().map(lambda row: row, returns=counts.schema).sink_to(us.CollectSink("counts"))
+
+    network = {f"taskmanager.memory.network.{bound}": "1 mb" for bound in ("min", "max")}
+    options = {"execution.runtime-mode": "STREAMING", "parallelism.default": "2", **network}
+    report = us.testing.simulate(pipeline, seeds=range(2), config=options)
+    report.raise_for_failures()

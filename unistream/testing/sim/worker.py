@@ -182,6 +182,7 @@ class SimWorker:
             ),
             code=_Code(around),
             new_task=partial(SimTask, around.world, self.process, self.on_task),
+            may_block=False,
             snapshots=SimExecutor(around.world, self.process),
             commits=SimExecutor(around.world, self.process),
             crash_point=lambda _name: None,

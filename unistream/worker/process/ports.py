@@ -145,6 +145,7 @@ class WorkerPorts:
         host, pid: Of the machine and the process; shown to people.
         exit: Decides that the worker ends.
         server: (control handler, partitions) -> a listening server.
+        may_block: Tasks of `new_task` have threads of their own, which may wait for their consumers.
         snapshots: Runs the background part of snapshots, and slow work such as deleting files.
         commits: Runs background work of operators.
         crash_point: A named place where a test may let the process die.
@@ -160,6 +161,7 @@ class WorkerPorts:
     stores: WorkerStores
     code: CodeStore
     new_task: NewTask
+    may_block: bool
     snapshots: Executor
     commits: Executor
     crash_point: Callable[[str], None]

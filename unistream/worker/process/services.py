@@ -111,6 +111,7 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
         ),
         code=ArtifactCache(fetch),
         new_task=TaskThread,
+        may_block=True,
         snapshots=ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot"),
         commits=ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit"),
         crash_point=services.crash_point,

@@ -239,7 +239,7 @@ class TaskManager:
             managed_memory=self._memory.slot.managed,
             tmp_dir=stores.tmp_dir,
             state_folder=stores.state_folder.path,
-            may_block=True,
+            may_block=self._ports.may_block,
         )
         return build_task(deployment, chain, environment=environment, network=network, mailbox=mailbox)
 
