@@ -303,5 +303,4 @@ def test_an_operator_that_emits_more_than_its_output_takes_waits_for_nobody() ->
 
     network = {f"taskmanager.memory.network.{bound}": "1 mb" for bound in ("min", "max")}
     options = {"execution.runtime-mode": "STREAMING", "parallelism.default": "2", **network}
-    report = us.testing.simulate(pipeline, seeds=range(2), config=options)
-    report.raise_for_failures()
+    assert simulate(pipeline, seeds=range(2), config=options).failures == ()

@@ -95,9 +95,9 @@ class BoundedSubtask:
         self._clock = SystemClock()
         self._mailbox = Mailbox()
         self._end = end
+        self._newest: int | None = None
         self._is_history_read = False
         self._stored: TaskSnapshot | None = None
-        self._newest: int | None = None
         self._inputs = PieceInputs(_ends if end is None else end.behind)
         self._handover = Handover(self._mailbox.wake)
         self._failure: TaskFailure | None = None
@@ -115,20 +115,22 @@ class BoundedSubtask:
             exclusive=False,
             may_block=True,
         )
-        gates = [
-            Gate(gate.input_index, tuple(LocalInputChannel(one, self._inputs) for one in gate.channels))
-            for gate in deployment.gates
-        ]
         self._task = assemble(
             deployment,
             chain,
-            gates=gates,
+            gates=self._gates(),
             partitions=_outputs(deployment, stored, stored_folder, self._handover),
             environment=environment,
             mailbox=self._mailbox,
         )
         if deployment.vertex.source is not None:
             self._mailbox.post(AssignSplits(attempt=deployment.attempt, splits=tuple(splits), no_more=True))
+
+    def _gates(self) -> list[Gate]:
+        return [
+            Gate(gate.input_index, tuple(LocalInputChannel(one, self._inputs) for one in gate.channels))
+            for gate in self._deployment.gates
+        ]
 
     def run(self, pieces: Iterable[Piece]) -> Generator[Piece]:
         """Its output, while it reads its input. To be iterated to the end, or closed.
