@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import pyarrow as pa
+
+# Rows that are Python values at the same time: they stay in the processor's cache, and their memory is used
+# again instead of going back to the system and coming from there, page by page, for the next ones.
+ROWS_AT_ONCE: Final = 4096
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -42,8 +47,18 @@ def row_values(records: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     names = records.schema.names
     if not names:
         return iter([{} for _ in range(records.num_rows)])
-    columns = [column_values(column) for column in records.columns]
-    return _builder(tuple(names))(zip(*columns, strict=True))
+    make, columns = _builder(tuple(names)), [each_value(column) for column in records.columns]
+    return make(zip(*columns, strict=True))
+
+
+def each_value(column: pa.Array) -> Iterator[Any]:
+    """The values of `column_values`, one after the other.
+
+    >>> list(each_value(pa.array([1, None, 3])))
+    [1, None, 3]
+    """
+    starts = range(0, len(column), ROWS_AT_ONCE)
+    return chain.from_iterable(column_values(column.slice(start, ROWS_AT_ONCE)) for start in starts)
 
 
 @lru_cache(maxsize=256)

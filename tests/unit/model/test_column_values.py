@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from unistream.model.column_values import row_values
+from unistream.model.column_values import ROWS_AT_ONCE, row_values
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,10 @@ def test_a_name_that_is_code_is_a_name() -> None:
     names = ["' + str(1/0) + '", "v0}, exit(), {'"]
     records = pa.record_batch([pa.array([1]), pa.array([2])], names=names)
     assert list(row_values(records)) == [dict(zip(names, (1, 2), strict=True))]
+
+
+@pytest.mark.parametrize("rows", [0, 1, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE])
+def test_rows_beyond_those_at_once(rows: int) -> None:
+    numbers = pa.array([None if n % 7 == 3 else n for n in range(rows)], pa.int64())
+    records = pa.record_batch({"n": numbers, "text": numbers.cast(pa.string())}).slice(rows // 3)
+    assert list(row_values(records)) == records.to_pylist()

@@ -20,7 +20,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
-from unistream.model.column_values import column_values, row_values
+from unistream.model.column_values import each_value, row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import StateDescriptor, check_declarations
@@ -331,7 +331,7 @@ class KeyedProcessOperator(KeyedOperator):
     def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector, Iterator[Any]]]:
         """Position, row and event time of each row, for `process_element`; emits what that has emitted."""
         context, out = self._ready(), Collector(self._schemas)
-        times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
+        times = repeat(None) if batch.timestamps is None else each_value(batch.timestamps)
         context.has_key, context.time_domain = True, None
         try:
             yield context, out, zip(count(), row_values(batch.records), times, strict=False)
