@@ -245,8 +245,8 @@ class DataStream(Results):
     ) -> DataStream:
         """Adds the columns of a bounded stream to each row with an equal key.
 
-        A row waits until its key is known or `dimension` has ended, so the result does not depend on which is
-        read faster. Every subtask holds all of `dimension`; of equal keys the last one is used.
+        A row waits until `dimension` has ended, so the result does not depend on which is read faster. Every
+        subtask holds all of `dimension`; of equal keys the last one is used.
 
         Args:
             dimension: A bounded stream without watermarks, or one that

@@ -1,7 +1,7 @@
 """Enriches a stream with rows of a bounded dimension, of which every subtask has all rows.
 
-A fact is emitted as soon as its key is known, or when the dimension is complete; until then it waits. So the
-result does not depend on which side is faster.
+Facts wait until the dimension is complete, so the result does not depend on which side is faster: a row of
+the dimension may replace an earlier one of the same key, and a fact that had left would have the older one.
 
 The dimension is complete at end_input(1): after its MAX_WATERMARK functions may still emit rows in `finish`.
 But that watermark advances the combined one, the minimum over both inputs. (The API accepts only a dimension
@@ -9,10 +9,9 @@ without watermarks and idleness; until its end it holds the combined watermark b
 never late.) Rows that are emitted after a watermark would be late. So the join keeps watermarks and idleness
 until the dimension has ended, and emits them after the facts that have waited.
 
-Facts that exceed the operator's managed memory are spilled to a file; then all later facts queue after them,
-so that facts of one key keep their order. If the join did not read facts meanwhile, it would need no disk,
-but a barrier waits in the same channel after them; and a source of both facts and dimension could not
-continue: neither the checkpoint nor the dimension would ever be complete.
+Facts that exceed the operator's managed memory are spilled to a file. If the join did not read facts
+meanwhile, it would need no disk, but a barrier waits in the same channel after them; and a source of both
+facts and dimension could not continue: neither the checkpoint nor the dimension would ever be complete.
 
 Restored rows may have narrower types than new ones. The dimension has one row for each key, so it cannot be
 restored for another key (`model.own_state`).
@@ -133,13 +132,11 @@ class BroadcastLookupJoin(BaseOperator):
         if input_index == DIMENSION:
             self._table.add(self._conform(batch.records))
             self._stored = None
-            if not self._waiting.has_spilled:
-                for waiting in self._waiting.take_in_memory():
-                    self._join(waiting)
-        elif self._waiting.has_spilled:
-            self._waiting.add(batch)
-        else:
+        elif self._complete:
             self._join(batch)
+        else:
+            self._check_keys(batch)
+            self._waiting.add(batch)
 
     def process_watermark(self, timestamp: int) -> None:
         self._watermark = timestamp
@@ -184,10 +181,7 @@ class BroadcastLookupJoin(BaseOperator):
 
     def _join(self, facts: Batch) -> None:
         matches = self._table.find([self._column(facts, name) for name in self._fact_keys])
-        unknown = matches.null_count
-        if unknown and not self._complete:
-            self._waiting.add(facts.filter(matches.is_null()))
-        if unknown and not (self._complete and self._how is JoinKind.LEFT):
+        if matches.null_count and self._how is JoinKind.INNER:
             known = matches.is_valid()
             facts, matches = facts.filter(known), matches.filter(known)
         if not facts.num_rows:
@@ -196,6 +190,11 @@ class BroadcastLookupJoin(BaseOperator):
         arrays = [*records.columns, *(rows.column(name).take(matches) for name in self._added)]
         widened = pa.RecordBatch.from_arrays(arrays, names=[*records.schema.names, *self._added])
         self.output.emit(Batch(widened, facts.timestamps))
+
+    def _check_keys(self, facts: Batch) -> None:
+        """A fact without the key is an error when it comes, not when it has waited."""
+        for name in self._fact_keys:
+            self._column(facts, name)
 
     def _column(self, facts: Batch, name: str) -> pa.Array:
         try:

@@ -43,7 +43,7 @@ class WaitingRows:
 
     @property
     def has_spilled(self) -> bool:
-        """The file has older rows, so that new ones must wait."""
+        """The file has the older rows."""
         return self._file is not None
 
     def add(self, batch: Batch) -> None:
@@ -53,15 +53,14 @@ class WaitingRows:
         if self._bytes > self._budget:
             self._spill()
 
-    def take_in_memory(self) -> list[Batch]:
-        """Removes and returns the batches in memory."""
+    def _take_in_memory(self) -> list[Batch]:
         batches, self._batches, self._bytes = self._batches, [], 0
         return batches
 
     def drain(self) -> Iterator[Batch]:
         """Removes all, in order; the iterator reads the file."""
         file, self._file = self._file, None
-        batches = self.take_in_memory()
+        batches = self._take_in_memory()
         if file is not None:
             for item in file.items():
                 yield decode_batch(item)
@@ -85,7 +84,7 @@ class WaitingRows:
             raise Transient(
                 f"{self._bytes} bytes of waiting rows cannot be written to {folder} (io.tmp.dirs): {error}"
             ) from error
-        self.take_in_memory()
+        self._take_in_memory()
 
 
 class SpillFile:

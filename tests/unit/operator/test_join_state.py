@@ -63,6 +63,7 @@ def test_the_same_keys_in_another_order_are_the_same_key() -> None:
     with restored(join("street", "city"), filled(join("city", "street"))) as harness:
         fact = {"n": [2], "city": ["rome"], "street": ["corso"]}
         harness.process(pa.RecordBatch.from_pydict(fact, schema=FACTS), [2])
+        harness.end_input(1, inputs=2)
         assert [row["height"] for row in harness.rows()] == [20]
 
 
@@ -121,6 +122,7 @@ def test_a_snapshot_that_does_not_say_its_keys_is_restored() -> None:
     with restored(join(), replace(snapshot, lists=silent)) as harness:
         fact = {"n": [2], "city": ["rome"], "street": ["corso"]}
         harness.process(pa.RecordBatch.from_pydict(fact, schema=FACTS), [2])
+        harness.end_input(1, inputs=2)
         assert [row["height"] for row in harness.rows()] == [50]
 
 
