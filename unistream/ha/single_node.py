@@ -2,7 +2,7 @@
 one.
 
 The kernel releases the lock with the process, however it ends. Writes of an older leader are fenced by the
-leader epoch, which increases with every master (`MetadataStore.next_leader_epoch`).
+leader epoch, which increases with every master (`ha.folder_store`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ import os
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError
+from unistream.ha.folder_store import FolderHaStore, claim_folder
+from unistream.port.ha import Contender, LeaderInfo
 
 LOCK_NAME: Final = "master.lock"
+HA_FOLDER: Final = "ha"
+LEADER: Final = "leader"
 
 
 class FolderLock(Closing):
@@ -44,3 +50,43 @@ class FolderLock(Closing):
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+class FolderElection(Closing):
+    """`port.ha.LeaderElection` of a cluster with one master: it leads as soon as it has the folder.
+
+    Args:
+        folder: Of the cluster; exists. The pointers are in its folder `ha`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._lock: FolderLock | None = None
+        self._store: FolderHaStore | None = None
+
+    def start(self, contender: Contender) -> None:
+        """See the port. Grants before it returns."""
+        self._lock = FolderLock(self._folder)
+        try:
+            folder = self._folder / HA_FOLDER
+            self._store = FolderHaStore(folder, claim_folder(folder))
+        except BaseException:
+            self.close()
+            raise
+        contender.granted(self._store)
+
+    def publish(self, info: LeaderInfo) -> None:
+        """See the port."""
+        assert self._store is not None, "start comes first"
+        value = msgspec.json.encode(info)
+        there = self._store.read(LEADER)
+        if there is None:
+            self._store.create(LEADER, value)
+        else:
+            self._store.replace(LEADER, value, there.version)
+
+    def close(self) -> None:
+        """See the port."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()

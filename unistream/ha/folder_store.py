@@ -1,0 +1,272 @@
+"""`port.ha.HaStore` in a local folder.
+
+    <folder>/cluster                what wrote this, and its format
+    <folder>/epoch                  the epoch of the newest leader; its lock is held during each write
+    <folder>/values/jobs/3f/job/.value      the value of ``jobs/3f/job``: a line with version, epoch and
+                                            checksum, then the bytes
+
+Each value is replaced by `rename`, so that a kill leaves the old one or the new one. What is removed is first
+renamed, so that a kill leaves nothing half removed; leftovers go with the next leader.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import crc32c
+import msgspec
+
+from unistream.base import durable_files
+from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.ids import LeaderEpoch
+from unistream.port.ha import HaEntry
+from unistream.port.storage import Created
+
+FORMAT: Final = 1
+PRODUCT: Final = "unistream"
+VALUE_BYTES_MAX: Final = 512 * 1024  # a pointer has a few hundred; ZooKeeper takes up to 1 MiB
+LOCK_TIMEOUT_S: Final = 10.0  # a write of another process is over in milliseconds
+LOCK_PAUSE_S: Final = 0.005
+_VALUE: Final = ".value"
+_REMOVED: Final = ".removed"
+_COMPONENT: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$")
+_HEADER: Final = re.compile(rb"^unistream-ha (\d+) version=(\d+) epoch=(\d+) crc32c=([0-9a-f]{8})$")
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """The content of `cluster`."""
+
+    product: str
+    format: int
+
+
+def claim_folder(folder: Path) -> LeaderEpoch:
+    """Makes the folder if it is new, and fences all earlier leaders; the epoch of the new one.
+
+    Raises:
+        ConfigError: it has foreign data, or that of a newer version, or cannot be written; nothing was
+            changed.
+        Unreachable: another process does not let go of it.
+    """
+    try:
+        _check_marker(folder)
+        durable_files.make_folders(folder / "values")
+        durable_files.create(str(folder / "epoch"), b"0\n")
+        with _locked(folder) as (epoch, handle):
+            os.pwrite(handle, b"%d\n" % (epoch + 1), 0)  # one page: all of it or nothing
+            os.fsync(handle)
+            for leftover in folder.glob(f"{_REMOVED}*"):
+                shutil.rmtree(leftover)
+            return LeaderEpoch(epoch + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot keep the jobs of the cluster in {folder}: {error.strerror}; choose another folder"
+        ) from error
+
+
+class FolderHaStore:
+    """See the module. `epoch`: of `claim_folder`."""
+
+    def __init__(self, folder: Path, epoch: LeaderEpoch) -> None:
+        self._folder = folder
+        self._values = folder / "values"
+        self._epoch = epoch
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        return self._epoch
+
+    def read(self, name: str) -> HaEntry | None:
+        """See the port."""
+        found = self._stored(self._path(name))
+        return None if found is None else found.entry
+
+    def children(self, name: str) -> Sequence[str]:
+        """See the port."""
+        path = self._values if not name else self._path(name)
+        try:
+            with os.scandir(path) as entries:
+                return sorted(entry.name for entry in entries if not entry.name.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise Unreachable(f"cannot list {path}: {error}") from error
+
+    def create(self, name: str, value: bytes) -> Created:
+        """See the port."""
+        path = self._path(name)
+        _check_size(name, value)
+        with self._writing() as epoch:
+            there = self._stored(path)
+            if there is not None and there.entry.value != value:
+                raise Fenced(f"{name} has another value, of epoch {there.epoch}; this leader's is {epoch}")
+            if there is not None:
+                return Created.EXISTS
+            self._write(path, value, 0)
+            return Created.NEW
+
+    def replace(self, name: str, value: bytes, version: int) -> int:
+        """See the port."""
+        path = self._path(name)
+        _check_size(name, value)
+        with self._writing():
+            there = self._stored(path)
+            stored = None if there is None else there.entry.version
+            if stored != version:
+                raise Fenced(f"{name} has version {stored}, not {version}: somebody else has written it")
+            self._write(path, value, version + 1)
+            return version + 1
+
+    def remove(self, name: str) -> None:
+        """See the port."""
+        path = self._path(name)
+        with self._writing():
+            aside = self._folder / f"{_REMOVED}-{os.urandom(8).hex()}"
+            try:
+                path.rename(aside)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise Unreachable(f"cannot remove {path}: {error}") from error
+            try:
+                durable_files.sync(path.parent)
+            except OSError as error:
+                raise OutcomeUnknown(f"{path} may come back after a power cut: {error}") from error
+            shutil.rmtree(aside, ignore_errors=True)  # else the next leader removes it
+
+    def check(self) -> None:
+        """See the port."""
+        with self._writing():
+            pass
+
+    @contextmanager
+    def _writing(self) -> Iterator[LeaderEpoch]:
+        """Nobody else writes, and no newer leader exists."""
+        try:
+            with _locked(self._folder) as (newest, _):
+                if newest != self._epoch:
+                    raise Fenced(f"{self._folder}: epoch {newest} leads, {self._epoch} does not any more")
+                yield self._epoch
+        except FileNotFoundError as error:
+            raise Fenced(f"{self._folder} was removed: {error}") from error
+        except OSError as error:
+            raise Unreachable(f"cannot use {self._folder}: {error}") from error
+
+    def _write(self, path: Path, value: bytes, version: int) -> None:
+        header = b"unistream-ha %d version=%d epoch=%d crc32c=%08x\n" % (
+            FORMAT,
+            version,
+            self._epoch,
+            crc32c.crc32c(value),
+        )
+        temporary = durable_files.temporary_of(path / _VALUE)
+        try:
+            durable_files.make_folders(path)
+            durable_files.write(temporary, header + value)
+            temporary.replace(path / _VALUE)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise Unreachable(f"cannot write {path}: {error.strerror}") from error
+        try:
+            durable_files.sync(path)
+        except OSError as error:
+            raise OutcomeUnknown(f"{path} may or may not survive a power cut: {error}") from error
+
+    def _stored(self, path: Path) -> _Stored | None:
+        file = path / _VALUE
+        try:
+            content = file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise Unreachable(f"cannot read {file}: {error}") from error
+        line, _, value = content.partition(b"\n")
+        header = _HEADER.match(line)
+        if header is None:
+            raise CorruptSnapshot(f"{file} was not written by {PRODUCT}: it begins with {line[:60]!r}")
+        form, version, epoch = (int(header[number]) for number in (1, 2, 3))
+        if form > FORMAT:
+            raise CorruptSnapshot(f"{file} has format {form}, this version of {PRODUCT} reads {FORMAT}")
+        if crc32c.crc32c(value) != int(header[4], 16):
+            raise CorruptSnapshot(f"{file} does not match its checksum")
+        return _Stored(HaEntry(value, version), epoch)
+
+    def _path(self, name: str) -> Path:
+        parts = name.split("/")
+        if not all(_COMPONENT.fullmatch(part) for part in parts):
+            raise ConfigError(f"not a name for the cluster's store: {name[:200]!r}")
+        return self._values.joinpath(*parts)
+
+
+class _Stored(NamedTuple):
+    entry: HaEntry
+    epoch: int
+
+
+def _check_size(name: str, value: bytes) -> None:
+    if len(value) > VALUE_BYTES_MAX:
+        raise ConfigError(f"{name}: {len(value)} B, limit {VALUE_BYTES_MAX} B: store what a pointer names")
+
+
+def _check_marker(folder: Path) -> None:
+    """Raises ConfigError for data that is not ours; a new folder gets its marker."""
+    path = folder / "cluster"
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        others = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+        others = [name for name in others if not name.startswith(".cluster.")]
+        if others:
+            raise ConfigError(
+                f"{folder} has files of something else ({', '.join(others[:3])}); choose another folder"
+            ) from None
+        durable_files.make_folders(folder)
+        durable_files.create(str(path), msgspec.json.encode(Marker(PRODUCT, FORMAT)))
+        return
+    try:
+        marker = msgspec.json.decode(content, type=Marker)
+    except msgspec.MsgspecError:
+        raise ConfigError(f"{path} is not of {PRODUCT}: {content[:60]!r}; choose another folder") from None
+    if marker.product != PRODUCT or marker.format > FORMAT:
+        raise ConfigError(
+            f"{folder} was written by {marker.product} in format {marker.format}; this version reads "
+            f"{PRODUCT} up to format {FORMAT}: upgrade, or choose another folder"
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[tuple[int, int]]:
+    """The epoch of the newest leader, and the open file, whose lock is held meanwhile."""
+    path = folder / "epoch"
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _lock(handle, path)
+        text = os.pread(handle, 32, 0)
+        if not text.strip().isdigit():
+            raise CorruptSnapshot(f"{path} is not the epoch of a cluster: {text!r}")
+        yield int(text), handle
+    finally:
+        os.close(handle)  # with its lock
+
+
+def _lock(handle: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"{path}: another process has held its lock for {LOCK_TIMEOUT_S:.0f} s"
+                ) from None
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            return
