@@ -12,11 +12,10 @@ import logging
 import shutil
 import tempfile
 import threading
-import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Callable
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -39,6 +38,7 @@ from unistream.base.extras import require
 from unistream.base.ids import JobId
 from unistream.client import home
 from unistream.client.background import in_background
+from unistream.client.embedded_job import EmbeddedJobClient
 from unistream.client.hosts import (
     LOCAL,
     STANDALONE,
@@ -48,24 +48,21 @@ from unistream.client.hosts import (
     host_traits,
     workers_max,
 )
-from unistream.client.job_client import JobResult, OnProgress, checked, identified, result_of
+from unistream.client.job_client import identified
 from unistream.connector.registry import create_discovery
-from unistream.core.contract import SnapshotRequest
-from unistream.ha.single_node import FolderLock
+from unistream.ha.single_node import FolderElection
 from unistream.host.echo import Echo, Show
 from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
-from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
 from unistream.net.address import TCP_SCHEME
 from unistream.net.client import FlightControlClient
 from unistream.net.folder import remove_stale_folders
 from unistream.net.server import FlightServer
+from unistream.port.ha import HaStore
 from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
@@ -76,8 +73,6 @@ from unistream.worker.exchange import (
     spill_roots,
 )
 
-SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
-PROGRESS_S: Final = 0.2  # between two calls of `on_progress`
 REST_START_TIMEOUT_S: Final = 30.0  # above that of the server itself
 LINGER_S: Final = 2.5  # a client that polls for a savepoint does so again within 2 s
 
@@ -141,9 +136,11 @@ class EmbeddedCluster(Closing):
         self._traits = host_traits(target if create_host is None else LOCAL, config)
         try:
             self._prepare_workdir()
+            leader = self._lead()
             services = self._services(target, config, factory)
-            self.dispatcher = Dispatcher(config, services, master_ports(services))
+            self.dispatcher = Dispatcher(config, services, master_ports(services, leader))
             self._cleanups.append(self.dispatcher.close)
+            self.dispatcher.recover()
             self._rest = in_background(lambda: self._serve(config), "rest-start") if rest else None
             if wait:
                 self.ready()
@@ -214,9 +211,16 @@ class EmbeddedCluster(Closing):
                 f"cannot use {self.workdir} as the cluster's folder: {error.strerror}"
             ) from error
         self._cleanups.append(self._remove_leftovers)
-        lock = FolderLock(self.workdir)
-        self._cleanups.append(lock.close)
+        self._election = FolderElection(self.workdir)
+        self._cleanups.append(self._election.close)
         self._cleanups.append(self._clean_workdir)
+
+    def _lead(self) -> HaStore:
+        """Raises ConfigError: another cluster has the folder, or something else is in it."""
+        granted = _Granted()
+        self._election.start(granted)
+        assert granted.store is not None, "who has the folder leads"
+        return granted.store
 
     def _services(self, target: str, config: Configuration, factory: HostFactory) -> ClusterServices:
         url = config.find(METADATA_URL) or f"sqlite:///{self.workdir / 'metadata.db'}"
@@ -239,8 +243,7 @@ class EmbeddedCluster(Closing):
             checkpoint_root=config.find(CHECKPOINT_DIR) or str(self.workdir / "checkpoints"),
             savepoint_root=config.find(SAVEPOINT_DIR) or str(self.workdir / "savepoints"),
             create_storage=FsCheckpointStorage,
-            put_artifact=artifacts.put,
-            get_artifact=artifacts.get,
+            artifacts=artifacts,
             discover=create_discovery,
             new_id=_new_id,
             log_dir=str(self.workdir / "logs"),
@@ -287,9 +290,7 @@ class EmbeddedCluster(Closing):
                 remove_stale_folders(root, prefix)
 
     def _clean_workdir(self) -> None:
-        """Removes the jobs' code, and the folder unless it is the user's or holds a snapshot or the logs of a
-        failed job."""
-        shutil.rmtree(self.workdir / "artifacts", ignore_errors=True)
+        """Removes the folder unless it is the user's, or holds a snapshot or the logs of a failed job."""
         if not self._owns_workdir:
             return
         holds_snapshot = next(self.workdir.rglob("_metadata"), None) is not None
@@ -298,94 +299,22 @@ class EmbeddedCluster(Closing):
             shutil.rmtree(self.workdir, ignore_errors=True)
 
 
-class EmbeddedJobClient(Closing):
-    """A job of a cluster in this process. `owned`: the cluster, if it was started for this job only.
+class _Granted:
+    """`port.ha.Contender` that leads until its process ends."""
 
-    Attributes:
-        end_was_seen: `wait` or `result` has returned the result, or the client was closed.
-    """
+    store: HaStore | None = None
 
-    def __init__(self, dispatcher: Dispatcher, job: JobId, *, owned: EmbeddedCluster | None = None) -> None:
-        self._dispatcher = dispatcher
-        self._job = job
-        self._owned = owned
-        self.end_was_seen = False
+    def granted(self, store: HaStore) -> None:
+        self.store = store
 
-    @property
-    def job_id(self) -> JobId:
-        return self._job
+    def suspended(self) -> None:
+        raise AssertionError("nobody takes the lock of a folder away")
 
-    @property
-    def rest_url(self) -> str | None:
-        return self._owned.rest_url if self._owned is not None else None
+    def resumed(self) -> None:
+        raise AssertionError("nobody takes the lock of a folder away")
 
-    def status(self) -> JobInfo:
-        return self._dispatcher.job(self._job)
-
-    def checkpoints(self) -> CheckpointsInfo:
-        return self._dispatcher.checkpoints(self._job)
-
-    def wait(self, timeout_s: float | None = None) -> JobResult:
-        if not self._dispatcher.wait(self._job, timeout_s):
-            raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
-        if self._owned is not None:
-            self._owned.settle()
-        self.end_was_seen = True
-        return result_of(self.status())
-
-    def wait_for(self, condition: Callable[[JobInfo], bool], timeout_s: float) -> JobInfo:
-        """The first status of the job that satisfies `condition`.
-
-        Raises:
-            TimeoutError: there was none in `timeout_s`, or before the job ended.
-        """
-        info = self._dispatcher.wait_for(self._job, condition, timeout_s)
-        if info is None:
-            now = self.status()
-            why = "" if now.failure is None else f" ({now.failure.kind}: {now.failure.message})"
-            raise TimeoutError(f"job {self._job} is {now.state}{why}; the condition did not become true")
-        return info
-
-    def result(self, timeout_s: float | None = None) -> JobResult:
-        return checked(self.wait(timeout_s))
-
-    def cancel(self) -> None:
-        self._dispatcher.cancel(self._job)
-
-    def checkpoint(self, *, type: str = "configured") -> str:
-        full = CheckpointType.parse(type) is CheckpointType.FULL
-        return self._snapshot(SnapshotRequest(kind=SnapshotKind.CHECKPOINT, full=full))
-
-    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
-        form = SavepointFormat.parse(format)
-        return self._snapshot(SnapshotRequest(kind=SnapshotKind.SAVEPOINT, target=target, format=form))
-
-    def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
-        answer = self._dispatcher.rescale(self._job, parallelism)
-        deadline_s = time.monotonic() + SNAPSHOT_TIMEOUT_S
-        while on_progress is not None and not wait([answer], timeout=PROGRESS_S).done:
-            on_progress(self.status())
-            if time.monotonic() > deadline_s:
-                break
-        answer.result(max(0.0, deadline_s - time.monotonic()))
-
-    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
-        form = SavepointFormat.parse(format)
-        kind = SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND
-        return self._snapshot(SnapshotRequest(kind=kind, target=target, format=form))
-
-    def _snapshot(self, request: SnapshotRequest) -> str:
-        return _directory(self._dispatcher.snapshot(self._job, request))
-
-    def close(self) -> None:
-        """Ends the cluster if it was started for this job, and with it the job."""
-        self.end_was_seen = True
-        if self._owned is not None:
-            self._owned.close()
-
-
-def _directory(answer: Future[str]) -> str:
-    return answer.result(SNAPSHOT_TIMEOUT_S)
+    def revoked(self, reason: str) -> None:
+        raise AssertionError(f"nobody takes the lock of a folder away: {reason}")
 
 
 def _new_id() -> str:

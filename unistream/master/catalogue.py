@@ -47,6 +47,20 @@ class Catalogue:
 
         self._submit("add_job", write, keep=True)
 
+    def take_over_job(self, record: JobRecord) -> None:
+        """See `Records`."""
+
+        def write() -> None:
+            known = self._store.job(record.job)
+            if known is None:  # the database was lost, or is another one
+                self._store.add_job(record, self._epoch)
+                self._records[record.job] = record
+            else:
+                again = msgspec.structs.replace(record, version=known.version, restarts=known.restarts)
+                self._records[record.job] = self._store.update_job(again, self._epoch)
+
+        self._submit("take_over_job", write, keep=True)
+
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
     ) -> threading.Event:

@@ -26,6 +26,7 @@ from unistream.core.memory import memory_plan, slot_profile
 from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, heartbeat_terms
 from unistream.master import ports
 from unistream.master.catalogue import Catalogue
+from unistream.master.job_store import JobStore
 from unistream.master.loop import ThreadLoop
 from unistream.master.ordered import Pool
 from unistream.master.ports import MasterPorts
@@ -33,10 +34,11 @@ from unistream.master.resource_manager import HostFactory, Machine
 from unistream.master.senders import Connect, Senders
 from unistream.model.graph import JobGraph, SourceInfo
 from unistream.port.engine import BatchEngine
+from unistream.port.ha import HaStore
 from unistream.port.host import HostTraits, WorkerHost
 from unistream.port.metadata import MetadataStore
 from unistream.port.source import SplitDiscovery
-from unistream.port.storage import CheckpointStorage
+from unistream.port.storage import ArtifactStore, CheckpointStorage
 from unistream.port.transport import ControlHandler, Server
 
 IO_THREADS: Final = 4  # storage and discovery; none of it is on a loop's thread
@@ -108,7 +110,7 @@ class ClusterServices:
         checkpoint_root: fsspec URL for jobs whose configuration names none.
         savepoint_root: The same for savepoints.
         create_storage: Root URL -> storage.
-        put_artifact, get_artifact: Content-addressed store; `put_artifact` returns the SHA-256.
+        artifacts: Code of jobs, and what the next leader needs to know of them.
         log_dir: Local folder for workers' logs ("" = stderr).
         max_workers: Limit of workers at the same time; None: as many as the jobs need.
         traits: What the host can do.
@@ -127,8 +129,7 @@ class ClusterServices:
     checkpoint_root: str
     savepoint_root: str
     create_storage: Callable[[str], CheckpointStorage]
-    put_artifact: Callable[[bytes], str]
-    get_artifact: Callable[[str], bytes]
+    artifacts: ArtifactStore
     discover: Callable[[SourceInfo], SplitDiscovery]
     new_id: Callable[[], str]
     log_dir: str = ""
@@ -140,16 +141,11 @@ class ClusterServices:
     create_engine: Callable[[WorkerHost], BatchEngine] | None = None
 
 
-def master_ports(services: ClusterServices) -> MasterPorts:
-    """Threads, and connections to workers. The metadata store names the next leader epoch.
-
-    Raises:
-        UnistreamError: the metadata store cannot be used.
-    """
-    epoch = services.metadata.next_leader_epoch()
+def master_ports(services: ClusterServices, ha: HaStore) -> MasterPorts:
+    """Threads, and connections to workers. `ha`: of this leader."""
     return MasterPorts(
-        epoch=epoch,
-        catalogue=Catalogue(services.metadata, epoch),
+        jobs=JobStore(ha, services.artifacts),
+        catalogue=Catalogue(services.metadata, ha.epoch),
         senders=Senders(services.connect),
         io=Pool("master-io", IO_THREADS),
         stopping=Pool("stop-worker", STOP_THREADS),

@@ -15,21 +15,22 @@ from typing import Final
 import msgspec
 
 from unistream.base.config import Configuration
-from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
+from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId, job_of_request
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
 from unistream.master.cluster_services import ClusterServices
-from unistream.master.history import checkpoints_from_records, info_from_records, summary_of
-from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
+from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_master import JobMaster
 from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
+from unistream.master.job_views import JobViews
 from unistream.master.ports import MasterPorts
+from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.worker_gateway import WorkerGateway
-from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.graph import JobGraph, shown
+from unistream.model.graph import shown
+from unistream.model.stored_job import StoredJob, StoredRequest
 from unistream.port.engine import BatchEngine
 from unistream.port.metadata import JobRecord
 from unistream.port.transport import Server
@@ -37,7 +38,6 @@ from unistream.port.transport import Server
 JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
 JOBS_ENDED_KEPT_MAX: Final = 100  # older ones are read from the catalogue
 CANCEL_TIMEOUT_S: Final = 15.0  # at shutdown, for all jobs together
-WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
 ABANDON_TIMEOUT_S: Final = 5.0
 IO_TIMEOUT_S: Final = 30.0
 CATALOGUE_TIMEOUT_S: Final = 10.0
@@ -45,7 +45,7 @@ CATALOGUE_TIMEOUT_S: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
-class Dispatcher:
+class Dispatcher(JobViews):
     """See the module. All public methods may be called from any thread.
 
     Raises:
@@ -71,7 +71,8 @@ class Dispatcher:
         except BaseException:
             self._close_half_made()
             raise
-        self._gateway = WorkerGateway(self._resources, self._jobs.get, services.get_artifact)
+        self._gateway = WorkerGateway(self._resources, self._jobs.get, services.artifacts.get)
+        self._recovery = Recovery(ports.jobs, services, config, ports.create_loop, self._recovered)
         self._resources.start()
 
     def handle(self, request: bytes) -> bytes:
@@ -116,6 +117,7 @@ class Dispatcher:
         Raises:
             ConfigError: graph, configuration or savepoint cannot work; nothing was started.
             CorruptSnapshot: the savepoint is damaged.
+            Fenced, Unreachable, OutcomeUnknown: it could not be made durable; send it again with the same id.
         """
         job = self.job_id(request.request_id)
         with self._submit_lock:
@@ -127,52 +129,13 @@ class Dispatcher:
                 job=job,
                 cluster=self._config,
                 services=self._services,
-                epoch=self._ports.epoch,
+                epoch=self._ports.jobs.epoch,
             )
-            self._services.put_artifact(request.artifact)
-            self.start(setup)
+            self._ports.jobs.add(_stored(request, setup), request.artifact)
+            self._ports.jobs.snapshots(job).starts_with(setup.start.restore)
+            self._start(setup, self._catalogue.add_job)
         logger.info("event=job_accepted job=%s name=%r lineage=%s", job, request.graph.name, setup.lineage)
         return job
-
-    def job(self, job: JobId) -> JobInfo:
-        """Raises NotFound."""
-        master = self._jobs.get(job)
-        if master is not None:
-            return master.info(self._resources.workers())
-        return info_from_records(self._record(job), self._services.metadata)
-
-    def checkpoints(self, job: JobId) -> CheckpointsInfo:
-        """The statistics of the job's snapshots. Raises NotFound."""
-        master = self._jobs.get(job)
-        if master is not None:
-            return master.checkpoints()
-        record = self._record(job)
-        return checkpoints_from_records(record, self._services.metadata.checkpoints(record.job))
-
-    def graph_json(self, job: JobId) -> bytes:
-        """The job's graph with its current parallelism. Raises NotFound."""
-        master = self._jobs.get(job)
-        if master is not None:
-            return msgspec.json.encode(shown(master.journal.graph))
-        return self._record(job).graph_json.encode()
-
-    def wanted_graph(self, job: JobId) -> JobGraph:
-        """With the parallelism that the job would have with enough slots. Raises NotFound."""
-        master = self._jobs.get(job)
-        if master is not None:
-            view = master.view()
-            return shown(view.wanted or view.graph)
-        return msgspec.json.decode(self.graph_json(job), type=JobGraph)
-
-    def jobs(self) -> list[JobSummary]:
-        """Jobs of this cluster since it was started, newest first."""
-        workers = self._resources.workers()
-        return [summary_of(master.info(workers)) for master in reversed(self.masters().values())]
-
-    def masters(self) -> dict[JobId, JobMaster]:
-        """The jobs in memory, oldest first."""
-        with self._jobs_lock:
-            return dict(self._jobs)
 
     def task_managers(self) -> tuple[TaskManagerInfo, ...]:
         return self._resources.workers()
@@ -182,7 +145,10 @@ class Dispatcher:
 
         Raises:
             NotFound, AlreadyEnded: it has finished or failed.
+            Fenced, Unreachable, OutcomeUnknown: the request could not be made durable.
         """
+        if self._recovery.cancel(job):
+            return
         master = self._master(job)
         if master.wait(0) and master.state != "CANCELED":
             raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
@@ -215,32 +181,13 @@ class Dispatcher:
         with_parallelism(graph, wanted)  # refuses an invalid parallelism; the machine checks again
         return master.rescale(wanted)
 
-    def wait(self, job: JobId, timeout_s: float | None) -> bool:
-        """True once the job has ended and its result is recorded. Raises NotFound."""
-        master = self._jobs.get(job)
-        return self.job(job).is_terminal if master is None else master.wait(timeout_s)
-
-    def wait_for(self, job: JobId, condition: Callable[[JobInfo], bool], timeout_s: float) -> JobInfo | None:
-        """The first JobInfo that satisfies `condition`; None after `timeout_s`, or if the job has ended
-        without one. Raises NotFound."""
-        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
-        while True:
-            master = self._jobs.get(job)
-            version = 0 if master is None else master.journal.version
-            info = self.job(job)
-            if condition(info):
-                return info
-            left_ms = deadline_ms - self._clock.monotonic_ms()
-            if master is None or info.is_terminal or left_ms <= 0:
-                return None
-            master.journal.await_change(version, min(left_ms / 1000, WAIT_FOR_S))
-
     def close(self) -> None:
         """Suspends running jobs and keeps their snapshots, ends all workers; bounded. Safe to repeat."""
         with self._submit_lock:
             if self._closed:
                 return
             self._closed = True
+        self._recovery.close()
         self._end_jobs()
         if self._engine is not None:
             self._engine.close()
@@ -278,7 +225,11 @@ class Dispatcher:
         return job_of_request(request_id)
 
     def _exists(self, job: JobId) -> bool:
-        return job in self._jobs or self._services.metadata.job(job) is not None
+        """In memory, to be recovered, or ended: also if the metadata were lost."""
+        known = job in self._jobs or self._recovery.info(job) is not None
+        return (
+            known or self._ports.jobs.result(job) is not None or self._services.metadata.job(job) is not None
+        )
 
     def _check_capacity(self) -> None:
         if self._closed:
@@ -287,7 +238,7 @@ class Dispatcher:
         if running >= JOBS_RUNNING_MAX:
             raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
 
-    def start(self, setup: JobSetup) -> None:
+    def _start(self, setup: JobSetup, record: Callable[[JobRecord], None]) -> None:
         """Starts a checked job: a submitted one, or one of an earlier leader."""
         master = JobMaster(
             setup,
@@ -295,22 +246,40 @@ class Dispatcher:
             self._ports,
             request_slots=self._resources.post,
             on_ended=self._on_ended,
+            finish_later=self._recovery.finish_later,
             create_engine=self._batch_engine,
         )
-        self._catalogue.add_job(
+        record(
             JobRecord(
                 job=setup.job,
                 name=setup.graph.name,
                 lineage=setup.lineage,
                 state="INITIALIZING",
                 target=self._services.target,
-                submitted_ms=master.journal.submitted_ms,
+                submitted_ms=setup.start.submitted_ms,
                 graph_json=msgspec.json.encode(shown(setup.graph)).decode(),
             )
         )
         with self._jobs_lock:
             self._jobs[setup.job] = master
         master.start()
+
+    def recover(self) -> None:
+        """Goes on with the jobs of earlier leaders, in the background. Once, before any job is submitted.
+
+        Raises:
+            Unreachable, CorruptSnapshot: what they have left cannot be read.
+        """
+        self._recovery.begin()
+
+    def _recovered(self, setup: JobSetup, wanted: StoredRequest) -> None:
+        with self._submit_lock:
+            if self._closed:
+                return
+            self._start(setup, self._catalogue.take_over_job)
+        logger.info("event=job_recovered job=%s name=%r", setup.job, setup.graph.name)
+        if wanted.cancel:
+            self._jobs[setup.job].cancel()
 
     def _batch_engine(self) -> BatchEngine:
         """Of all BATCH jobs; made for the first one."""
@@ -332,15 +301,9 @@ class Dispatcher:
         master = self._jobs.get(job)
         if master is not None:
             return master
+        self._recovery.refuse(job, "it does not run yet")
         state = self._record(job).state
         raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {state}")
-
-    def _record(self, job: JobId) -> JobRecord:
-        """The record of a job that is not in memory."""
-        record = self._services.metadata.job(job)
-        if record is None:
-            raise NotFound(f"there is no job {job}")
-        return record
 
     def _running(self, job: JobId, what: str) -> JobMaster:
         """Raises NotFound, AlreadyEnded; `what` is the consequence in its text."""
@@ -356,17 +319,6 @@ class Dispatcher:
             master.post(event)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Number of jobs by state: running, finished, cancelled, failed."""
-        states = [summary.state for summary in self.jobs()]
-        return {
-            "running": sum(state not in TERMINAL_STATES for state in states),
-            "finished": states.count("FINISHED"),
-            "cancelled": states.count("CANCELED"),
-            "failed": states.count("FAILED"),
-        }
-
-    @property
     def control_address(self) -> str:
         """Flight location where workers register."""
         return self._server.address
@@ -374,3 +326,16 @@ class Dispatcher:
     @property
     def config(self) -> Configuration:
         return self._config
+
+
+def _stored(request: SubmitRequest, setup: JobSetup) -> StoredJob:
+    return StoredJob(
+        job=setup.job,
+        lineage=setup.lineage,
+        submitted_ms=setup.start.submitted_ms,
+        graph=request.graph,
+        artifact=setup.artifact,
+        config=request.config,
+        savepoint=None if setup.start.restore is None else setup.start.restore.directory,
+        allow_non_restored=request.allow_non_restored,
+    )

@@ -26,7 +26,8 @@ EngineOrder = RunOrder | contract.CancelRun | contract.KeepStored
 
 
 class EngineRuns:
-    """Implements `port.engine.EngineListener`. `create_engine` may take seconds: Spark starts."""
+    """Implements `port.engine.EngineListener`. `create_engine` may take seconds: Spark starts.
+    `before_commit` is called before the engine commits, which it does not if that raises."""
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class EngineRuns:
         pool: WorkPool,
         journal: Journal,
         post: Callable[[contract.Event], None],
+        before_commit: Callable[[], None] = lambda: None,
     ) -> None:
+        self._before_commit = before_commit
         self._setup = setup
         self._create_engine = create_engine
         self._get_artifact = get_artifact
@@ -109,6 +112,7 @@ class EngineRuns:
             case contract.StoreCommitters():
                 engine.store_committers(run, command.staged)
             case contract.CommitStaged():
+                self._before_commit()
                 engine.commit(run, command.staged)
 
     def _new_folder(self) -> str:

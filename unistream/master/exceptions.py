@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from unistream.base.config import EXCEPTION_HISTORY_SIZE, Configuration
@@ -11,6 +12,7 @@ from unistream.base.ids import AttemptId, VertexId
 from unistream.core.job import ExceptionEntry, PastAttempt, RootException, task_name
 from unistream.master.job_info import ExceptionInfo, PastAttemptInfo
 from unistream.model.graph import JobGraph
+from unistream.model.messages import TaskFailure
 from unistream.port.metadata import ExceptionRecord
 
 _ATTEMPT: Final = re.compile(r"^(?P<job>[^/]+)/(?P<vertex>.+)#(?P<index>\d+)\.(?P<attempt>\d+)$")
@@ -83,4 +85,15 @@ def past_attempt_info(past: PastAttempt) -> PastAttemptInfo:
         ended_ms=past.ended_ms,
         task_manager=past.task_manager,
         failure=None if failure is None else f"{failure.kind}: {failure.message}",
+    )
+
+
+def defect_failure(error: Exception, story: Iterable[str]) -> TaskFailure:
+    """The failure of a job whose machine has a bug. `story`: its last events."""
+    lines = "\n  ".join(story)
+    return TaskFailure(
+        kind="InternalError",
+        message=f"the job's machine failed: {type(error).__name__}: {error}; its last events:\n  {lines}",
+        traceback=traceback.format_exc(),
+        recoverable=False,
     )

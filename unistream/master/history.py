@@ -9,10 +9,12 @@ import msgspec
 from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
 from unistream.core.checkpoint import Sample
 from unistream.master.exceptions import recorded_exceptions
-from unistream.master.job_info import CheckpointInfo, JobInfo, JobSummary, SinkInfo
+from unistream.master.job_info import TERMINAL_STATES, CheckpointInfo, JobInfo, JobSummary, SinkInfo
 from unistream.master.journal import CHECKPOINTS_KEPT_MAX
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.graph import JobGraph, JobType
+from unistream.model.messages import TaskFailure
+from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import CommitRecord, JobRecord, MetadataStore
 
 
@@ -32,8 +34,25 @@ def summary_of(info: JobInfo) -> JobSummary:
     )
 
 
-def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
-    """A job that is only in the catalogue."""
+def info_from_result(result: StoredResult, target: str) -> JobInfo:
+    """A job that has ended and is not in the catalogue, which was lost."""
+    return JobInfo(
+        job=result.job,
+        name=result.name,
+        lineage=result.lineage,
+        state=result.state,
+        target=target,
+        submitted_ms=result.submitted_ms,
+        ended_ms=result.ended_ms,
+        restarts=result.restarts,
+        savepoint=result.savepoint,
+        failure=result.failure,
+    )
+
+
+def info_from_records(record: JobRecord, store: MetadataStore, result: StoredResult | None = None) -> JobInfo:
+    """A job that is only in the catalogue. Its `result` is exact, also if the catalogue missed it; a job
+    without one that the catalogue has running belongs to a master that is gone."""
     checkpoints = sorted(store.checkpoints(record.job), key=lambda c: c.checkpoint_id, reverse=True)
     completed = [c for c in checkpoints if c.status is SnapshotStatus.COMPLETED]
     savepoints = [c for c in completed if c.kind.is_savepoint]
@@ -43,11 +62,11 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
         job=record.job,
         name=record.name,
         lineage=record.lineage,
-        state=record.state,
+        state=_state(record, result),
         target=record.target,
         submitted_ms=record.submitted_ms,
         job_type=(JobType.STREAMING if graph is None else graph.job_type).value,
-        ended_ms=record.ended_ms,
+        ended_ms=record.ended_ms if result is None else result.ended_ms,
         restarts=record.restarts,
         checkpoints_completed=len(completed),
         checkpoints_failed=sum(c.status is SnapshotStatus.FAILED for c in checkpoints),
@@ -57,7 +76,23 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         sinks=sinks,
         metrics={"rows_committed": sum(s.rows for s in sinks.values())} if sinks else {},
+        failure=_failure(record, result),
     )
+
+
+def _state(record: JobRecord, result: StoredResult | None) -> str:
+    if result is not None:
+        return result.state
+    return record.state if record.state in TERMINAL_STATES else "SUSPENDED"
+
+
+def _failure(record: JobRecord, result: StoredResult | None) -> TaskFailure | None:
+    if result is not None:
+        return result.failure
+    if record.state in TERMINAL_STATES:
+        return None
+    text = f"its cluster ended while it was {record.state}; it goes on where that cluster is started again"
+    return TaskFailure(kind="MasterLost", message=text)
 
 
 def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointFigures]) -> CheckpointsInfo:

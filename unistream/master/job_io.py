@@ -9,13 +9,18 @@ from concurrent.futures import Future
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Transient, UnistreamError, Unreachable
+from unistream.base.ids import JobId
 from unistream.core import contract
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.job_setup import JobSetup
+from unistream.master.job_store import SnapshotPointers
 from unistream.master.ordered import InOrder, WorkPool
+from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure
 from unistream.model.splits import FoundSplits
+from unistream.model.stored_job import CheckpointPointer
 from unistream.port.source import GrowingDiscovery
+from unistream.port.storage import CheckpointStorage
 
 Request = contract.DiscoverSplits | contract.PrepareDirectory | contract.WriteManifest
 
@@ -29,11 +34,13 @@ class JobIo:
         self,
         setup: JobSetup,
         services: ClusterServices,
+        pointers: SnapshotPointers,
         pool: WorkPool,
         post: Callable[[contract.Event], None],
     ) -> None:
         self._job = setup.job
         self._storage = setup.storage
+        self._pointers = pointers
         self._pool = pool
         self._discards = InOrder(pool)
         self._create_discovery = services.discover
@@ -98,7 +105,10 @@ class JobIo:
     def _prepare(self, command: contract.PrepareDirectory) -> contract.Event:
         checkpoint_id = command.checkpoint_id
         try:
+            self._pointers.begun(checkpoint_id)
             directory = self._storage.directory(self._job, checkpoint_id, command.kind, command.target)
+        except Fenced as error:
+            return contract.LeadershipLost(reason=_text(error))
         except Exception as error:
             return contract.DirectoryFailed(checkpoint_id=checkpoint_id, reason=_text(error))
         timestamp_ms = self._clock.wall_ms()
@@ -111,6 +121,8 @@ class JobIo:
         crash_point("manifest.before_create")
         try:
             self._storage.write_manifest(command.directory, command.manifest)
+            crash_point("manifest.created")
+            self._point_to(command)
         except Fenced as error:
             return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), fenced=True)
         except Transient as error:
@@ -119,10 +131,18 @@ class JobIo:
         except Exception as error:  # OutcomeUnknown, or any error that does not mean "not written"
             logger.warning("event=manifest_outcome_unknown directory=%s reason=%r", command.directory, error)
             return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
-        crash_point("manifest.created")
         if command.tidies:
             self._tidy(command)
         return contract.ManifestDurable(checkpoint_id=checkpoint_id)
+
+    def _point_to(self, command: contract.WriteManifest) -> None:
+        """From now on the job restarts from it. A plain savepoint is its user's alone."""
+        manifest = command.manifest
+        if manifest.kind is not SnapshotKind.SAVEPOINT:
+            pointer = CheckpointPointer(
+                checkpoint_id=manifest.checkpoint_id, kind=manifest.kind, directory=command.directory
+            )
+            self._pointers.completed(pointer)
 
     def _tidy(self, command: contract.WriteManifest) -> None:
         try:
@@ -133,12 +153,8 @@ class JobIo:
     def _discard(self, command: contract.DiscardSnapshot) -> None:
         crash_point("retention.before_delete")
         try:
-            if command.directory:
-                self._storage.discard(command.directory, command.shared)
-            elif command.shared:
-                self._storage.discard_shared(self._job, command.shared)
-            if command.sweep is not None:
-                self._storage.clean_shared(command.sweep.next_to, command.sweep.before)
+            self._pointers.removed(command.directory)
+            remove_snapshot(self._storage, self._job, command)
         except Exception:  # leftover files cost space, not correctness
             logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
         crash_point("retention.deleted")
@@ -148,6 +164,16 @@ class JobIo:
             self._storage.forget(self._job)
         except Exception:  # an empty folder does no harm
             logger.exception("event=job_folder_not_removed job=%s", self._job)
+
+
+def remove_snapshot(storage: CheckpointStorage, job: JobId, command: contract.DiscardSnapshot) -> None:
+    """Removes what `command` names, which nothing points to. Raises as the storage; may be repeated."""
+    if command.directory:
+        storage.discard(command.directory, command.shared)
+    elif command.shared:
+        storage.discard_shared(job, command.shared)
+    if command.sweep is not None:
+        storage.clean_shared(command.sweep.next_to, command.sweep.before)
 
 
 def _text(error: Exception) -> str:

@@ -19,11 +19,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from unistream.base.crash_points import crash_point
@@ -33,17 +33,21 @@ from unistream.core.contract import JobView
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.cluster_services import ClusterServices
+from unistream.master.durable_job import DurableJob, left_behind
 from unistream.master.engine_runs import EngineOrder, EngineRuns
+from unistream.master.exceptions import defect_failure
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.job_setup import JobSetup
-from unistream.master.journal import Journal, summed
+from unistream.master.journal import Journal
+from unistream.master.live import live_info
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.outgoing import Outgoing
 from unistream.master.ports import MasterPorts
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
+from unistream.model.stored_job import StoredResult
 from unistream.port.engine import BatchEngine
 
 EVENTS_MAX: Final = 256  # decided together; after so many a timer has its turn
@@ -68,12 +72,18 @@ class JobMaster:
         *,
         request_slots: Callable[[SlotsWanted | SlotsReturned], None],
         on_ended: Callable[[JobId], None],
+        finish_later: Callable[[StoredResult], None],
         create_engine: Callable[[], BatchEngine],
     ) -> None:
-        """`on_ended` is called last, on the job's thread."""
+        """`on_ended` is called last, on the job's thread; `finish_later`: see `DurableJob`."""
         self.setup = setup
         self.journal = Journal(
-            setup.job, setup.graph, ports.catalogue, services.clock, restored=setup.restored
+            setup.job,
+            setup.graph,
+            ports.catalogue,
+            services.clock,
+            restored=setup.restored,
+            submitted_ms=setup.start.submitted_ms,
         )
         self._machine = setup.machine
         self._services = services
@@ -83,13 +93,18 @@ class JobMaster:
         self._loop: Loop[contract.Event | _Abandon | _Picture, contract.Timer] = ports.create_loop(
             f"job-{setup.job[:8]}"
         )
-        self._io = JobIo(setup, services, ports.io, self.post)
+        self._io = JobIo(setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
+        self._durable = DurableJob(setup, ports.jobs, ports.io, finish_later)
+        self._stop = setup.start.stop
         self._engine = EngineRuns(
-            setup, create_engine, services.get_artifact, pool=ports.io, journal=self.journal, post=self.post
+            *(setup, create_engine, services.artifacts.get),
+            pool=ports.io,
+            journal=self.journal,
+            post=self.post,
+            before_commit=self._durable.committing,
         )
-        self._outgoing = Outgoing(setup.job, ports.senders, self.post)
-        self._story: deque[str] = deque(maxlen=STORY_EVENTS)
-        self._requests = OpenRequests()
+        self._outgoing = Outgoing(setup.job, ports.senders, self.post, self._durable.committing)
+        self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
         self._view = self._machine.view()
         self._checkpoints = CheckpointsInfo()
         self._end: contract.JobEnded | None = None
@@ -110,11 +125,23 @@ class JobMaster:
         """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
 
         The future raises ConfigError with the reason when it cannot be had, AlreadyEnded if it is too late.
+
+        Raises:
+            Fenced, Unreachable, OutcomeUnknown: a stop could not be made durable.
         """
+        wanted = replace(wanted, target=wanted.target or self.setup.savepoint_dir)
         request, answer = self._requests.add()
+        if request is not None and wanted.kind.is_synchronous:
+            self._durable.stopped(wanted)
+        return self._requested(request, answer, wanted)
+
+    def _requested(
+        self, request: str | None, answer: Future[str], wanted: contract.SnapshotRequest
+    ) -> Future[str]:
+        if wanted.kind.is_synchronous:
+            answer.add_done_callback(partial(self._durable.withdraw, wanted))
         if request is not None:
-            target = wanted.target or self.setup.savepoint_dir
-            self._loop.post(replace(wanted, id=request, target=target))
+            self._loop.post(replace(wanted, id=request))
         return answer
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
@@ -124,10 +151,13 @@ class JobMaster:
         """
         request, answer = self._requests.add()
         if request is not None:
+            answer.add_done_callback(partial(self._durable.rescaled, dict(parallelism)))
             self._loop.post(contract.RescaleRequested(request=request, parallelism=dict(parallelism)))
         return answer
 
     def cancel(self) -> None:
+        """Raises Fenced, Unreachable, OutcomeUnknown: it could not be made durable."""
+        self._durable.cancelled()
         self.post(contract.CancelRequested())
 
     def suspend(self, reason: str) -> None:
@@ -154,43 +184,14 @@ class JobMaster:
 
     @property
     def failure(self) -> TaskFailure | None:
-        """The failure of a job that has ended as FAILED or SUSPENDED."""
+        """Of a job that has ended as FAILED or SUSPENDED."""
         return None if self._end is None else self._end.failure
 
     def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:
         """The job as it is now; `workers`: all workers of the cluster."""
         view = self.view()
-        subtasks = self.journal.subtasks(view)
-        sinks = self.journal.sinks
-        used = {s.task_manager for s in subtasks}
-        ended = self._end if self._ended_ms is not None else None
-        return JobInfo(
-            job=self.setup.job,
-            name=self.setup.graph.name,
-            lineage=self.setup.lineage,
-            state=view.state if ended is None else ended.state,
-            target=self._services.target,
-            submitted_ms=self.journal.submitted_ms,
-            job_type=self.setup.graph.job_type.value,
-            engine=self.setup.engine,
-            stages=self.journal.stages,
-            ended_ms=self._ended_ms,
-            state_times=self.journal.state_times,
-            restarts=view.restarts,
-            checkpoints_completed=view.checkpoints_completed,
-            checkpoints_failed=view.checkpoints_failed,
-            latest_checkpoint=self.journal.latest_checkpoint,
-            savepoint=self.journal.savepoint,
-            checkpoints=self.journal.checkpoints,
-            exceptions=self.journal.exceptions,
-            subtasks=subtasks,
-            sinks=sinks,
-            metrics=summed(subtasks, sinks),
-            late_rows=self.journal.late_rows,
-            out_of_order_rows=self.journal.out_of_order_rows,
-            task_managers=tuple(w for w in workers if w.id in used),
-            failure=ended.failure if ended else view.failure,
-        )
+        ended = None if self._end is None or self._ended_ms is None else (self._end, self._ended_ms)
+        return live_info(self.setup, self.journal, view, ended, target=self._services.target, workers=workers)
 
     def checkpoints(self) -> CheckpointsInfo:
         """The statistics of its snapshots; kept after its end."""
@@ -216,6 +217,10 @@ class JobMaster:
     def _take_view(self) -> None:
         self._view = self._machine.view()
 
+    def _take_pictures(self) -> None:
+        self._take_view()
+        self._take_checkpoints()
+
     def _take_checkpoints(self) -> None:
         clock = self._services.clock
         self._checkpoints = self._machine.checkpoints(clock.monotonic_ms(), clock.wall_ms())
@@ -232,7 +237,7 @@ class JobMaster:
         except Exception as error:
             self._ports.on_defect(error)
             logger.exception("event=job_master_defect job=%s", self.setup.job)
-            final = self._give_up(_defect(error, self._story))
+            final = self._give_up(defect_failure(error, self._story))
         if self._end is None:
             return True
         self._conclude(final)
@@ -266,11 +271,13 @@ class JobMaster:
         commands: list[contract.Command] = []
         for event in events:
             self._story.append(repr(event)[:STORY_EVENT_CHARS])
+            if isinstance(event, contract.LeadershipLost):
+                self._end = left_behind(event)
             if isinstance(event, contract.SlotsGranted):
                 self._outgoing.granted(event.leases)
             commands += self._machine.handle(event, self._services.clock.monotonic_ms())
         self._machine.validate()
-        self._end = next((c for c in commands if isinstance(c, contract.JobEnded)), None)
+        self._end = next((c for c in commands if isinstance(c, contract.JobEnded)), self._end)
         final: list[contract.Command] = []
         for command in commands:
             if self._end is not None and isinstance(
@@ -281,8 +288,7 @@ class JobMaster:
                 self._perform(command)
         self._outgoing.flush()
         if self._end is not None:
-            self._take_view()
-            self._take_checkpoints()
+            self._take_pictures()
         return final
 
     def _perform(self, command: contract.Command) -> None:
@@ -324,6 +330,9 @@ class JobMaster:
                 logger.info("event=job_state job=%s state=%s", self.setup.job, state)
                 if state not in TERMINAL_STATES:  # the result is recorded once, by `_conclude`
                     self.journal.job_state(command)
+                if state == "RUNNING" and self._stop is not None:
+                    stop, self._stop = self._stop, None
+                    self._requested(*self._requests.add(), stop)
             case contract.RecordAttempt():
                 self.journal.attempt(command)
             case contract.RecordException():
@@ -342,8 +351,7 @@ class JobMaster:
     def _give_up(self, failure: TaskFailure, state: str = "FAILED") -> Sequence[contract.Command]:
         """The machine cannot continue: cancels its tasks and returns all slots. Nothing is deleted."""
         with contextlib.suppress(Exception):  # the machine may be what has failed
-            self._take_view()
-            self._take_checkpoints()
+            self._take_pictures()
         self._outgoing.cancel(self._view.attempts)
         if self.setup.has_engine:
             self._engine.perform(contract.CancelRun())
@@ -357,6 +365,14 @@ class JobMaster:
         assert self._end is not None
         crash_point("result.before_record")
         ended_ms = self._services.clock.wall_ms()
+        result = self._durable.ended(
+            self._end,
+            final,
+            submitted_ms=self.journal.submitted_ms,
+            ended_ms=ended_ms,
+            restarts=self._view.restarts,
+            savepoint=self.journal.savepoint,
+        )
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
             logger.error("event=result_not_recorded job=%s state=%s", self.setup.job, self._end.state)
         crash_point("result.recorded")
@@ -368,8 +384,10 @@ class JobMaster:
         why = f": {self._end.failure.message}" if self._end.failure else ""
         self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
         self._ended.set()
-        discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
-        self._ports.io.wait([*discards, self._io.forget()], CLEANUP_TIMEOUT_S)
+        if result is not None:
+            discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
+            self._ports.io.wait([*discards, self._io.forget()], CLEANUP_TIMEOUT_S)
+            self._durable.cleaned(result)
         logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
         self._on_ended(self.setup.job)
 
@@ -385,13 +403,3 @@ class _Picture:
     def __init__(self, take: Callable[[], None]) -> None:
         self.take = take
         self.taken = threading.Event()
-
-
-def _defect(error: Exception, story: Iterable[str]) -> TaskFailure:
-    lines = "\n  ".join(story)
-    return TaskFailure(
-        kind="InternalError",
-        message=f"the job's machine failed: {type(error).__name__}: {error}; its last events:\n  {lines}",
-        traceback=traceback.format_exc(),
-        recoverable=False,
-    )

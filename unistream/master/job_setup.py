@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,10 +25,11 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
-from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
+from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
-from unistream.core.contract import JobSettings, RestorePoint
+from unistream.core import contract
+from unistream.core.contract import FIRST_CHECKPOINT, JobSettings, RestorePoint
 from unistream.core.graph import (
     NATIVE_ENGINE,
     adapt_max_parallelism,
@@ -39,7 +41,7 @@ from unistream.core.graph import (
     choose_engine,
     why_interval_is_idle,
 )
-from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive
+from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive, with_parallelism
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
@@ -78,20 +80,41 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a job begins.
+
+    Attributes:
+        restore: What it starts from, also of its own.
+        submitted_ms: When its user has submitted it.
+        lineage: None: that of `restore`, or a new one.
+        first_checkpoint_id: No lower id is free.
+        parallelism: Of vertices whose parallelism a user has changed.
+        stop: A stop that an earlier leader has accepted, to be requested once the job runs.
+    """
+
+    restore: RestorePoint | None
+    submitted_ms: int
+    lineage: LineageId | None = None
+    first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
+    parallelism: Mapping[VertexId, int] = field(default_factory=dict)
+    stop: contract.SnapshotRequest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSetup:
     """A checked job.
 
     Attributes:
-        restored: The snapshot it starts from.
         graph: Carries its whole configuration.
         engine: What runs it: "spark", or "native" for workers of the built-in runtime.
         memory_bytes: Managed memory of each subtask that an engine runs.
         offloads: The engine for bounded jobs runs the bounded part of this stream.
+        checkpoint_root: Of `storage`.
     """
 
     job: JobId
     lineage: LineageId
-    restored: CheckpointId | None
+    start: Origin
     graph: JobGraph
     machine: Machine
     storage: CheckpointStorage
@@ -100,6 +123,13 @@ class JobSetup:
     engine: str = NATIVE_ENGINE
     memory_bytes: int = 0
     offloads: bool = False
+    checkpoint_root: str = ""
+
+    @property
+    def restored(self) -> CheckpointId | None:
+        """The snapshot of a user, or of another job, that it starts from."""
+        restore = self.start.restore
+        return None if restore is None or restore.manifest.job == self.job else restore.manifest.restores_as
 
     @property
     def has_engine(self) -> bool:
@@ -114,8 +144,11 @@ def prepare(
     cluster: Configuration,
     services: ClusterServices,
     epoch: LeaderEpoch,
+    origin: Callable[[CheckpointStorage, Configuration], Origin] | None = None,
 ) -> JobSetup:
     """Checks graph, configuration and savepoint.
+
+    `origin` says where the job begins; None: with the savepoint of the request, or without one.
 
     Raises:
         ConfigError: one of them cannot work; says which and why.
@@ -126,44 +159,64 @@ def prepare(
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
     engine, offloads = _engine(request.graph, config, services)
     native = engine == NATIVE_ENGINE or offloads
-    if native and services.traits.active:  # else workers of any size and libraries may register
+    if native:
         _check_workers(request.graph, config, cluster, services)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
-    restore = _restore_point(storage, request.savepoint, claimed=config.get(CLAIM_MODE) == "CLAIM")
-    lineage = LineageId(services.new_id()) if restore is None else restore.manifest.lineage
-    graph = _with_savepoint(request.graph, storage, services.clock.wall_ms())
-    graph = structs.replace(graph, config=config.to_dict())
-    graph = graph if restore is None else adapt_max_parallelism(graph, restore.manifest)
-    artifact = hashlib.sha256(request.artifact).hexdigest()
+    now_ms = services.clock.wall_ms()
+    start = (origin or _submitted(request, now_ms))(storage, config)
+    graph = _started(_with_savepoint(request.graph, storage, now_ms), config, start)
     settings = job_settings(
         config,
         job=job,
-        lineage=lineage,
+        lineage=_lineage(start, services),
         epoch=epoch,
-        artifact=artifact,
+        artifact=hashlib.sha256(request.artifact).hexdigest(),
         checkpoint_root=checkpoint_root,
         draw=services.draw,
         batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
+        first_checkpoint_id=start.first_checkpoint_id,
         offloads=offloads,
     )
-    machine = (services.create_machine if native else _bounded_machine)(graph, settings, restore)
-    if settings.checkpoint_interval_ms is not None:
-        _check_writable(storage)  # last: it creates a folder, which only a job that starts needs
+    machine = (services.create_machine if native else _bounded_machine)(graph, settings, start.restore)
+    _check_writable(storage, settings)  # last: it creates a folder, which only a job that starts needs
     return JobSetup(
         job=job,
-        lineage=lineage,
-        restored=None if restore is None else restore.manifest.restores_as,
+        lineage=settings.lineage,
+        start=start,
         graph=graph,
         machine=machine,
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
-        artifact=artifact,
+        artifact=settings.artifact,
         engine=NATIVE_ENGINE if native else engine,
         memory_bytes=_memory_bytes(config, cluster) if engine != NATIVE_ENGINE else 0,
         offloads=offloads,
+        checkpoint_root=checkpoint_root,
     )
+
+
+def _lineage(start: Origin, services: ClusterServices) -> LineageId:
+    former = None if start.restore is None else start.restore.manifest.lineage
+    return start.lineage or former or LineageId(services.new_id())
+
+
+def _started(graph: JobGraph, config: Configuration, start: Origin) -> JobGraph:
+    """The graph with its whole configuration, as wide as what it starts from allows and its users want."""
+    graph = structs.replace(graph, config=config.to_dict())
+    if start.restore is not None:
+        graph = adapt_max_parallelism(graph, start.restore.manifest)
+    return with_parallelism(graph, start.parallelism) if start.parallelism else graph
+
+
+def _submitted(request: SubmitRequest, now_ms: int) -> Callable[[CheckpointStorage, Configuration], Origin]:
+    def origin(storage: CheckpointStorage, config: Configuration) -> Origin:
+        claimed = config.get(CLAIM_MODE) == "CLAIM"
+        restore = restore_point(storage, request.savepoint, claimed=claimed)
+        return Origin(restore=restore, submitted_ms=now_ms)
+
+    return origin
 
 
 def _with_savepoint(graph: JobGraph, storage: CheckpointStorage, now_ms: int) -> JobGraph:
@@ -195,7 +248,9 @@ def _engine(graph: JobGraph, config: Configuration, services: ClusterServices) -
 def _check_workers(
     graph: JobGraph, config: Configuration, cluster: Configuration, services: ClusterServices
 ) -> None:
-    """The workers that the host starts can run the job."""
+    """The workers that the host starts can run the job. Others, of any size and libraries, may register."""
+    if not services.traits.active:
+        return
     if config.get(STATE_BACKEND) == "rocksdb":
         require("rocksdb", "state.backend.type: rocksdb")
     slots = cluster.get(TASK_SLOTS)
@@ -256,17 +311,18 @@ def _check_request(request: SubmitRequest) -> None:
         check_restores(request.graph, request.savepoint)
 
 
-def _check_writable(storage: CheckpointStorage) -> None:
+def _check_writable(storage: CheckpointStorage, settings: JobSettings) -> None:
     """A job whose checkpoints can never be stored would restart for ever."""
+    if settings.checkpoint_interval_ms is None:
+        return
     try:
         storage.check_writable()
     except ConfigError as error:
         raise ConfigError(f"{error}; change {CHECKPOINT_DIR.key}") from error
 
 
-def _restore_point(
-    storage: CheckpointStorage, directory: str | None, *, claimed: bool
-) -> RestorePoint | None:
+def restore_point(storage: CheckpointStorage, directory: str | None, *, claimed: bool) -> RestorePoint | None:
+    """The snapshot that a user starts from. Raises ConfigError, CorruptSnapshot, Unreachable."""
     if directory is None:
         return None
     if "://" not in directory and not directory.startswith("file:"):

@@ -48,8 +48,10 @@ class Journal:
         clock: Clock,
         *,
         restored: CheckpointId | None = None,
+        submitted_ms: int | None = None,
     ) -> None:
-        """`graph` carries the job's whole configuration; `restored`: the snapshot it was started from."""
+        """`graph` carries the job's whole configuration; `restored`: the snapshot it was started from;
+        `submitted_ms` None: now."""
         self._job = job
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._graph = graph
@@ -58,7 +60,7 @@ class Journal:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._version = 0
-        self.submitted_ms = clock.wall_ms()
+        self.submitted_ms = clock.wall_ms() if submitted_ms is None else submitted_ms
         self._state_times: dict[str, int] = {"INITIALIZING": self.submitted_ms}
         self._checkpoints: OrderedDict[CheckpointId, CheckpointFigures] = OrderedDict()
         config = Configuration(graph.config)

@@ -9,21 +9,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core import contract
 from unistream.core.contract import AttemptView
 from unistream.master.job_info import TERMINAL_STATES
 from unistream.master.ports import Messages
 from unistream.master.senders import Failed, OutgoingMessage
-from unistream.model.messages import CancelTask
+from unistream.model.messages import CancelTask, DeployTask
 
 logger = logging.getLogger(__name__)
 
 
 class Outgoing:
-    """The messages of one job. Used by the job's thread; `post` is called from any."""
+    """The messages of one job. Used by the job's thread; `post` is called from any.
 
-    def __init__(self, job: JobId, senders: Messages, post: Callable[[contract.Event], None]) -> None:
+    Args:
+        before_commit: Called before a committer of a BATCH job is deployed, which it is not if that raises.
+    """
+
+    def __init__(
+        self,
+        job: JobId,
+        senders: Messages,
+        post: Callable[[contract.Event], None],
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._before_commit = before_commit
         self._job = job
         self._senders = senders
         self._post = post
@@ -50,12 +62,25 @@ class Outgoing:
             elif failed is not None:
                 logger.warning("event=message_undelivered job=%s reason=%r", self._job, failed.reason)
 
-        if command.task_manager in self._addresses:
+        refused = self._refused(command)
+        if refused is not None:
+            on_outcome(refused)
+        elif command.task_manager in self._addresses:
             self._queued.setdefault(command.task_manager, []).append(
                 OutgoingMessage(command.message, on_outcome)
             )
         else:
             on_outcome(Failed(f"{command.task_manager} has no slot of this job", refused=True))
+
+    def _refused(self, command: contract.Send) -> Failed | None:
+        message = command.message
+        if not isinstance(message, DeployTask) or not message.deployment.reads_reported:
+            return None
+        try:
+            self._before_commit()
+        except UnistreamError as error:
+            return Failed(f"nothing is committed, since the store of the job failed: {error}", refused=True)
+        return None
 
     def flush(self) -> None:
         """Sends the queued messages; never blocks."""

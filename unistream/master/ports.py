@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
+from unistream.base.ids import JobId, TaskManagerId
 from unistream.core import contract
+from unistream.master.job_store import JobStore
 from unistream.master.loop import CreateLoop
 from unistream.master.ordered import WorkPool
 from unistream.master.senders import OnOutcome, OutgoingMessage
@@ -61,6 +62,9 @@ class Records(Protocol):
 
     def add_job(self, record: JobRecord) -> None: ...
 
+    def take_over_job(self, record: JobRecord) -> None:
+        """A job of an earlier leader goes on; it may be known or not."""
+
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
     ) -> threading.Event:
@@ -91,7 +95,7 @@ class MasterPorts:
     """The ports of one dispatcher, which closes them.
 
     Attributes:
-        epoch: The leader epoch of this master.
+        jobs: What the next leader finds, written with the epoch of this one.
         io: Runs storage access and discovery.
         stopping: Stops workers on their hosts, which may be slow.
         create_loop: Makes the loop of the ResourceManager and of each JobMaster.
@@ -99,7 +103,7 @@ class MasterPorts:
             exception that it raises ends the loop.
     """
 
-    epoch: LeaderEpoch
+    jobs: JobStore
     catalogue: Records
     senders: Messages
     io: WorkPool

@@ -87,3 +87,8 @@ class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
     allocation: AllocationId = AllocationId("")
 
     __repr__ = redacted_repr
+
+    @property
+    def reads_reported(self) -> bool:
+        """It reads committables that were reported to the master, so it commits what it reads."""
+        return any(channel.content is not None for gate in self.gates for channel in gate.channels)

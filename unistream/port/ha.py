@@ -5,7 +5,7 @@
              ── resumed() ──────► it leads as before: nobody else has led meanwhile
              ── revoked(why) ───► its epoch is over for good; another `granted` brings a new store
 
-What is stored here are pointers: small values that name what lies in the checkpoint storage. A name is a path
+What is stored here are pointers: small values that name what is in the checkpoint storage. A name is a path
 of plain components, such as ``jobs/3f2a/checkpoints/12``; what is below a name is found by `children`.
 One suite holds every adapter to it: tests/contract.
 """

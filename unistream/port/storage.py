@@ -198,3 +198,36 @@ class StateReader(Protocol):
 
     def fetch(self, ref: FileRef, path: Path) -> None:
         """Copies it to a new local file. Raises CorruptSnapshot if size or checksum differ."""
+
+
+class ArtifactStore(Protocol):
+    """Code and descriptions of jobs, stored under the SHA-256 of their bytes. Opaque: nothing is loaded."""
+
+    def put(self, content: bytes) -> str:
+        """Stores `content` and returns its SHA-256 in hex. Durable when it returns; safe to repeat.
+
+        Raises:
+            ConfigError: larger than the limit.
+            Transient: it could not be written.
+            OutcomeUnknown: the store did not confirm.
+            CorruptSnapshot: there are other bytes with its name.
+        """
+        ...
+
+    def get(self, sha256: str) -> bytes:
+        """The bytes of that checksum.
+
+        Raises:
+            ConfigError: not 64 hex digits.
+            CorruptSnapshot: there are none, or they do not match.
+            Unreachable: the store does not answer.
+        """
+        ...
+
+    def names(self) -> Sequence[str]:
+        """The checksums of all that is stored. Raises Unreachable."""
+        ...
+
+    def remove(self, sha256: str) -> None:
+        """Absent is fine. Raises Transient: it could not be removed."""
+        ...

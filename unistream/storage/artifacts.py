@@ -1,9 +1,11 @@
-"""User code of jobs, stored under the SHA-256 of its bytes. Opaque here: nothing in it is loaded."""
+"""`port.storage.ArtifactStore` on any file system."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from fsspec import AbstractFileSystem
@@ -11,7 +13,7 @@ from fsspec import AbstractFileSystem
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.storage.durable_local import NotWritten
-from unistream.storage.location import open_location
+from unistream.storage.location import open_location, transient
 
 _SHA256: Final = re.compile(r"^[0-9a-f]{64}$")
 
@@ -23,13 +25,7 @@ class FsArtifactStore:
         self._root = open_location(root_url, fs)
 
     def put(self, content: bytes) -> str:
-        """Stores `content` and returns its SHA-256 in hex. Durable when it returns; safe to repeat.
-
-        Raises:
-            ConfigError: larger than the limit.
-            Transient: it could not be written.
-            CorruptSnapshot: there are other bytes with its name.
-        """
+        """See the port."""
         if len(content) > ARTIFACT_BYTES_MAX:
             raise ConfigError(
                 f"the job's code has {len(content)} B, limit {ARTIFACT_BYTES_MAX} B: "
@@ -49,12 +45,7 @@ class FsArtifactStore:
         return name
 
     def get(self, sha256: str) -> bytes:
-        """The bytes of that checksum.
-
-        Raises:
-            ConfigError: not 64 hex digits.
-            CorruptSnapshot: there are none, or they do not match.
-        """
+        """See the port."""
         if _SHA256.fullmatch(sha256) is None:
             raise ConfigError(f"not an artifact's SHA-256: {sha256[:80]!r}")
         target = self._root.below(sha256)
@@ -65,3 +56,13 @@ class FsArtifactStore:
         if hashlib.sha256(content).hexdigest() != sha256:
             raise CorruptSnapshot(f"the job's code {target.url} does not match its checksum")
         return content
+
+    def names(self) -> Sequence[str]:
+        """See the port."""
+        return [name for name in self._root.names() if _SHA256.fullmatch(name)]
+
+    def remove(self, sha256: str) -> None:
+        """See the port."""
+        target = self._root.below(sha256)
+        with suppress(FileNotFoundError), transient(f"cannot remove {target.url}"):
+            target.fs.rm_file(target.path)

@@ -17,6 +17,7 @@ from unistream.base.config import Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
+from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
@@ -72,8 +73,13 @@ class Cluster:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
         upgrade(self.url)
         self.artifacts = FsArtifactStore(str(self.root / "artifacts"))
-        services = self.services()
-        self.dispatcher = Dispatcher(Configuration(self.config), services, master_ports(services))
+        self.dispatcher = self.lead()
+
+    def lead(self) -> Dispatcher:
+        """A new leader of the cluster, which fences the others."""
+        services, folder = self.services(), self.root / "ha"
+        ha = FolderHaStore(folder, claim_folder(folder))
+        return Dispatcher(Configuration(self.config), services, master_ports(services, ha))
 
     def services(self) -> ClusterServices:
         return ClusterServices(
@@ -86,8 +92,7 @@ class Cluster:
             checkpoint_root=str(self.root / "checkpoints"),
             savepoint_root=str(self.root / "savepoints"),
             create_storage=self.create_storage,
-            put_artifact=self.artifacts.put,
-            get_artifact=self.artifacts.get,
+            artifacts=self.artifacts,
             discover=create_discovery,
             new_id=lambda: uuid.uuid4().hex,
         )

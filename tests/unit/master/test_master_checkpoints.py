@@ -15,8 +15,6 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
-from unistream.master.cluster_services import master_ports
-from unistream.master.dispatcher import Dispatcher
 from unistream.master.history import checkpoints_from_records
 from unistream.master.job_info import CheckpointInfo
 from unistream.model import messages as mm
@@ -410,8 +408,7 @@ def test_a_job_of_an_earlier_master_is_told_of_from_the_catalogue(
     known = first.dispatcher.checkpoints(job)
     first.dispatcher.close()
 
-    services = first.services()
-    second = Dispatcher(first.dispatcher.config, services, master_ports(services))
+    second = first.lead()
     try:
         recorded = second.checkpoints(job)
         with pytest.raises(NotFound):
@@ -439,8 +436,7 @@ def test_a_job_says_how_many_are_shown_also_from_the_catalogue(
     api.http.close()
     api.server.close()
     api.cluster.dispatcher.close()
-    services = api.cluster.services()
-    second = Dispatcher(api.cluster.dispatcher.config, services, master_ports(services))
+    second = api.cluster.lead()
     try:
         recorded = second.checkpoints(job)
     finally:

@@ -11,7 +11,6 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
-from unistream.master.cluster_services import master_ports
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
@@ -167,13 +166,8 @@ class TestIdempotentSubmission:
         job = cluster.dispatcher.submit(submission(request_id="run 7"))
         assert cluster.dispatcher.wait(job, WAIT_S)
         cluster.dispatcher.close()
-        after = make_cluster()
-        after.dispatcher._services.metadata.close()
-        from unistream.master.dispatcher import Dispatcher
-
         cluster.workers = ScriptedWorkers()
-        services = cluster.services()
-        second = Dispatcher(after.dispatcher.config, services, master_ports(services))
+        second = cluster.lead()
         try:
             assert second.submit(submission(request_id="run 7")) == job
             assert second.jobs() == []

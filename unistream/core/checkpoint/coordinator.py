@@ -83,7 +83,7 @@ class CheckpointCoordinator:
         )
         self._starts = SnapshotStart(self._pendings, self._notifications, run, sources, settings)
         self._finalization = Finalization(settings, outbox, self._pendings, completed)
-        self.stop_path: str | None = None
+        self.stop_path = completed.concluding
 
     def at(self, now_ms: int) -> None:
         """The time of the machine's clock at which the events that follow happen; for the history only."""

@@ -58,7 +58,12 @@ class Unneeded:
 
 
 class CompletedSnapshots:
-    """Snapshots to restore from, oldest first."""
+    """Snapshots to restore from, oldest first.
+
+    Attributes:
+        concluding: Directory of the savepoint of an earlier leader's stop, from which the job is restored
+            only to commit what it lists.
+    """
 
     def __init__(self, retained: int, restored: RestorePoint | None) -> None:
         self._retained = retained
@@ -70,17 +75,12 @@ class CompletedSnapshots:
         self._undecided: frozenset[str] = frozenset()  # of those that may exist
         self._next_to = ""  # a checkpoint of ours: next to it is the folder of files that it shares
         self._is_littered = False
+        self.concluding: str | None = None
         if restored is not None:
-            self._all.append(
-                Completed(
-                    checkpoint_id=restored.manifest.restores_as,
-                    directory=restored.directory,
-                    manifest=restored.manifest,
-                    owned=restored.owned,
-                )
-            )
+            self.concluding = restored.directory if restored.concludes else None
+            self._all = [_completed(one) for one in (*restored.older, restored)]
             if not restored.owned:
-                self._foreign = self._all[0].shared
+                self._foreign = self._all[-1].shared
 
     @property
     def latest(self) -> Completed | None:
@@ -222,6 +222,15 @@ class CompletedSnapshots:
         dropped = [snapshot for snapshot in self._all if snapshot.owned]
         self._all = [snapshot for snapshot in self._all if not snapshot.owned]
         return self._dropped(dropped)
+
+
+def _completed(point: RestorePoint) -> Completed:
+    return Completed(
+        checkpoint_id=point.manifest.restores_as,
+        directory=point.directory,
+        manifest=point.manifest,
+        owned=point.owned,
+    )
 
 
 def _content(ref: FileRef) -> tuple[str, int]:

@@ -29,11 +29,16 @@ class RestorePoint:
         directory: fsspec URL of its current location.
         owned: One of this job's own checkpoints (recovery), to which retention applies. False: the user's (a
             savepoint, another job's checkpoint); it is never deleted.
+        concludes: It is the savepoint of this job's stop, which is final: the job starts from it only to
+            commit what it lists, and is then FINISHED.
+        older: Earlier snapshots of this job that are kept, oldest first.
     """
 
     directory: str
     manifest: Manifest
     owned: bool
+    concludes: bool = False
+    older: tuple[RestorePoint, ...] = ()
 
 
 class RestartBackoff(Protocol):

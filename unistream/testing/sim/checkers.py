@@ -178,6 +178,13 @@ class Writes:
             raise self._world.violated(
                 f"I6: manifest {manifest.checkpoint_id} of {manifest.job} comes after {max(older)}"
             )
+
+    def on_pointer(self, directory: str, epoch: LeaderEpoch) -> None:
+        """A snapshot counts from now on: what it lists may be committed."""
+        self._check_epoch(f"the pointer to {directory}", epoch)
+        manifest = self._store.manifests.get(directory)
+        if manifest is None:
+            raise self._world.violated(f"I7: a pointer names {directory}, which has no manifest")
         self._outputs.on_manifest(manifest)
 
     def _check_files(self, directory: str, manifest: Manifest) -> None:

@@ -230,14 +230,10 @@ class Run:
         epoch = self.store.claim()
         self.table.claim(epoch)
         self.world.log(f"leader {epoch} is elected")
-        self.leader = SimMaster(self._cluster, epoch, self._masters)
         self.users.leader_changed()
-        for job in self.users.jobs:
-            if job.id not in self.store.results and job.lineage is not None:
-                job.stop = None
-                job.cancelled = False
-                self.world.sometimes("a job was recovered by another leader")
-                self.leader.recover(job.request, job.id, job.lineage)
+        self.leader = SimMaster(self._cluster, epoch, self._masters)
+        if any(job.id not in self.store.results for job in self.users.jobs):
+            self.world.sometimes("a job was recovered by another leader")
 
     # --- workers ----------------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ class LoggedResources:
 
 
 class SimCatalogue:
-    """`master.ports.Records`: keeps the results of jobs, written by the newest leader only."""
+    """`master.ports.Records`: history, which nobody reads here."""
 
     def __init__(self, store: Store, epoch: LeaderEpoch) -> None:
         self._store = store
@@ -224,8 +224,6 @@ class SimCatalogue:
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
     ) -> threading.Event:
-        if ended_ms is not None and self._epoch >= self._store.epoch:
-            self._store.results[job] = state
         tried = threading.Event()
         tried.set()
         return tried
@@ -233,6 +231,9 @@ class SimCatalogue:
     def add_job(self, record: JobRecord) -> None:
         self._store.leaders.setdefault(record.job, []).append(self._epoch)
         self._store.world.log(f"{record.job} starts under leader {self._epoch}")
+
+    def take_over_job(self, record: JobRecord) -> None:
+        self.add_job(record)
 
     def update_graph(self, *_facts: object) -> None: ...
 

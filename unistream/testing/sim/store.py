@@ -15,6 +15,7 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
 from unistream.model.stored_rows import StoredRows
 from unistream.port.storage import Created, StoredSnapshot
+from unistream.testing.sim.ha import Pointers
 from unistream.testing.sim.shared_files import ROOT, SharedFolders, SharedWitness, SimFiles, parent_of
 from unistream.testing.sim.world import World
 
@@ -23,6 +24,8 @@ class Witness(SharedWitness, Protocol):
     """Checks every durable write; raises `Violation`."""
 
     def on_manifest(self, directory: str, manifest: Manifest, epoch: LeaderEpoch) -> None: ...
+
+    def on_pointer(self, directory: str, epoch: LeaderEpoch) -> None: ...
 
     def on_directory(self, job: JobId, checkpoint_id: CheckpointId, epoch: LeaderEpoch) -> None: ...
 
@@ -45,6 +48,7 @@ class Store:
         repeats: The present write repeats the last one.
         unsure: Directories of manifests whose outcome is unknown to their leader.
         leaders: Of each job, in their order.
+        pointers: What leaders write of jobs and of the snapshots that count.
         removal_ms: Mean time of removing a snapshot, which may fail then; 0: quick and certain.
     """
 
@@ -63,6 +67,7 @@ class Store:
         self.leaders: dict[JobId, list[LeaderEpoch]] = {}
         self.removal_ms = 0.0
         self._names = 0
+        self.pointers = Pointers(world)
 
     def claim(self) -> LeaderEpoch:
         """A new leader fences the others."""
@@ -91,7 +96,7 @@ class Store:
         found = [
             StoredSnapshot(directory=directory, manifest=manifest)
             for directory, manifest in self.manifests.items()
-            if manifest.job == job and manifest.kind is not SnapshotKind.SAVEPOINT
+            if manifest.job == job and directory in self.pointers.pointed
         ]
         return max(found, key=lambda snapshot: snapshot.manifest.checkpoint_id, default=None)
 

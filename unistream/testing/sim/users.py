@@ -158,8 +158,19 @@ class Users:
         return 0 if newest is None else newest.manifest.checkpoint_id
 
     def leader_changed(self) -> None:
-        """The old leader's requests are never answered."""
+        """The old leader's requests are never answered; what it has accepted is done by the new one."""
         self._waiting = []
+        for job in self.jobs:
+            if job.id not in self._site.store.results:
+                self._look_up(job)
+
+    def _look_up(self, job: Job) -> None:
+        """A stop whose user waits for no answer: what is to be done is stored; what is done is final."""
+        newest = self._site.store.newest(job.id)
+        if newest is not None and newest.manifest.kind.is_synchronous:
+            job.stop = newest.manifest.kind
+        else:
+            job.stop = self._site.store.pointers.request(job.id).stop
 
     def _resubmit(self, job: Job) -> None:
         """The client has lost the answer and repeats the request."""
@@ -178,7 +189,7 @@ class Users:
         leader = self._site.leader
         if leader is None or leader.process.is_paused or job.id in self._site.store.results:
             return None
-        return leader
+        return leader if job.id in leader.masters() else None
 
     def _request(self, job: Job, request: UserRequest) -> None:
         leader = self._leader_of(job)
@@ -287,6 +298,8 @@ class Users:
     def keeps_up(self, job: Job) -> bool:
         """An unbounded job has shown all of its input. An adaptive one runs at its full parallelism, too, if
         there is room for its workers."""
+        if not any(pending.job is job for pending in self._waiting):
+            self._look_up(job)
         if job.cancelled or job.pipelines[0].contents.bounded or job.stop is not None:
             return False
         if any(self._site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines):
@@ -294,7 +307,10 @@ class Users:
         if self._site.scenario.kind is not Kind.ADAPTIVE or self._world.places is not None:
             return True
         assert self._site.leader is not None, "there is a leader"
-        view = self._site.leader.masters()[job.id].view()
+        master = self._site.leader.masters().get(job.id)
+        if master is None:
+            return False
+        view = master.view()
         if view.state != "RUNNING" or view.graph != (view.wanted or view.graph):
             return False
         self._world.sometimes("an adaptive job reached its full parallelism")

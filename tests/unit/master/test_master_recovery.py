@@ -1,0 +1,326 @@
+"""A new leader goes on with the jobs of an earlier one, which may still be alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from tests.eventually import eventually
+from tests.unit.master.conftest import Cluster, graph, request
+from tests.unit.master.scripted_workers import ScriptedWorkers
+from unistream.base.errors import AlreadyEnded, Fenced, Unreachable
+from unistream.base.ids import CheckpointId, JobId, LineageId
+from unistream.ha.folder_store import FolderHaStore, claim_folder
+from unistream.master.dispatcher import Dispatcher
+from unistream.master.job_store import JobStore
+from unistream.model import messages as mm
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobType
+from unistream.model.stored_job import Leftover, StoredRequest, StoredResult
+
+WAIT_S = 20.0
+Make = Callable[..., Any]
+
+
+class Succession:
+    """A cluster whose masters follow each other; earlier ones are not closed, and do not know."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._leaders: list[Dispatcher] = []
+
+    def lead(self, **more: bool) -> Dispatcher:
+        """The next leader, with workers of its own."""
+        self.cluster.workers = ScriptedWorkers(**more)
+        leader = self.cluster.lead()
+        self._leaders.append(leader)
+        leader.recover()
+        return leader
+
+    def jobs(self) -> JobStore:
+        """Writes as the newest leader, and fences all before."""
+        folder = self.cluster.root / "ha"
+        return JobStore(FolderHaStore(folder, claim_folder(folder)), self.cluster.artifacts)
+
+    def close(self) -> None:
+        for leader in self._leaders:
+            leader.close()
+
+
+@pytest.fixture
+def succession(make_cluster: Make) -> Iterator[Succession]:
+    made = Succession(make_cluster(workers=ScriptedWorkers(ends=False)))
+    yield made
+    made.close()
+
+
+def is_in(leader: Dispatcher, job: JobId, state: str) -> Callable[[], bool]:
+    return lambda: leader.job(job).state == state
+
+
+def is_cleaned(leader: Dispatcher, job: JobId) -> Callable[[], bool]:
+    def look() -> bool:
+        found = leader._ports.jobs.result(job)
+        return found is not None and found.cleaned
+
+    return look
+
+
+def are_stored(cluster: Cluster, count: int) -> Callable[[], bool]:
+    return lambda: len(cluster.artifacts.names()) == count
+
+
+def test_a_job_goes_on_from_its_newest_checkpoint_under_its_id(
+    succession: Succession, checkpointed: dict[str, str]
+) -> None:
+    first, old = succession.cluster.dispatcher, succession.cluster.workers
+    job = first.submit(request(config=checkpointed))
+    old.await_message(mm.CheckpointCompleted, 4)
+    second = succession.lead(ends=False)
+    eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+    new = succession.cluster.workers
+    restored = {
+        d.deployment.restore.checkpoint_id for d in new.messages(mm.DeployTask) if d.deployment.restore
+    }
+    assert len(restored) == 1
+    begun = max(message.checkpoint_id for message in old.messages(mm.TriggerCheckpoint))
+    completed = max(message.checkpoint_id for message in old.messages(mm.CheckpointCompleted))
+    assert restored.pop() >= completed
+    assert new.await_message(mm.TriggerCheckpoint).checkpoint_id > begun, "ids of leaders are never the same"
+    assert second.job(job).lineage == first.job(job).lineage
+    assert second.job(job).submitted_ms == first.job(job).submitted_ms
+
+
+def test_an_old_leader_that_does_not_know_changes_nothing(
+    succession: Succession, checkpointed: dict[str, str]
+) -> None:
+    first, old = succession.cluster.dispatcher, succession.cluster.workers
+    job = first.submit(request(config=checkpointed))
+    old.await_message(mm.CheckpointCompleted, 2)
+    second = succession.lead(ends=False)
+    eventually(lambda: first.job(job).is_terminal, "the old one has noticed", WAIT_S)
+    failure = first.job(job).failure
+    assert failure is not None
+    assert "epoch 2 leads" in failure.message
+    with pytest.raises(Fenced):
+        first.submit(request(graph("another")))
+    eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    assert second.job(job).state == "RUNNING"
+
+
+def test_without_a_checkpoint_it_starts_from_its_savepoint(
+    succession: Succession, checkpointed: dict[str, str]
+) -> None:
+    first = succession.cluster.dispatcher
+    stopped = first.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    directory = first.snapshot(stopped, _stop()).result(WAIT_S)
+    job = first.submit(request(savepoint=directory))
+    eventually(is_in(first, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+    second = succession.lead(ends=False)
+    eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+    deployments = [one.deployment for one in succession.cluster.workers.messages(mm.DeployTask)]
+    assert all(one.restore is not None for one in deployments if one.attempt.job == job)
+    assert {one.attempt.job for one in deployments} == {job}, "a job that was stopped does not start again"
+
+
+def test_without_either_it_starts_from_its_beginning(succession: Succession) -> None:
+    job = succession.cluster.dispatcher.submit(request())
+    second = succession.lead()
+    assert second.wait(job, WAIT_S)
+    assert second.job(job).state == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "state"),
+    [
+        pytest.param(StoredRequest(cancel=True), "CANCELED", id="cancel"),
+        pytest.param(StoredRequest(stop=SnapshotKind.SUSPEND), "FINISHED", id="stop"),
+        pytest.param(StoredRequest(stop=SnapshotKind.TERMINATE), "FINISHED", id="drain"),
+    ],
+)
+def test_what_was_accepted_is_done_by_the_next_leader(
+    succession: Succession, checkpointed: dict[str, str], wanted: StoredRequest, state: str
+) -> None:
+    job = succession.cluster.dispatcher.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    succession.jobs().set_request(job, wanted)
+    second = succession.lead(ends=False)
+    eventually(lambda: second.job(job).is_terminal, "the job has ended", WAIT_S)
+    assert second.job(job).state == state
+    assert (second.job(job).savepoint is not None) == (wanted.stop is not None)
+
+
+def test_a_stop_that_failed_is_not_repeated(succession: Succession, checkpointed: dict[str, str]) -> None:
+    first, workers = succession.cluster.dispatcher, succession.cluster.workers
+    job = first.submit(request(config={**checkpointed, "execution.checkpointing.interval": "1 h"}))
+    eventually(is_in(first, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+    workers.decline_checkpoints("no")
+    assert first.snapshot(job, _stop()).exception(WAIT_S) is not None
+    eventually(lambda: first._ports.jobs.request(job) == StoredRequest(), "the stop is withdrawn", WAIT_S)
+    assert succession.jobs().request(job) == StoredRequest()
+
+
+# --- what cannot start ----------------------------------------------------------------------------
+
+
+def test_a_missing_snapshot_suspends_its_job_until_it_is_there_again(
+    succession: Succession, checkpointed: dict[str, str]
+) -> None:
+    job = succession.cluster.dispatcher.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    newest = Path(succession.jobs().snapshots(job).all()[-1].directory.removeprefix("file://"))
+    aside = newest.rename(newest.with_name("aside"))
+    second = succession.lead(ends=False)
+    eventually(is_in(second, job, "SUSPENDED"), "the job is SUSPENDED", WAIT_S)
+    failure = second.job(job).failure
+    assert failure is not None
+    assert newest.name in failure.message
+    assert [(one.job, one.state) for one in second.jobs()] == [(job, "SUSPENDED")]
+    with pytest.raises(AlreadyEnded, match="SUSPENDED"):
+        second.snapshot(job, _stop())
+    aside.rename(newest)
+    third = succession.lead(ends=False)
+    eventually(is_in(third, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+
+
+def test_a_job_that_cannot_start_can_be_given_up(succession: Succession) -> None:
+    job = succession.cluster.dispatcher.submit(request())
+    jobs = succession.jobs()
+    pointer = jobs.pointer(job)
+    assert pointer is not None
+    succession.cluster.artifacts.remove(pointer.artifact)
+    second = succession.lead()
+    eventually(is_in(second, job, "SUSPENDED"), "the job is SUSPENDED", WAIT_S)
+    failure = second.job(job).failure
+    assert failure is not None
+    assert "is missing" in failure.message
+    second.cancel(job)
+    assert second.job(job).state == "CANCELED"
+    third = succession.lead()
+    assert third.jobs() == []
+    assert third.job(job).state == "CANCELED"
+
+
+def test_a_storage_that_does_not_answer_is_asked_again(
+    succession: Succession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = succession.cluster.dispatcher.submit(request())
+    create, answers = succession.cluster.create_storage, iter([False])
+
+    def storage(root: str) -> object:
+        if not next(answers, True):
+            raise Unreachable("the storage does not answer")
+        return create(root)
+
+    monkeypatch.setattr("unistream.master.recovery.RETRY_MS", 500)
+    monkeypatch.setattr(succession.cluster, "create_storage", storage)
+    second = succession.lead()
+    eventually(lambda: second.job(job).failure is not None, "it could not start", WAIT_S)
+    assert second.job(job).state == "RECONCILING"
+    assert second.wait_for(job, lambda info: info.state == "FINISHED", WAIT_S) is not None
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_a_job_that_ended_does_not_start_and_what_it_left_is_removed(
+    succession: Succession, checkpointed: dict[str, str]
+) -> None:
+    first = succession.cluster.dispatcher
+    job = first.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    jobs = succession.jobs()
+    newest = jobs.snapshots(job).all()[-1].directory
+    jobs.ended(
+        StoredResult(
+            job=job,
+            name="numbers",
+            lineage=LineageId("l"),
+            state="FINISHED",
+            submitted_ms=1,
+            ended_ms=2,
+            checkpoint_root=str(succession.cluster.root / "checkpoints"),
+            leftovers=(Leftover(directory=newest),),
+        )
+    )
+    second = succession.lead()
+    eventually(is_cleaned(second, job), "it is cleaned", WAIT_S)
+    assert not Path(newest.removeprefix("file://")).exists()
+    assert second.jobs() == []
+    assert second.job(job).state == "FINISHED"
+    assert succession.cluster.artifacts.names() == []
+    assert second.submit(request(request_id="r")) != job
+
+
+def test_all_of_a_job_goes_with_its_end_but_the_result(succession: Succession) -> None:
+    leader = succession.lead()
+    job = leader.submit(request(request_id="once"))
+    assert leader.wait(job, WAIT_S)
+    eventually(is_cleaned(leader, job), "it is cleaned", WAIT_S)
+    jobs = succession.jobs()
+    assert jobs.unfinished() == []
+    assert jobs.pointer(job) is None
+    assert succession.cluster.artifacts.names() == []
+    assert succession.lead().submit(request(request_id="once")) == job, "also when the metadata are lost"
+
+
+def test_two_jobs_share_their_code_until_both_have_ended(succession: Succession) -> None:
+    leader = succession.lead(ends=False)
+    jobs = [leader.submit(request(graph(name))) for name in ("one", "two")]
+    for number, job in enumerate(jobs):
+        leader.cancel(job)
+        assert leader.wait(job, WAIT_S)
+        left = 2 * (1 - number)  # the code, and the description of the other one
+        eventually(are_stored(succession.cluster, left), f"{left} are left", WAIT_S)
+        assert leader._ports.jobs.pointer(job) is None
+
+
+# --- bounded jobs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("committing", "state"),
+    [pytest.param(False, "FINISHED", id="before"), pytest.param(True, "FAILED", id="then")],
+)
+def test_a_bounded_job_runs_again_unless_it_has_begun_to_commit(
+    succession: Succession, committing: bool, state: str
+) -> None:
+    bounded = structs.replace(graph(), job_type=JobType.BATCH)
+    job = succession.cluster.dispatcher.submit(request(bounded))
+    jobs = succession.jobs()
+    if committing:
+        jobs.set_committing(job)
+    second = succession.lead()
+    eventually(lambda: second.job(job).is_terminal, "the job has ended", WAIT_S)
+    found = second.job(job)
+    assert found.state == state
+    assert (found.failure is not None and "may be visible" in found.failure.message) == committing
+
+
+# --- pointers -------------------------------------------------------------------------------------
+
+
+def test_ids_of_checkpoints_and_directories(succession: Succession) -> None:
+    snapshots = succession.jobs().snapshots(JobId("j"))
+    for checkpoint_id in (3, 2, 5):
+        snapshots.begun(CheckpointId(checkpoint_id))
+    assert snapshots.highest() == 5
+    later = succession.jobs().snapshots(JobId("j"))
+    assert later.highest() == 5
+    with pytest.raises(Fenced):
+        snapshots.begun(CheckpointId(6))
+    with pytest.raises(Fenced):
+        snapshots.removed("anything")
+    later.removed("anything")
+
+
+def _stop() -> Any:
+    from unistream.core.contract import SnapshotRequest
+
+    return SnapshotRequest(kind=SnapshotKind.SUSPEND)

@@ -1,0 +1,193 @@
+"""One running job in the `JobStore`: what users ask for, how it ends, and what it leaves.
+
+A request that changes how the job ends is durable before the job gets it, so that it outlives the master. The
+result is durable before anything is answered or removed (FLIP-194).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Final
+
+import msgspec
+
+from unistream.base.errors import Fenced, OutcomeUnknown, Transient, UnistreamError
+from unistream.base.ids import VertexId
+from unistream.core import contract
+from unistream.master.job_setup import JobSetup
+from unistream.master.job_store import JobStore
+from unistream.master.ordered import WorkPool
+from unistream.model.graph import JobType
+from unistream.model.messages import TaskFailure
+from unistream.model.stored_job import Leftover, StoredRequest, StoredResult
+
+TRIES: Final = 3  # each waits as long as the store's own timeouts say
+TRACEBACK_CHARS_MAX: Final = 16_000  # of a stored failure: a pointer is small
+
+logger = logging.getLogger(__name__)
+
+
+class DurableJob:
+    """See the module.
+
+    Args:
+        pool: Runs what nobody waits for.
+        finish_later: Takes a result that could not be made durable yet.
+    """
+
+    def __init__(
+        self,
+        setup: JobSetup,
+        jobs: JobStore,
+        pool: WorkPool,
+        finish_later: Callable[[StoredResult], None] = lambda _result: None,
+    ) -> None:
+        self._finish_later = finish_later
+        self._setup = setup
+        self._jobs = jobs
+        self._pool = pool
+        self._is_committing = False
+
+    def committing(self) -> None:
+        """A BATCH job is about to commit. Raises as the `JobStore`: it must not."""
+        if not self._is_committing and self._setup.graph.job_type is JobType.BATCH:
+            self._jobs.set_committing(self._setup.job)
+            self._is_committing = True
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def cancelled(self) -> None:
+        """A cancellation is accepted. Raises as the `JobStore`."""
+        self._jobs.set_request(self._setup.job, StoredRequest(cancel=True))
+
+    def stopped(self, wanted: contract.SnapshotRequest) -> None:
+        """A stop is accepted. Raises as the `JobStore`."""
+        self._jobs.set_request(self._setup.job, _stored(wanted))
+
+    def withdraw(self, wanted: contract.SnapshotRequest, answer: Future[str]) -> None:
+        """The stop was answered: if it failed, the job goes on. Returns at once."""
+        if not answer.cancelled() and answer.exception() is not None:
+            self._pool.submit(self._withdraw, _stored(wanted))
+
+    def _withdraw(self, wanted: StoredRequest) -> None:
+        job = self._setup.job
+        try:
+            if self._jobs.request(job) == wanted:  # a cancellation may have come meanwhile
+                self._jobs.set_request(job, StoredRequest())
+        except UnistreamError as error:
+            logger.warning("event=stop_not_withdrawn job=%s reason=%r", job, str(error))
+
+    def rescaled(self, parallelism: Mapping[VertexId, int], answer: Future[str]) -> None:
+        """A user's change of parallelism was answered: if the job runs with it, so it does after a recovery.
+        Returns at once."""
+        if not answer.cancelled() and answer.exception() is None:
+            self._pool.submit(self._rescaled, dict(parallelism))
+
+    def _rescaled(self, parallelism: dict[VertexId, int]) -> None:
+        job = self._setup.job
+        try:
+            stored = self._jobs.load(job)
+            wider = {**stored.parallelism, **parallelism}
+            self._jobs.change(msgspec.structs.replace(stored, parallelism=wider))
+        except UnistreamError as error:
+            logger.warning("event=parallelism_not_stored job=%s reason=%r", job, str(error))
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def ended(
+        self,
+        end: contract.JobEnded,
+        final: Iterable[contract.Command],
+        *,
+        submitted_ms: int,
+        ended_ms: int,
+        restarts: int,
+        savepoint: str | None,
+    ) -> StoredResult | None:
+        """Makes the result durable. None: it is not, so nothing of the job may be removed now: it was
+        suspended, another leader has it, or the store does not answer (then it is finished later)."""
+        if end.state == "SUSPENDED":
+            return None
+        setup = self._setup
+        result = StoredResult(
+            job=setup.job,
+            name=setup.graph.name,
+            lineage=setup.lineage,
+            state=end.state,
+            submitted_ms=submitted_ms,
+            ended_ms=ended_ms,
+            restarts=restarts,
+            failure=_short(end.failure),
+            savepoint=savepoint,
+            checkpoint_root=setup.checkpoint_root,
+            leftovers=tuple(_leftover(one) for one in final if isinstance(one, contract.DiscardSnapshot)),
+        )
+        for _ in range(TRIES):
+            try:
+                self._jobs.ended(result)
+            except Fenced as error:
+                logger.warning(
+                    "event=result_fenced job=%s state=%s reason=%r", setup.job, end.state, str(error)
+                )
+                return None
+            except (Transient, OutcomeUnknown) as error:
+                reason = str(error)
+            else:
+                return result
+        logger.error("event=result_not_durable job=%s state=%s reason=%r", setup.job, end.state, reason)
+        self._finish_later(result)
+        return None
+
+    def cleaned(self, result: StoredResult) -> None:
+        """What it has left is removed. What fails is done by the next leader."""
+        try:
+            self._jobs.cleaned(result)
+        except UnistreamError as error:
+            logger.warning("event=job_not_cleaned job=%s reason=%r", result.job, str(error))
+
+
+def left_behind(event: contract.LeadershipLost) -> contract.JobEnded:
+    """How a job ends for a master that leads no more: it goes on elsewhere."""
+    failure = TaskFailure(kind="LeadershipLost", message=f"another master has the job: {event.reason}")
+    return contract.JobEnded(state="SUSPENDED", failure=failure)
+
+
+def discard_of(leftover: Leftover) -> contract.DiscardSnapshot:
+    """The command that removes it."""
+    sweep = None
+    if leftover.sweep_next_to is not None:
+        sweep = contract.Sweep(leftover.sweep_next_to, leftover.sweep_before)
+    return contract.DiscardSnapshot(directory=leftover.directory, shared=leftover.shared, sweep=sweep)
+
+
+def stop_of(request: StoredRequest) -> contract.SnapshotRequest | None:
+    """The stop that was accepted; None: there is none."""
+    if request.stop is None:
+        return None
+    return contract.SnapshotRequest(kind=request.stop, target=request.target, format=request.savepoint_format)
+
+
+def _stored(wanted: contract.SnapshotRequest) -> StoredRequest:
+    return StoredRequest(stop=wanted.kind, target=wanted.target, savepoint_format=wanted.format)
+
+
+def _leftover(command: contract.DiscardSnapshot) -> Leftover:
+    sweep = command.sweep
+    return Leftover(
+        directory=command.directory,
+        shared=command.shared,
+        sweep_next_to=None if sweep is None else sweep.next_to,
+        sweep_before=None if sweep is None else sweep.before,
+    )
+
+
+def _short(failure: TaskFailure | None) -> TaskFailure | None:
+    if failure is None:
+        return None
+    return msgspec.structs.replace(
+        failure,
+        message=failure.message[:TRACEBACK_CHARS_MAX],
+        traceback=failure.traceback[-TRACEBACK_CHARS_MAX:],
+    )

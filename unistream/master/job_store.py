@@ -1,0 +1,278 @@
+"""The jobs of a cluster as its next leader finds them: `port.ha` for what decides, artifacts for the rest.
+
+    submit    code, then the stored job, then its pointer: only then the job exists
+    end       its result; then what it has left is removed; then everything below its pointer, and its code
+              if no other job needs that; then the result says so
+
+Orders and names are those of docs/decision/high-availability.md. Thread-safe. Every method that writes
+raises Fenced, Unreachable or OutcomeUnknown as the HA store does; those that read raise Unreachable, and
+CorruptSnapshot for what cannot be read, which is never skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import CorruptSnapshot, UnistreamError
+from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
+from unistream.core.contract import RestorePoint
+from unistream.model.elements import SnapshotKind
+from unistream.model.stored_job import (
+    CheckpointCounter,
+    CheckpointPointer,
+    JobPointer,
+    StoredJob,
+    StoredRequest,
+    StoredResult,
+    decode_stored,
+    encode_stored,
+)
+from unistream.port.ha import HaStore
+from unistream.port.storage import ArtifactStore
+
+RESULTS_KEPT_MAX: Final = 1_000  # a request that is repeated after so many jobs starts a new one
+JOBS: Final = "jobs"
+RESULTS: Final = "results"
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+logger = logging.getLogger(__name__)
+
+
+class JobStore:
+    """See the module. `ha`: of this leader."""
+
+    def __init__(self, ha: HaStore, artifacts: ArtifactStore) -> None:
+        self._ha = ha
+        self._artifacts = artifacts
+        self._lock = threading.Lock()  # code is stored before the pointer that needs it, and removed without
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        """Of this leader."""
+        return self._ha.epoch
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def add(self, job: StoredJob, artifact: bytes) -> None:
+        """Makes a new job durable. Raises Fenced: another one has its id; ConfigError: it is too large."""
+        with self._lock:
+            self._artifacts.put(artifact)
+            crash_point("job.code_stored")
+            pointer = self._pointer(job)
+            crash_point("job.stored")
+            self._ha.create(_name(job.job, "job"), encode_stored(pointer))
+            crash_point("job.pointed")
+
+    def change(self, job: StoredJob) -> None:
+        """The job has another description; its former one is removed."""
+        with self._lock:
+            there = self._ha.read(_name(job.job, "job"))
+            if there is None:
+                return  # it has ended meanwhile
+            former = decode_stored(there.value, JobPointer, _name(job.job, "job"))
+            pointer = self._pointer(job)
+            if pointer != former:
+                self._ha.replace(_name(job.job, "job"), encode_stored(pointer), there.version)
+                self._remove_unneeded((former.stored,))
+
+    def _pointer(self, job: StoredJob) -> JobPointer:
+        stored = self._artifacts.put(encode_stored(job))
+        return JobPointer(
+            stored=stored, artifact=job.artifact, name=job.graph.name, submitted_ms=job.submitted_ms
+        )
+
+    def unfinished(self) -> Sequence[JobId]:
+        """Jobs without a result."""
+        ended = set(self._ha.children(RESULTS))
+        return [JobId(name) for name in self._ha.children(JOBS) if name not in ended]
+
+    def pointer(self, job: JobId) -> JobPointer | None:
+        """None: there is no such job, or it has ended."""
+        return self._read(_name(job, "job"), JobPointer)
+
+    def load(self, job: JobId) -> StoredJob:
+        """An unfinished job. Raises CorruptSnapshot: it, or its code, is missing or altered."""
+        pointer = self.pointer(job)
+        if pointer is None:
+            raise CorruptSnapshot(f"job {job} has no pointer to what was submitted")
+        stored = decode_stored(self._artifacts.get(pointer.stored), StoredJob, f"job {job}")
+        self._artifacts.get(stored.artifact)
+        return stored
+
+    def request(self, job: JobId) -> StoredRequest:
+        """What was accepted for it, and is to be done."""
+        return self._read(_name(job, "request"), StoredRequest) or StoredRequest()
+
+    def set_request(self, job: JobId, wanted: StoredRequest) -> None:
+        """Replaces what is to be done; no effect on a job that has ended."""
+        name = _name(job, "request")
+        with self._lock:
+            if self._ha.read(_name(job, "job")) is not None:
+                self._put(name, wanted)
+
+    def set_committing(self, job: JobId) -> None:
+        """A BATCH job is about to make its output visible: it never starts from its beginning again."""
+        self._ha.create(_name(job, "committing"), b"{}")
+
+    def is_committing(self, job: JobId) -> bool:
+        """See `set_committing`."""
+        return self._ha.read(_name(job, "committing")) is not None
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def result(self, job: JobId) -> StoredResult | None:
+        """None: the job has not ended, or nothing is known of it."""
+        return self._read(f"{RESULTS}/{job}", StoredResult)
+
+    def results(self) -> Sequence[StoredResult]:
+        """Of all jobs that are known to have ended."""
+        found = (self.result(JobId(name)) for name in self._ha.children(RESULTS))
+        return [result for result in found if result is not None]
+
+    def ended(self, result: StoredResult) -> None:
+        """Makes a result durable. Raises Fenced: also if the job has another one already, which counts."""
+        self._ha.create(f"{RESULTS}/{result.job}", encode_stored(result))
+
+    def cleaned(self, result: StoredResult) -> None:
+        """What the job has left is removed: removes the rest, but for the result."""
+        job = result.job
+        with self._lock:
+            pointer = self.pointer(job)
+            self._ha.remove(f"{JOBS}/{job}")
+            crash_point("job.unpointed")
+            if pointer is not None:
+                self._remove_unneeded((pointer.stored, pointer.artifact))
+            self._put(f"{RESULTS}/{job}", msgspec.structs.replace(result, leftovers=(), cleaned=True))
+
+    # --- a new leader -----------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Removes what no job needs: code whose submission was cut off, and the oldest results."""
+        with self._lock:
+            self._remove_unneeded(self._artifacts.names())
+            cleaned = sorted((r for r in self.results() if r.cleaned), key=lambda result: result.ended_ms)
+            for result in cleaned[: max(0, len(cleaned) - RESULTS_KEPT_MAX)]:
+                self._ha.remove(f"{RESULTS}/{result.job}")
+
+    def _remove_unneeded(self, artifacts: Sequence[str]) -> None:
+        """Those of them that no pointer names. What cannot be removed costs space, not correctness."""
+        try:
+            pointers = [self.pointer(JobId(name)) for name in self._ha.children(JOBS)]
+            needed = {
+                name for found in pointers if found is not None for name in (found.stored, found.artifact)
+            }
+            for name in artifacts:
+                if name not in needed:
+                    self._artifacts.remove(name)
+        except UnistreamError as error:
+            logger.warning("event=artifacts_not_removed reason=%r", str(error))
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def snapshots(self, job: JobId) -> SnapshotPointers:
+        """Of an unfinished job."""
+        return SnapshotPointers(self._ha, job)
+
+    def _read(self, name: str, kind: type[T]) -> T | None:
+        return _read(self._ha, name, kind)
+
+    def _put(self, name: str, value: msgspec.Struct) -> None:
+        _put(self._ha, name, value)
+
+
+class SnapshotPointers:
+    """The snapshots of one job that its next leader may restart from. Thread-safe."""
+
+    def __init__(self, ha: HaStore, job: JobId) -> None:
+        self._ha = ha
+        self._job = job
+        self._lock = threading.Lock()
+        self._highest: CheckpointId | None = None
+        self._ids: dict[str, CheckpointId] | None = None  # by directory
+
+    def highest(self) -> CheckpointId:
+        """The highest id that was begun, by any leader; 0: none was."""
+        with self._lock:
+            return self._known_highest()
+
+    def all(self) -> Sequence[CheckpointPointer]:
+        """Completed ones, oldest first."""
+        folder = _name(self._job, "checkpoints")
+        found = (_read(self._ha, f"{folder}/{name}", CheckpointPointer) for name in self._ha.children(folder))
+        return sorted((one for one in found if one is not None), key=lambda pointer: pointer.checkpoint_id)
+
+    def begun(self, checkpoint_id: CheckpointId) -> None:
+        """No leader uses this id again."""
+        with self._lock:
+            if checkpoint_id > self._known_highest():
+                _put(self._ha, _name(self._job, "counter"), CheckpointCounter(highest=checkpoint_id))
+                self._highest = checkpoint_id
+
+    def starts_with(self, restore: RestorePoint | None) -> None:
+        """A new job begins; a snapshot that it has claimed is one of its own."""
+        if restore is not None and restore.owned:
+            checkpoint_id = restore.manifest.restores_as
+            self.completed(
+                CheckpointPointer(
+                    checkpoint_id=checkpoint_id, kind=SnapshotKind.CHECKPOINT, directory=restore.directory
+                )
+            )
+
+    def completed(self, pointer: CheckpointPointer) -> None:
+        """The snapshot counts from now on."""
+        crash_point("pointer.before_swap")
+        self._ha.create(self._name_of(pointer.checkpoint_id), encode_stored(pointer))
+        with self._lock:
+            self._known_ids()[pointer.directory] = pointer.checkpoint_id
+        crash_point("pointer.swapped")
+
+    def removed(self, directory: str) -> None:
+        """The snapshot there does not count any more, if it ever did: its files may go. Raises Fenced if
+        that is not for this leader to say."""
+        with self._lock:
+            checkpoint_id = self._known_ids().get(directory)
+            if checkpoint_id is None:
+                self._ha.check()
+                return
+            self._ha.remove(self._name_of(checkpoint_id))
+            del self._known_ids()[directory]
+        crash_point("pointer.removed")
+
+    def _known_highest(self) -> CheckpointId:
+        if self._highest is None:
+            counter = _read(self._ha, _name(self._job, "counter"), CheckpointCounter)
+            self._highest = CheckpointId(0) if counter is None else counter.highest
+        return self._highest
+
+    def _known_ids(self) -> dict[str, CheckpointId]:
+        if self._ids is None:
+            self._ids = {pointer.directory: pointer.checkpoint_id for pointer in self.all()}
+        return self._ids
+
+    def _name_of(self, checkpoint_id: CheckpointId) -> str:
+        return _name(self._job, f"checkpoints/{checkpoint_id}")
+
+
+def _name(job: JobId, what: str) -> str:
+    return f"{JOBS}/{job}/{what}"
+
+
+def _read(ha: HaStore, name: str, kind: type[T]) -> T | None:
+    there = ha.read(name)
+    return None if there is None else decode_stored(there.value, kind, name)
+
+
+def _put(ha: HaStore, name: str, value: msgspec.Struct) -> None:
+    """Creates or replaces it."""
+    there = ha.read(name)
+    if there is None:
+        ha.create(name, encode_stored(value))
+    else:
+        ha.replace(name, encode_stored(value), there.version)

@@ -1,0 +1,52 @@
+"""`JobInfo` of a job that is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unistream.core.contract import JobEnded, JobView
+from unistream.master.job_info import JobInfo, TaskManagerInfo
+from unistream.master.job_setup import JobSetup
+from unistream.master.journal import Journal, summed
+
+
+def live_info(
+    setup: JobSetup,
+    journal: Journal,
+    view: JobView,
+    ended: tuple[JobEnded, int] | None,
+    *,
+    target: str,
+    workers: Iterable[TaskManagerInfo],
+) -> JobInfo:
+    """The job as it is now. `ended`: how and when; `workers`: all workers of the cluster."""
+    subtasks, sinks = journal.subtasks(view), journal.sinks
+    used = {subtask.task_manager for subtask in subtasks}
+    end, ended_ms = ended or (None, None)
+    return JobInfo(
+        job=setup.job,
+        name=setup.graph.name,
+        lineage=setup.lineage,
+        state=view.state if end is None else end.state,
+        target=target,
+        submitted_ms=journal.submitted_ms,
+        job_type=setup.graph.job_type.value,
+        engine=setup.engine,
+        stages=journal.stages,
+        ended_ms=ended_ms,
+        state_times=journal.state_times,
+        restarts=view.restarts,
+        checkpoints_completed=view.checkpoints_completed,
+        checkpoints_failed=view.checkpoints_failed,
+        latest_checkpoint=journal.latest_checkpoint,
+        savepoint=journal.savepoint,
+        checkpoints=journal.checkpoints,
+        exceptions=journal.exceptions,
+        subtasks=subtasks,
+        sinks=sinks,
+        metrics=summed(subtasks, sinks),
+        late_rows=journal.late_rows,
+        out_of_order_rows=journal.out_of_order_rows,
+        task_managers=tuple(worker for worker in workers if worker.id in used),
+        failure=view.failure if end is None else end.failure,
+    )

@@ -1,0 +1,348 @@
+"""What a new leader does with the jobs of an earlier one: it cleans up behind those that have ended, and
+starts the others again.
+
+    RECONCILING ──► started, under its id, from its newest snapshot
+        │  ▲
+        │  └── a store or the storage does not answer: again after a while
+        └────► SUSPENDED, with the reason: it cannot start. Nothing of it is removed; a later leader (a newer
+               version, with the missing file) tries again, and a user may cancel it
+
+One loop: jobs are prepared one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from unistream.base.config import CLAIM_MODE, Configuration
+from unistream.base.errors import AlreadyEnded, Fenced, OutcomeUnknown, Transient, UnistreamError
+from unistream.base.ids import CheckpointId, JobId, LineageId
+from unistream.core.contract import RestorePoint
+from unistream.master.durable_job import discard_of, stop_of
+from unistream.master.job_info import JobInfo
+from unistream.master.job_io import remove_snapshot
+from unistream.master.job_setup import JobSetup, Origin, SubmitRequest, prepare, restore_point
+from unistream.master.job_store import JobStore, SnapshotPointers
+from unistream.master.loop import CreateLoop, Loop
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobType
+from unistream.model.messages import TaskFailure
+from unistream.model.stored_job import CheckpointPointer, StoredJob, StoredRequest, StoredResult
+from unistream.port.storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from unistream.master.cluster_services import ClusterServices
+
+RETRY_MS: Final = 5_000
+CLOSE_TIMEOUT_S: Final = 30.0
+RECONCILING: Final = "RECONCILING"
+SUSPENDED: Final = "SUSPENDED"
+
+_Work: TypeAlias = JobId | StoredResult
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A job that is not started. `failure`: why not, so far."""
+
+    name: str
+    submitted_ms: int
+    state: str = RECONCILING
+    failure: TaskFailure | None = None
+
+
+class Recovery:
+    """See the module. Thread-safe.
+
+    Args:
+        start: Starts a prepared job, and does what was accepted for it.
+    """
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        services: ClusterServices,
+        config: Configuration,
+        create_loop: CreateLoop,
+        start: Callable[[JobSetup, StoredRequest], None],
+    ) -> None:
+        self._jobs = jobs
+        self._services = services
+        self._config = config
+        self._start = start
+        self._lock = threading.Condition()
+        self._waiting: dict[JobId, _Waiting] = {}
+        self._loop: Loop[_Work | None, _Work] = create_loop("recovery")
+        self._closed = False
+
+    def begin(self) -> None:
+        """Finds what is to be done; it is done in the background.
+
+        Raises:
+            Unreachable: the store does not answer.
+            CorruptSnapshot: what is there cannot be read, or was written by a newer version.
+        """
+        ended = [result for result in self._jobs.results() if not result.cleaned]
+        for job in self._jobs.unfinished():
+            pointer = self._jobs.pointer(job)
+            if pointer is not None:
+                self._waiting[job] = _Waiting(pointer.name, pointer.submitted_ms)
+        for job in sorted(self._waiting, key=lambda job: self._waiting[job].submitted_ms):
+            self._loop.post(job)
+        if self._waiting:
+            logger.info("event=jobs_found epoch=%s count=%d", self._jobs.epoch, len(self._waiting))
+
+        def first() -> bool:
+            for result in ended:
+                self._clean(result)
+            self._sweep()
+            return True
+
+        self._loop.start(first, self._step)
+
+    def finish_later(self, result: StoredResult) -> None:
+        """A job has ended, and the store did not take its result: tried until it does. Returns at once."""
+        self._loop.post(result)
+
+    def close(self) -> None:
+        """What is not started yet is left to the next leader."""
+        self._closed = True
+        self._loop.post(None)
+        self._loop.join(CLOSE_TIMEOUT_S)
+
+    # --- what is not started ----------------------------------------------------------------------
+
+    def info(self, job: JobId) -> JobInfo | None:
+        """A job that is not started; None: it is none of those."""
+        with self._lock:
+            found = self._waiting.get(job)
+            return None if found is None else self._info(job, found)
+
+    def infos(self) -> Sequence[JobInfo]:
+        """All that are not started."""
+        with self._lock:
+            return [self._info(job, found) for job, found in self._waiting.items()]
+
+    def _info(self, job: JobId, found: _Waiting) -> JobInfo:
+        return JobInfo(
+            job=job,
+            name=found.name,
+            lineage=LineageId(""),
+            state=found.state,
+            target=self._services.target,
+            submitted_ms=found.submitted_ms,
+            failure=found.failure,
+        )
+
+    def await_start(self, job: JobId, timeout_s: float | None) -> bool:
+        """True: it is none of those (any more), or cannot start. False: not within that time."""
+
+        def is_settled() -> bool:
+            found = self._waiting.get(job)
+            return found is None or found.state == SUSPENDED
+
+        with self._lock:
+            return self._lock.wait_for(is_settled, timeout_s)
+
+    def cancel(self, job: JobId) -> bool:
+        """False: it is none of those. One that cannot start is given up, and its snapshots stay.
+
+        Raises:
+            Fenced, Unreachable, OutcomeUnknown: it could not be made durable.
+        """
+        with self._lock:
+            found = self._waiting.get(job)
+            if found is None:
+                return False
+            if found.state == RECONCILING:
+                self._jobs.set_request(job, StoredRequest(cancel=True))
+                return True
+        self._give_up(job, found, "CANCELED", None)
+        return True
+
+    def refuse(self, job: JobId, what: str) -> None:
+        """Raises AlreadyEnded if the job is one of those, so does not run; `what` is the consequence."""
+        info = self.info(job)
+        if info is not None:
+            why = f": {info.failure.message}" if info.failure is not None else ""
+            raise AlreadyEnded(f"{what}: job {job} is {info.state}{why}")
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        new, again = self._loop.take(RETRY_MS)
+        work = new or again
+        if isinstance(work, StoredResult):
+            self._finish(work)
+        elif work is not None and not self._closed:
+            self._recover(work)
+        return not self._closed
+
+    def _finish(self, result: StoredResult) -> None:
+        try:
+            self._jobs.ended(result)
+        except Fenced as error:
+            logger.warning("event=result_fenced job=%s reason=%r", result.job, str(error))
+        except UnistreamError as error:
+            logger.warning("event=result_not_durable job=%s reason=%r", result.job, str(error))
+            self._loop.set_timer(result, RETRY_MS)
+        else:
+            self._clean(result)
+
+    def _recover(self, job: JobId) -> None:
+        with self._lock:
+            found = self._waiting.get(job)
+        if found is None:
+            return
+        try:
+            stored = self._jobs.load(job)
+            if self._jobs.is_committing(job):
+                self._give_up(job, found, "FAILED", _half_committed(stored))
+                return
+            wanted = self._jobs.request(job)
+            self._start(self._prepared(stored, wanted), wanted)
+        except Fenced as error:
+            logger.warning("event=job_not_recovered job=%s reason=%r", job, str(error))
+        except (Transient, OutcomeUnknown) as error:
+            self._note(job, RECONCILING, error)
+            self._loop.set_timer(job, RETRY_MS)
+        except UnistreamError as error:
+            self._note(job, SUSPENDED, error)
+        else:
+            self._gone(job)
+
+    def _gone(self, job: JobId) -> None:
+        with self._lock:
+            self._waiting.pop(job, None)
+            self._lock.notify_all()
+
+    def _prepared(self, stored: StoredJob, wanted: StoredRequest) -> JobSetup:
+        services, snapshots = self._services, self._jobs.snapshots(stored.job)
+        is_batch = stored.graph.job_type is JobType.BATCH  # nothing of it is visible: it runs as a new one
+
+        def origin(storage: CheckpointStorage, config: Configuration) -> Origin:
+            restore = newest(storage, snapshots)
+            if restore is None:
+                claimed = config.get(CLAIM_MODE) == "CLAIM"
+                restore = restore_point(storage, stored.savepoint, claimed=claimed)
+            highest = max(snapshots.highest(), 0 if restore is None else restore.manifest.restores_as)
+            return Origin(
+                restore=restore,
+                lineage=None if is_batch else stored.lineage,
+                first_checkpoint_id=CheckpointId(highest + 1),
+                parallelism=stored.parallelism,
+                submitted_ms=stored.submitted_ms,
+                stop=None if restore is not None and restore.concludes else stop_of(wanted),
+            )
+
+        request = SubmitRequest(
+            graph=stored.graph,
+            artifact=services.artifacts.get(stored.artifact),
+            config=stored.config,
+            savepoint=stored.savepoint,
+            allow_non_restored=stored.allow_non_restored,
+        )
+        return prepare(
+            request,
+            job=stored.job,
+            cluster=self._config,
+            services=services,
+            epoch=self._jobs.epoch,
+            origin=origin,
+        )
+
+    def _note(self, job: JobId, state: str, error: UnistreamError) -> None:
+        logger.warning("event=job_not_recovered job=%s state=%s reason=%r", job, state, str(error))
+        failure = TaskFailure(kind=type(error).__name__, message=str(error), recoverable=state == RECONCILING)
+        with self._lock:
+            if job in self._waiting:
+                self._waiting[job].state, self._waiting[job].failure = state, failure
+                self._lock.notify_all()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _give_up(self, job: JobId, found: _Waiting, state: str, failure: TaskFailure | None) -> None:
+        """It ends without having started; its snapshots stay."""
+        now_ms = self._services.clock.wall_ms()
+        result = StoredResult(
+            job=job,
+            name=found.name,
+            lineage=LineageId(""),
+            state=state,
+            submitted_ms=found.submitted_ms,
+            ended_ms=now_ms,
+            failure=failure,
+        )
+        self._jobs.ended(result)
+        self._gone(job)
+        self._clean(result)
+
+    def _clean(self, result: StoredResult) -> None:
+        """An earlier leader may have died meanwhile: all of it may be repeated."""
+        try:
+            if result.checkpoint_root:
+                storage = self._services.create_storage(result.checkpoint_root)
+                for leftover in result.leftovers:
+                    remove_snapshot(storage, result.job, discard_of(leftover))
+                storage.forget(result.job)
+            self._jobs.cleaned(result)
+        except UnistreamError as error:
+            logger.warning("event=job_not_cleaned job=%s reason=%r", result.job, str(error))
+
+    def _sweep(self) -> None:
+        try:
+            self._jobs.sweep()
+        except UnistreamError as error:
+            logger.warning("event=store_not_swept reason=%r", str(error))
+
+
+def newest(storage: CheckpointStorage, snapshots: SnapshotPointers) -> RestorePoint | None:
+    """What a job restarts from: its newest snapshot, and the older ones that are kept. None: there is none.
+
+    Raises:
+        ConfigError, CorruptSnapshot: the newest one is missing or damaged; an older one is never taken
+            instead (FLINK-22502), since what it does not list may be visible.
+        Unreachable: the storage does not answer.
+    """
+    pointers = list(snapshots.all())
+    if not pointers:
+        return None
+    point = _point(storage, pointers[-1])
+    older = []
+    for pointer in pointers[:-1]:
+        try:
+            older.append(_point(storage, pointer))
+        except UnistreamError as error:  # nothing depends on it
+            logger.warning(
+                "event=older_snapshot_unreadable directory=%s reason=%r", pointer.directory, str(error)
+            )
+    return RestorePoint(
+        directory=point.directory,
+        manifest=point.manifest,
+        owned=point.owned,
+        concludes=pointers[-1].kind.is_synchronous,
+        older=tuple(older),
+    )
+
+
+def _point(storage: CheckpointStorage, pointer: CheckpointPointer) -> RestorePoint:
+    return RestorePoint(
+        directory=pointer.directory,
+        manifest=storage.read_manifest(pointer.directory),
+        owned=pointer.kind is SnapshotKind.CHECKPOINT,
+    )
+
+
+def _half_committed(stored: StoredJob) -> TaskFailure:
+    return TaskFailure(
+        kind="MasterLost",
+        message=f"the master of the BATCH job {stored.graph.name!r} ended while its output was committed: "
+        "some of it may be visible and the rest is lost; look at its sinks before you run it again",
+        recoverable=False,
+    )

@@ -1,0 +1,145 @@
+"""What a new leader of a cluster finds of its jobs: the form of what is stored, as JSON.
+
+A `StoredJob` is a file; all else are values of the HA store (`port.ha`), under the names that
+docs/decision/high-availability.md lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from unistream.base.errors import CorruptSnapshot
+from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
+from unistream.base.secrets import redacted_repr
+from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.graph import JobGraph
+from unistream.model.messages import TaskFailure
+
+FORMAT: Final = 1
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A submitted job. Options of the cluster are not in it: those of the cluster that recovers it apply.
+
+    Attributes:
+        graph, config, savepoint, allow_non_restored: As submitted.
+        artifact: SHA-256 of the user's code.
+        parallelism: Of vertices whose parallelism a user has changed since.
+    """
+
+    job: JobId
+    lineage: LineageId
+    submitted_ms: int
+    graph: JobGraph
+    artifact: str
+    config: dict[str, str] = {}
+    savepoint: str | None = None
+    allow_non_restored: bool = False
+    parallelism: dict[VertexId, int] = {}
+    format: int = FORMAT
+
+    __repr__ = redacted_repr
+
+
+class JobPointer(msgspec.Struct, frozen=True, kw_only=True):
+    """``jobs/<job>/job``: the SHA-256 of the stored job, and of the code that it needs; its name, for
+    messages about a job that cannot be read."""
+
+    stored: str
+    artifact: str
+    name: str
+    submitted_ms: int
+    format: int = FORMAT
+
+
+class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``jobs/<job>/request``: what was accepted and is to be done, by this leader or the next.
+
+    Attributes:
+        cancel: The job is cancelled.
+        stop: A stop of this kind; None: none.
+        target, savepoint_format: Of its savepoint.
+    """
+
+    cancel: bool = False
+    stop: SnapshotKind | None = None
+    target: str | None = None
+    savepoint_format: SavepointFormat = SavepointFormat.CANONICAL
+    format: int = FORMAT
+
+
+class CheckpointPointer(msgspec.Struct, frozen=True, kw_only=True):
+    """``jobs/<job>/checkpoints/<id>``: the directory of a snapshot that the job can restart from."""
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    directory: str
+    format: int = FORMAT
+
+
+class CheckpointCounter(msgspec.Struct, frozen=True, kw_only=True):
+    """``jobs/<job>/counter``: no lower id is free."""
+
+    highest: CheckpointId
+    format: int = FORMAT
+
+
+class Leftover(msgspec.Struct, frozen=True, kw_only=True):
+    """Files to remove after the end of a job, see `core.contract.DiscardSnapshot`."""
+
+    directory: str
+    shared: tuple[str, ...] = ()
+    sweep_next_to: str | None = None
+    sweep_before: CheckpointId | None = None
+
+
+class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
+    """``results/<job>``: the job has ended and never starts again.
+
+    Attributes:
+        leftovers: To be removed. After that `cleaned` is True, and nothing else of the job is stored.
+        checkpoint_root: Where they are.
+    """
+
+    job: JobId
+    name: str
+    lineage: LineageId
+    state: str
+    submitted_ms: int
+    ended_ms: int
+    restarts: int = 0
+    failure: TaskFailure | None = None
+    savepoint: str | None = None
+    checkpoint_root: str = ""
+    leftovers: tuple[Leftover, ...] = ()
+    cleaned: bool = False
+    format: int = FORMAT
+
+    def __hash__(self) -> int:
+        return hash(self.job)
+
+
+def encode_stored(value: msgspec.Struct) -> bytes:
+    """JSON."""
+    return msgspec.json.encode(value)
+
+
+def decode_stored(content: bytes, kind: type[T], where: str) -> T:
+    """The value that `encode_stored` has made.
+
+    Raises:
+        CorruptSnapshot: it is something else, or of a newer version; names `where` it was found.
+    """
+    try:
+        form = msgspec.json.decode(content, type=dict[str, Any]).get("format")
+        if isinstance(form, int) and form > FORMAT:
+            raise CorruptSnapshot(
+                f"{where} was written by a newer version (format {form}, this one reads {FORMAT}): upgrade"
+            )
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"{where} cannot be read: {error}") from error
