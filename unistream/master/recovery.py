@@ -231,11 +231,10 @@ class Recovery:
             if restore is None:
                 claimed = config.get(CLAIM_MODE) == "CLAIM"
                 restore = restore_point(storage, stored.savepoint, claimed=claimed)
-            highest = max(snapshots.highest(), 0 if restore is None else restore.manifest.restores_as)
             return Origin(
                 restore=restore,
                 lineage=None if is_batch else stored.lineage,
-                first_checkpoint_id=CheckpointId(highest + 1),
+                first_checkpoint_id=first_free(snapshots, restore),
                 parallelism=stored.parallelism,
                 submitted_ms=stored.submitted_ms,
                 stop=None if restore is not None and restore.concludes else stop_of(wanted),
@@ -329,6 +328,12 @@ def newest(storage: CheckpointStorage, snapshots: SnapshotPointers) -> RestorePo
         concludes=pointers[-1].kind.is_synchronous,
         older=tuple(older),
     )
+
+
+def first_free(snapshots: SnapshotPointers, restore: RestorePoint | None) -> CheckpointId:
+    """No leader has begun a checkpoint of this id, or of a higher one."""
+    restored = CheckpointId(0) if restore is None else restore.manifest.restores_as
+    return CheckpointId(max(snapshots.highest(), restored) + 1)
 
 
 def _point(storage: CheckpointStorage, pointer: CheckpointPointer) -> RestorePoint:

@@ -27,14 +27,16 @@ from unistream.core.resource.slot_pool import SlotPool
 from unistream.core.resource.workers import Worker
 from unistream.core.task.alignment import BarrierAligner
 from unistream.core.task.commit import TaskCheckpoints
+from unistream.master import recovery
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.messages import CheckpointAcked
 from unistream.operator.sink.committer import CommitterOperator
 from unistream.port.operator import CommitPermit
 from unistream.state.hashmap.backend import HashMapStateBackend
-from unistream.testing.sim import master, network
 from unistream.testing.sim import mutants_shared as shared
 from unistream.testing.sim import mutants_wide as wide
+from unistream.testing.sim import network
+from unistream.testing.sim.ha import SimHaStore
 from unistream.testing.sim.mutants_shared import Patch
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
@@ -136,7 +138,7 @@ def _reused_ids() -> list[Patch]:
 
 
 def _ids_start_again() -> list[Patch]:
-    return [(master, "first_id", lambda _store, _job: 1)]
+    return [(recovery, "first_free", lambda _snapshots, _restore: 1)]
 
 
 def _late_ack() -> list[Patch]:
@@ -182,6 +184,7 @@ def _no_order() -> list[Patch]:
 def _no_fence() -> list[Patch]:
     return [
         (MasterStorage, "check_epoch", lambda _self: None),
+        (SimHaStore, "check", lambda _self: None),
         (Table, "check_epoch", lambda _self, _epoch: None),
     ]
 
