@@ -78,7 +78,7 @@ def test_a_killed_run_leaves_no_process(start: Callable[..., Command], tmp_path:
     run.assert_nothing_is_left()
     listed = start("list", "--json")
     assert listed.wait() == 0
-    assert json.loads(listed.out) == {"jobs": []}
+    assert json.loads(listed.out) == {"jobs": [], "unanswered": []}
 
 
 def test_a_session_cluster_takes_jobs_and_ends_on_sigterm(

@@ -22,7 +22,7 @@ from unistream.backfill.journal import Journal, Order
 from unistream.backfill.pipeline import OUTSIDE, Recomputation, batch_config, batch_job
 from unistream.backfill.staging import Staging
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, OutcomeUnknown, UnistreamError, Unreachable
+from unistream.base.errors import ConfigError, NotFound, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.limits import MAX_WATERMARK
 from unistream.client.job_client import JobClient, checked
 from unistream.client.submission import submit, to_stderr
@@ -52,7 +52,6 @@ from unistream.savepoint.finalize import finalize
 from unistream.worker.code import pack
 
 POLL_S: Final = 0.5
-FAILED_POLLS_MAX: Final = 10
 
 OnStep = Callable[[Progress], None]
 OnJob = Callable[[JobInfo], None]
@@ -210,18 +209,12 @@ class Run:
 
     def _await(self, job: JobClient) -> int:
         """Rows outside of the range that the finished job has computed."""
-        failures = 0
         while True:
             try:
                 result = checked(job.wait(POLL_S))
             except TimeoutError:
-                try:
+                with suppress(NotFound, Unreachable):  # `wait` knows how long this may last
                     self.on_job(job.status())
-                    failures = 0
-                except Unreachable:
-                    failures += 1
-                    if failures >= FAILED_POLLS_MAX:
-                        raise
             else:
                 return result.metrics.get(OUTSIDE, 0)
 

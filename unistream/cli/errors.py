@@ -9,6 +9,7 @@ from typing import Final
 from unistream.base.errors import (
     ConfigError,
     CorruptSnapshot,
+    OutcomeUnknown,
     UnistreamError,
     Unreachable,
     UserCodeError,
@@ -27,7 +28,7 @@ def exit_code(error: UnistreamError) -> int:
     match error:
         case ConfigError() | CorruptSnapshot() | UserCodeError():
             return BAD_INPUT
-        case Unreachable():
+        case Unreachable() | OutcomeUnknown():
             return UNREACHABLE
     return JOB_FAILED
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
+from unistream.base.config import CLIENT_TIMEOUT
 from unistream.base.errors import Unreachable
 from unistream.base.extras import is_installed
 from unistream.cli.errors import report
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
 from unistream.cli.output import console, print_info, print_jobs, print_json
-from unistream.client.lookup import all_jobs, find_job, running_clusters
+from unistream.client.lookup import Silent, all_jobs, find_job, running_clusters
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import NO_SERVER
 from unistream.master.job_info import TERMINAL_STATES
@@ -27,15 +28,25 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of all clusters that run on this machine."""
+    silent: list[Silent] = []
     with clusters_here(defines) as clusters:
-        found = all_jobs(clusters, lambda silence: report(f"{silence}; its jobs are not listed"))
+        found = all_jobs(clusters, silent.append)
     found = [item for item in found if all_ or item.job.state not in TERMINAL_STATES]
     if as_json:
-        print_json({"jobs": [{"cluster": f.cluster.url, "job": f.job} for f in found]})
-    elif found:
+        jobs = [{"cluster": f.cluster.url, "job": f.job} for f in found]
+        print_json({"jobs": jobs, "unanswered": unanswered(silent)})
+        return
+    for cluster in silent:
+        report(f"{cluster}; its jobs are not listed")
+    if found:
         print_jobs(found)
     else:
         console().print("there are no jobs here" if all_ else "no job runs here")
+
+
+def unanswered(silent: Iterable[Silent]) -> list[dict[str, str]]:
+    """Clusters that do not answer, for programs."""
+    return [{"cluster": cluster.url, "error": str(cluster)} for cluster in silent]
 
 
 @contextmanager
@@ -49,7 +60,7 @@ def clusters_here(defines: list[str] | None) -> Iterator[list[RestClient]]:
     try:
         clusters = running_clusters(config)
     except Unreachable:
-        if config.to_dict():
+        if not config.to_dict().keys() <= {CLIENT_TIMEOUT.key}:
             raise
         if not is_installed("server"):
             report(NO_SERVER)

@@ -1,6 +1,7 @@
 """The `unistream` command.
 
-Exit codes: 0 done, 1 the job failed, 2 bad input, 3 a cluster or system does not answer, 130 interrupted.
+Exit codes: 0 done, 1 the job failed, 2 bad input, 3 a cluster or system does not answer or its outcome is not
+known, 130 interrupted.
 """
 
 from __future__ import annotations

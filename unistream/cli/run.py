@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from msgspec import structs
 
-from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
 
 POLL_S: Final = 0.5  # between two updates of the progress line
-FAILED_POLLS_MAX: Final = 10  # in a row: the cluster may be busy
 CANCEL_WAIT_S: Final = 20.0
 
 
@@ -191,11 +190,11 @@ def _wait(client: JobClient, *, shows: bool) -> JobResult:
 
     Raises:
         Unreachable: its cluster does not answer any more.
+        OutcomeUnknown: its cluster was started again and does not know it.
     """
     from unistream.cli.progress import Progress, Restarts
 
     restarts = Restarts()
-    failures = 0
     with Progress(client.status()) if shows else nullcontext() as progress:
         result: JobResult | None = None
         while result is None:
@@ -203,12 +202,8 @@ def _wait(client: JobClient, *, shows: bool) -> JobResult:
                 result = client.wait(POLL_S)
             try:
                 info = client.status()
-            except Unreachable:
-                failures += 1
-                if result is None and failures >= FAILED_POLLS_MAX:
-                    raise
+            except (NotFound, Unreachable):  # `wait` knows how long this may last
                 continue
-            failures = 0
             if progress is not None:
                 progress.update(info)
             for line in restarts.new_lines(info):

@@ -16,11 +16,11 @@ from unistream.base.config import JOBMANAGER_PORT, REGISTRATION_TIMEOUT, TASK_SL
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.cli.errors import log_to_stderr, report
-from unistream.cli.jobs import clusters_here
+from unistream.cli.jobs import clusters_here, unanswered
 from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, duration, new_table, print_json
 from unistream.client.hosts import STANDALONE_PORT
-from unistream.client.lookup import ALL_WITHIN_S, ask_all
+from unistream.client.lookup import Silent, ask_all
 from unistream.core.memory import describe_bytes, memory_plan
 from unistream.core.resource import describe
 from unistream.master.job_info import TaskManagerInfo
@@ -76,18 +76,19 @@ def start(
 @app.command("list")
 def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
     """List the workers of all clusters that run on this machine."""
+    silent: list[Silent] = []
     with clusters_here(defines) as clusters:
         answers = ask_all(
-            clusters,
-            lambda cluster: cluster.task_managers(timeout_s=ALL_WITHIN_S),
-            lambda silence: report(f"{silence}; its workers are not listed"),
+            clusters, lambda cluster, limit_s: cluster.task_managers(timeout_s=limit_s), silent.append
         )
     found = [(cluster.url, worker) for cluster, workers in answers for worker in workers]
     if as_json:
-        print_json(
-            {"taskmanagers": [{"cluster": url, **msgspec.to_builtins(worker)} for url, worker in found]}
-        )
-    elif found:
+        workers = [{"cluster": url, **msgspec.to_builtins(worker)} for url, worker in found]
+        print_json({"taskmanagers": workers, "unanswered": unanswered(silent)})
+        return
+    for cluster in silent:
+        report(f"{cluster}; its workers are not listed")
+    if found:
         console().print(_table(found))
     else:
         console().print("no worker runs here")

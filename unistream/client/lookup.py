@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -12,16 +12,30 @@ from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, Unreachable
 from unistream.client import home
 from unistream.client.background import in_background
-from unistream.client.rest_client import RestClient, RestJobClient
+from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.submission import connect
 from unistream.master.job_info import TERMINAL_STATES, JobSummary
 
 ID_PREFIX_CHARS_MIN: Final = 4
 ALL_WITHIN_S: Final = 3.0  # for all clusters together: a person waits for the list
-ONE_WITHIN_S: Final = 15.0  # for the one that has the job, when it is busy
+GRACE_S: Final = 0.3  # above that: a call that is late ends by its own deadline, which knows why
+ONE_WITHIN_S: Final = 15.0  # for a cluster that is the only one, when it is busy
 
 T = TypeVar("T")
-OnSilence = Callable[[Unreachable], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A cluster that does not answer; str: a sentence that names it."""
+
+    url: str
+    error: Unreachable
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+OnSilence = Callable[[Silent], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,8 @@ def running_clusters(config: Configuration) -> list[RestClient]:
     """
     if config.get(REST_PORT):
         return [connect(config)]
-    return [RestClient(entry.url) for entry in home.clusters()] or [connect(config)]
+    limit_s = timeout_s(config)
+    return [RestClient(entry.url, timeout_s=limit_s) for entry in home.clusters()] or [connect(config)]
 
 
 def all_jobs(
@@ -48,7 +63,7 @@ def all_jobs(
 ) -> list[Found]:
     """Jobs of these clusters; the arguments are those of `ask_all`."""
     answers = ask_all(
-        clusters, lambda cluster: cluster.jobs(timeout_s=patience_s), on_silence, patience_s=patience_s
+        clusters, lambda cluster, limit_s: cluster.jobs(timeout_s=limit_s), on_silence, patience_s=patience_s
     )
     return [Found(cluster, job) for cluster, jobs in answers for job in jobs]
 
@@ -59,20 +74,25 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
     Jobs that run are preferred to jobs of the same name that have ended.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is none; it names the clusters that do not answer, which may have it.
         ConfigError: it could be several.
-        Unreachable: no cluster runs here, or the one that was named does not answer.
+        Unreachable: no cluster runs here, or none answers.
     """
     clusters = running_clusters(config)
-    silent: list[Unreachable] = []
+    silent: list[Silent] = []
+    patience_s = ONE_WITHIN_S if len(clusters) == 1 else ALL_WITHIN_S
     try:
-        found = _choose(all_jobs(clusters, silent.append, patience_s=ONE_WITHIN_S), text)
+        found = _choose(all_jobs(clusters, silent.append, patience_s=patience_s), text)
     except NotFound as error:
-        raise NotFound("; ".join(map(str, [error, *silent]))) from None
+        if not silent:
+            raise
+        may = "so the job may be there" if len(silent) == 1 else "so the job may be in one of these"
+        raise NotFound("; ".join(map(str, [error, *silent, may]))) from None
     finally:
         for cluster in clusters:
             cluster.close()
-    return RestJobClient(RestClient(found.cluster.url), found.job.job, owns_connection=True)
+    cluster = RestClient(found.cluster.url, timeout_s=timeout_s(config))
+    return RestJobClient(cluster, found.job.job, owns_connection=True)
 
 
 def _choose(jobs: list[Found], text: str) -> Found:
@@ -90,38 +110,40 @@ def _choose(jobs: list[Found], text: str) -> Found:
 
 def ask_all(
     clusters: Sequence[RestClient],
-    ask: Callable[[RestClient], T],
+    ask: Callable[[RestClient, float], T],
     on_silence: OnSilence,
     *,
     patience_s: float = ALL_WITHIN_S,
 ) -> list[tuple[RestClient, T]]:
-    """Sends one request to all clusters at once, so that a silent one hardly delays the others.
+    """Sends one request to all clusters at once; none delays the answer for longer than `patience_s`.
 
     Args:
-        clusters: They have `ALL_WITHIN_S` to answer.
-        ask: Sends the request; called on a thread of its own for each cluster.
+        clusters: Those to ask.
+        ask: Sends the request to one of them, with a timeout in seconds; called on a thread of its own.
         on_silence: Called for each cluster that does not answer, if another one does.
-        patience_s: How long to wait while no cluster has answered; at least `ALL_WITHIN_S`.
+        patience_s: For all of them together.
 
     Raises:
         Unreachable: no cluster answers.
     """
-    pending = [in_background(partial(ask, cluster), "ask") for cluster in clusters]
-    late = wait(pending, timeout=ALL_WITHIN_S).not_done
-    if all(answer in late or answer.exception() is not None for answer in pending):
-        wait(late, timeout=patience_s - ALL_WITHIN_S, return_when=FIRST_COMPLETED)
+    limits = [min(patience_s, cluster.timeout_s) for cluster in clusters]
+    calls = zip(clusters, limits, strict=True)
+    pending = [in_background(partial(ask, cluster, limit_s), "ask") for cluster, limit_s in calls]
+    wait(pending, timeout=patience_s + GRACE_S)
     answers: list[tuple[RestClient, T]] = []
-    silent: list[Unreachable] = []
+    silent: list[Silent] = []
     for cluster, answer in zip(clusters, pending, strict=True):
         try:
             answers.append((cluster, answer.result(timeout=0)))
-        except TimeoutError:
-            text = f"the cluster at {cluster.url} does not answer within {ALL_WITHIN_S:g} s"
-            silent.append(Unreachable(text))
+        except TimeoutError:  # the name of its host is still being looked up
+            text = f"the cluster at {cluster.url} does not answer within {patience_s:g} s"
+            silent.append(Silent(cluster.url, Unreachable(text)))
         except Unreachable as error:
-            silent.append(error)
+            silent.append(Silent(cluster.url, error))
     if silent and not answers:
-        raise silent[0]
+        if len(silent) == 1:
+            raise silent[0].error
+        raise Unreachable("; ".join(map(str, silent)))
     for silence in silent:
         on_silence(silence)
     return answers

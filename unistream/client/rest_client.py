@@ -1,45 +1,59 @@
-"""Clusters of other processes and their jobs, over REST."""
+"""Clusters of other processes and their jobs, over REST.
+
+Every call ends: by its answer, or by an error after `client.timeout` at the latest. Until then it is sent
+again as `unistream.client.policy` says, to whatever process leads the cluster by then.
+"""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-import httpx
 import msgspec
 
+from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
-from unistream.base.errors import (
-    AlreadyEnded,
-    ConfigError,
-    NotFound,
-    NothingListens,
-    ProtocolError,
-    UnistreamError,
-    Unreachable,
-)
+from unistream.base.config import CLIENT_TIMEOUT, Configuration
+from unistream.base.errors import NotFound, NothingListens, Unreachable
 from unistream.base.ids import JobId
+from unistream.client import restarts
+from unistream.client.absence import ANSWER_MIN_S, Absence
+from unistream.client.address import FixedAddress, LeaderAddress
+from unistream.client.answers import UNAVAILABLE, decode, error_of, errors_in, field
+from unistream.client.http import Http, NoAnswer, Response
 from unistream.client.job_client import JobResult, OnProgress, checked, identified, result_of
+from unistream.client.policy import (
+    CONNECT_S,
+    LOST,
+    RULES,
+    Again,
+    Call,
+    End,
+    Failure,
+    Tried,
+    after,
+    last_error,
+)
+from unistream.client.poll import Poll
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
-from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
 
 if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
 
-TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
-POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # pauses; all later ones are POLL_MAX_S
-POLL_MAX_S: Final = 0.5
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # as embedded
-SUBMISSIONS_MAX: Final = 3  # of one request whose responses are lost
-FAILED_POLLS_MAX: Final = 10  # in a row, before the cluster is considered lost
+MSGPACK: Final = "application/msgpack"
 
-INTERNAL: Final = "Internal server error."
-"""The first error in a response that reports a defect of the cluster itself: the client cannot fix it."""
 
-T = TypeVar("T")
+def timeout_s(config: Configuration) -> float:
+    """`client.timeout` in seconds."""
+    return config.get(CLIENT_TIMEOUT) / 1_000
 
 
 class _Jobs(msgspec.Struct):
@@ -54,27 +68,37 @@ class RestClient(Closing):
     """One cluster.
 
     Args:
-        url: ``http://127.0.0.1:8081``.
+        address: ``http://127.0.0.1:8081``, or what finds the cluster's leader, which is closed with this.
+        timeout_s: Longest duration of a call, with all its repetitions; None: the default of
+            `client.timeout`.
 
     Raises:
         Unreachable: from any method: it does not answer.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-        if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"{url!r} is not the address of a REST API, like http://127.0.0.1:8081")
-        # trust_env: a proxy of the environment is never used for the loopback interface
-        self._http = httpx.Client(base_url=f"{self.url}/v1", timeout=TIMEOUT, trust_env=False)
+    def __init__(self, address: str | LeaderAddress, *, timeout_s: float | None = None) -> None:
+        if isinstance(address, str):
+            address = FixedAddress(address.rstrip("/"))
+        self._address: LeaderAddress = address
+        self.timeout_s = _DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
+        self._url: str | None = None
+        self._known = self._address.is_elected
+        self._http = Http()
+        self._pause = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """Where it was reached last."""
+        return self._url or self._address.name
 
     def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
-        """Newest first. `timeout_s`: of each wait for the cluster; None: as for all other requests."""
-        return _decode(self.request("GET", "/unistream/jobs", **_patience(timeout_s)), _Jobs).jobs
+        """Newest first. `timeout_s`: for the whole call; None: as for all others."""
+        return decode(self.request("GET", "/unistream/jobs", timeout_s=timeout_s), _Jobs).jobs
 
     def task_managers(self, *, timeout_s: float | None = None) -> list[TaskManagerInfo]:
         """All workers, also starting ones, oldest first. `timeout_s`: see `jobs`."""
-        response = self.request("GET", "/unistream/taskmanagers", **_patience(timeout_s))
-        return _decode(response, _TaskManagers).taskmanagers
+        response = self.request("GET", "/unistream/taskmanagers", timeout_s=timeout_s)
+        return decode(response, _TaskManagers).taskmanagers
 
     def submit(self, request: SubmitRequest) -> RestJobClient:
         """Starts a job. A request whose response is lost is sent again under the same id, so it is one job.
@@ -86,57 +110,146 @@ class RestClient(Closing):
         """
         request = identified(request)
         content = msgspec.msgpack.encode(request)
-        headers = {"content-type": "application/msgpack"}
-        poll, silence = Poll(None), Unreachable(self.url)
-        for attempt in range(SUBMISSIONS_MAX):
-            poll.next()
-            try:
-                response = self.request("POST", "/unistream/jobs", content=content, headers=headers)
-                return self.client(JobId(_field(response, "jobid")))
-            except Unreachable as error:
-                if attempt == 0 and isinstance(error, NothingListens):
-                    raise
-                silence = error
-        raise Unreachable(
-            f"{silence}; whether the cluster has accepted the job is not known: 'unistream list' shows it, "
-            f"and submitting it again with the request id {request.request_id} never starts a second one"
-        ) from silence
+        try:
+            response = self.request(
+                "POST", "/unistream/jobs", call=Call.SUBMIT, content=content, content_type=MSGPACK
+            )
+        except Unreachable as error:
+            if isinstance(error, NothingListens) and not self._known:
+                raise
+            raise Unreachable(
+                f"{error}; whether the cluster has accepted the job is not known: 'unistream list' shows it, "
+                f"and submitting it again with the request id {request.request_id} never starts a second one"
+            ) from error
+        return RestJobClient(self, JobId(field(response, "jobid")), accepted=True)
 
     def client(self, job: JobId) -> RestJobClient:
         return RestJobClient(self, job)
 
-    def info(self, job: JobId) -> JobInfo:
-        """Raises NotFound."""
-        return _decode(self.request("GET", f"/unistream/jobs/{job}"), JobInfo)
+    def info(self, job: JobId, *, timeout_s: float | None = None) -> JobInfo:
+        """Raises NotFound. `timeout_s`: see `jobs`."""
+        return decode(self.request("GET", f"/unistream/jobs/{job}", timeout_s=timeout_s), JobInfo)
 
     def shutdown(self) -> None:
         """Requests the end of the cluster."""
-        self.request("DELETE", "/cluster")
+        self.request("DELETE", "/cluster", call=Call.SHUTDOWN)
 
     def close(self) -> None:
         self._http.close()
+        self._address.close()
 
-    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """Raises the error that the response reports."""
-        try:
-            response = self._http.request(method, path, **arguments)
-        except httpx.HTTPError as error:
-            kind = NothingListens if isinstance(error, httpx.ConnectError) else Unreachable
-            raise kind(
-                f"the cluster at {self.url} does not answer: {error or type(error).__name__}"
-            ) from error
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        call: Call | None = None,
+        content: bytes = b"",
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> Response:
+        """The successful answer.
+
+        Args:
+            method: GET, POST, …
+            path: Below ``/v1``, with the query.
+            call: Its kind; None: READ for a GET, otherwise ONCE.
+            content: The body.
+            content_type: Of the body.
+            timeout_s: Instead of the client's own.
+
+        Raises:
+            UnistreamError: the error that the answer reports.
+            Unreachable: there is no answer.
+        """
+        call = call or (Call.READ if method == "GET" else Call.ONCE)
+
+        def send(url: str, left_s: float) -> Response:
+            return self._http.send(
+                *(method, f"{url}/v1{path}", content, content_type),
+                connect_s=min(CONNECT_S, left_s),
+                within_s=min(RULES[call].answer_s, left_s),
+            )
+
+        response = self._repeated(call, send, self.timeout_s if timeout_s is None else timeout_s)
+        if response is None:
+            return Response(method, path, 202, b"{}")
         if response.is_success:
             return response
-        raise _error_of(response)
+        raise error_of(response)
+
+    def _repeated(
+        self, call: Call, send: Callable[[str, float], Response], limit_s: float
+    ) -> Response | None:
+        """The first answer of any status; None: none is needed any more."""
+        began_s, attempts, lost = time.monotonic(), 0, 0
+        while True:
+            left_s = limit_s - (time.monotonic() - began_s)
+            answer = self._attempt(send, max(0.001, left_s))
+            if isinstance(answer, Response):
+                return answer
+            attempts += 1
+            lost += answer.failure in LOST
+            tried = Tried(
+                failure=answer.failure,
+                attempts=attempts,
+                lost=lost,
+                waited_s=time.monotonic() - began_s,
+                known=self._known,
+            )
+            match after(call, tried, limit_s=limit_s, jitter=random.random()):  # noqa: S311  # not a secret
+                case Again(pause_s):
+                    self._pause.wait(pause_s)
+                case End.DONE:
+                    return None
+                case End.GIVE_UP:
+                    advice = limit_s >= self.timeout_s
+                    raise last_error(tried, where=self.url, reason=str(answer), advice=advice) from answer
+
+    def _attempt(self, send: Callable[[str, float], Response], left_s: float) -> Response | NoAnswer:
+        """After one without an answer the leader is looked up again."""
+        began_s = time.monotonic()
+        try:
+            url = self._address.url(left_s)
+        except Unreachable as error:
+            return NoAnswer(Failure.LEADERLESS, str(error))
+        self._url = url
+        try:
+            response = send(url, max(0.001, left_s - (time.monotonic() - began_s)))
+        except NoAnswer as missing:
+            return missing
+        self._known = True
+        if response.status in UNAVAILABLE:
+            return NoAnswer(Failure.UNAVAILABLE, "; ".join(errors_in(response)))
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """An asynchronous operation. `snapshot`: of a job's snapshots the newest of the kind that it takes."""
+
+    what: str
+    path: str
+    statuses: str
+    body: dict[str, Any]
+    snapshot: Callable[[CheckpointsInfo], CheckpointFigures | None] | None = None
 
 
 class RestJobClient(Closing):
-    """A job of a remote cluster; see `unistream.client.job_client.JobClient`."""
+    """A job of a remote cluster; see `unistream.client.job_client.JobClient`.
 
-    def __init__(self, cluster: RestClient, job: JobId, *, owns_connection: bool = False) -> None:
+    What waits survives a cluster that is away for up to `client.timeout`. `accepted`: it has the job.
+    """
+
+    def __init__(
+        self, cluster: RestClient, job: JobId, *, owns_connection: bool = False, accepted: bool = False
+    ) -> None:
         self._cluster = cluster
         self._job = job
         self._owns_connection = owns_connection
+        self._path = f"/jobs/{job}"
+        self._own_path = f"/unistream/jobs/{job}"
+        self._absence = Absence(cluster.timeout_s, heard=accepted)
 
     @property
     def job_id(self) -> JobId:
@@ -147,25 +260,23 @@ class RestJobClient(Closing):
         return self._cluster.url
 
     def status(self) -> JobInfo:
-        return self._cluster.info(self._job)
+        """While a wait finds the cluster away, it has less time for the answer."""
+        return self._cluster.info(self._job, timeout_s=ANSWER_MIN_S if self._absence.is_current else None)
 
     def checkpoints(self) -> CheckpointsInfo:
-        path = f"/unistream/jobs/{self._job}/checkpoints"
-        return _decode(self._cluster.request("GET", path), CheckpointsInfo)
+        return decode(self._cluster.request("GET", f"{self._own_path}/checkpoints"), CheckpointsInfo)
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
+        """Also raises OutcomeUnknown: the cluster was started again and does not know the job any more."""
         poll = Poll(timeout_s)
-        failures = 0
         while poll.next():
             try:
-                info = self.status()
-            except Unreachable:
-                failures += 1
-                if failures >= FAILED_POLLS_MAX:
+                info = self._absence.ask(self._info, poll.left_s)
+            except NotFound as error:
+                if not self._absence.heard:
                     raise
-                continue
-            failures = 0
-            if info.is_terminal:
+                raise restarts.lost_job(self._job, self._cluster.url) from error
+            if info is not None and info.is_terminal:
                 return result_of(info)
         raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
 
@@ -173,25 +284,32 @@ class RestJobClient(Closing):
         return checked(self.wait(timeout_s))
 
     def cancel(self) -> None:
-        self._cluster.request("PATCH", f"/jobs/{self._job}", params={"mode": "cancel"})
+        self._cluster.request("PATCH", f"{self._path}?mode=cancel", call=Call.CANCEL)
 
     def checkpoint(self, *, type: str = "configured") -> str:
         body = {"checkpointType": CheckpointType.parse(type).name}
-        trigger = self._triggered(f"/jobs/{self._job}/checkpoints", body)
-        return self._location(f"/unistream/jobs/{self._job}/checkpoints/{trigger}")
+        statuses = f"{self._own_path}/checkpoints"
+        return str(
+            self._performed(
+                _Operation("a checkpoint", f"{self._path}/checkpoints", statuses, body, _newest_checkpoint)
+            )["location"]
+        )
 
     def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
         form = SavepointFormat.parse(format)
+        path = f"{self._path}/savepoints"
         body = {"target-directory": target, "cancel-job": False, "formatType": form.name}
-        return self._savepoint("savepoints", body)
+        return str(
+            self._performed(_Operation("a savepoint", path, path, body, _newest_savepoint))["location"]
+        )
 
     def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
         from unistream.core.job import check_widths
 
         check_widths(parallelism)
-        path = f"/unistream/jobs/{self._job}/rescale"
-        trigger = self._triggered(path, {"parallelism": dict(parallelism)})
-        self._completed(f"{path}/{trigger}", on_progress)
+        path = f"{self._own_path}/rescale"
+        body = {"parallelism": dict(parallelism)}
+        self._performed(_Operation("the change of parallelism", path, path, body), on_progress)
 
     def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
         return self.stopped(drain=drain, target=target, format=format)[0]
@@ -203,7 +321,10 @@ class RestJobClient(Closing):
         attached job ends with it."""
         form = SavepointFormat.parse(format)
         body = {"targetDirectory": target, "drain": drain, "formatType": form.name}
-        done = self._snapshot("stop", body)["operation"]
+        statuses = f"{self._path}/savepoints"
+        done = self._performed(
+            _Operation("the stop", f"{self._path}/stop", statuses, body, _newest_savepoint)
+        )
         return str(done["location"]), str(done.get("resumable-location", done["location"]))
 
     def close(self) -> None:
@@ -213,93 +334,71 @@ class RestJobClient(Closing):
 
     # --- asynchronous operations ------------------------------------------------------------------
 
-    def _savepoint(self, action: str, body: Mapping[str, object]) -> str:
-        return str(self._snapshot(action, body)["operation"]["location"])
+    def _info(self, timeout_s: float) -> JobInfo:
+        return self._cluster.info(self._job, timeout_s=timeout_s)
 
-    def _snapshot(self, action: str, body: Mapping[str, object]) -> dict[str, Any]:
-        trigger = self._triggered(f"/jobs/{self._job}/{action}", body)
-        return self._completed(f"/jobs/{self._job}/savepoints/{trigger}")
+    def _performed(self, operation: _Operation, on_progress: OnProgress | None = None) -> dict[str, Any]:
+        """Starts it and waits for its end; what it has made. Its id is chosen here (Flink's `triggerId`), so
+        that it is started once, however often the request is sent.
 
-    def _triggered(self, path: str, body: Mapping[str, object]) -> str:
-        """Starts the operation; the id under which its status is found."""
-        content, headers = msgspec.json.encode(body), {"content-type": "application/json"}
-        return _field(self._cluster.request("POST", path, content=content, headers=headers), "request-id")
+        Raises:
+            OutcomeUnknown: the cluster was started again meanwhile; the message says what is known.
+        """
+        requested_ms = SystemClock().wall_ms()
+        body = msgspec.json.encode({**operation.body, "triggerId": uuid.uuid4().hex})
+        answer = self._cluster.request("POST", operation.path, call=Call.TRIGGER, content=body)
+        try:
+            done = self._completed(f"{operation.statuses}/{field(answer, 'request-id')}", on_progress)
+        except NotFound as error:
+            info, newest = self._after_restart(operation)
+            made = restarts.stopped_with(info, newest, requested_ms)
+            if made is not None:
+                return {"location": made[0], "resumable-location": made[1]}
+            raise restarts.lost_operation(
+                *(operation.what, self._job, self._cluster.url),
+                info=info,
+                newest=newest,
+                requested_ms=requested_ms,
+                snapshot=operation.snapshot is not None,
+            ) from error
+        return dict(done["operation"])
 
-    def _location(self, path: str) -> str:
-        """Waits for the snapshot; its directory."""
-        return str(self._completed(path)["operation"]["location"])
-
-    def _completed(self, path: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
-        """Waits for the operation; its last status. It continues while the cluster is silent, so a poll that
-        fails is repeated, up to `FAILED_POLLS_MAX` times in a row."""
-        poll, failures = Poll(SNAPSHOT_TIMEOUT_S), 0
+    def _completed(self, path: str, on_progress: OnProgress | None) -> dict[str, Any]:
+        """The last status. Raises NotFound: the cluster does not know the operation any more."""
+        absence = Absence(self._cluster.timeout_s, heard=True, recovery_s=0)
+        poll = Poll(SNAPSHOT_TIMEOUT_S)
         while poll.next():
-            try:
-                status = _decode(self._cluster.request("GET", path), dict[str, Any])
-                if status["status"]["id"] == "COMPLETED":
-                    return status
-                if on_progress is not None:
-                    on_progress(self.status())
-            except Unreachable:
-                failures += 1
-                if failures >= FAILED_POLLS_MAX:
-                    raise
-            else:
-                failures = 0
+            answer = absence.ask(lambda limit_s: self._cluster.request("GET", path, timeout_s=limit_s))
+            if answer is None:
+                continue
+            status = decode(answer, dict[str, Any])
+            if status["status"]["id"] == "COMPLETED":
+                return status
+            info = None if on_progress is None else self._absence.ask(self._info)
+            if on_progress is not None and info is not None:
+                on_progress(info)
         raise Unreachable(f"{self._cluster.url}{path} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
 
-
-class Poll:
-    """Pauses that grow: ``while poll.next(): ask()``."""
-
-    def __init__(self, timeout_s: float | None) -> None:
-        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._pauses = iter(POLL_S)
-        self._began = False
-        self._never = threading.Event()
-
-    def next(self) -> bool:
-        """Waits a little longer than the last time; False after `timeout_s`."""
-        if self._began:
-            pause_s = next(self._pauses, POLL_MAX_S)
-            if self._deadline is not None:
-                left_s = self._deadline - time.monotonic()
-                if left_s <= 0:
-                    return False
-                pause_s = min(pause_s, left_s)
-            self._never.wait(pause_s)
-        self._began = True
-        return True
+    def _after_restart(self, operation: _Operation) -> tuple[JobInfo | None, CheckpointFigures | None]:
+        """The job now, None if it is not known; its newest snapshot of the kind that was requested."""
+        absence = Absence(self._cluster.timeout_s, heard=True)
+        poll = Poll(None)
+        while poll.next():
+            try:
+                info = absence.ask(self._info)
+            except NotFound:
+                return None, None
+            if info is not None:
+                break
+        return info, None if operation.snapshot is None else operation.snapshot(self.checkpoints())
 
 
-def _patience(timeout_s: float | None) -> dict[str, float]:
-    return {} if timeout_s is None else {"timeout": timeout_s}
+def _newest_checkpoint(info: CheckpointsInfo) -> CheckpointFigures | None:
+    return info.latest_completed
 
 
-def _decode(response: httpx.Response, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(response.content, type=kind)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"the response of {response.request.url} is not as expected: {error}") from error
+def _newest_savepoint(info: CheckpointsInfo) -> CheckpointFigures | None:
+    return info.latest_savepoint
 
 
-def _field(response: httpx.Response, name: str) -> str:
-    value = _decode(response, dict[str, Any]).get(name)
-    if not isinstance(value, str):
-        raise ProtocolError(f"the response of {response.request.url} has no {name!r}")
-    return value
-
-
-def _error_of(response: httpx.Response) -> UnistreamError:
-    request = response.request
-    try:
-        texts = msgspec.json.decode(response.content, type=dict[str, list[str]])["errors"]
-    except (msgspec.MsgspecError, KeyError):
-        texts = [f"{request.method} {request.url}: status {response.status_code}"]
-    text = "; ".join(texts)
-    if texts[:1] == [INTERNAL] and response.status_code not in _ERRORS:
-        return ProtocolError(f"the cluster failed to answer {request.url}; its log says why: {text}")
-    return _ERRORS.get(response.status_code, ConfigError)(text)
-
-
-_ERRORS: Final[Mapping[int, type[UnistreamError]]] = {404: NotFound, 409: AlreadyEnded, 503: Unreachable}
+_DEFAULT_TIMEOUT_S: Final = timeout_s(Configuration())

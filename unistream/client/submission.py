@@ -12,7 +12,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import is_installed
 from unistream.client import at_exit, home
 from unistream.client.job_client import JobClient, identified
-from unistream.client.rest_client import RestClient, RestJobClient
+from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 
 if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
@@ -65,7 +65,8 @@ def submit(
     if target == "remote":
         remote = connect(config)
         try:
-            return RestJobClient(remote, remote.submit(request).job_id, owns_connection=True)
+            job = remote.submit(request).job_id
+            return RestJobClient(remote, job, owns_connection=True, accepted=True)
         except BaseException:
             remote.close()
             raise
@@ -99,7 +100,8 @@ def connect(config: Configuration) -> RestClient:
     port = config.get(REST_PORT)
     if port:
         host = config.get(REST_ADDRESS)
-        return RestClient(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return RestClient(url, timeout_s=timeout_s(config))
     found = home.clusters()
     if not found:
         advice = "" if is_installed("server") else f"; {NO_SERVER}"
@@ -110,4 +112,4 @@ def connect(config: Configuration) -> RestClient:
     if len(found) > 1:
         urls = ", ".join(f"{entry.url} ({entry.target})" for entry in found)
         raise ConfigError(f"several clusters run here: {urls}; choose one with -D rest.port=PORT")
-    return RestClient(found[0].url)
+    return RestClient(found[0].url, timeout_s=timeout_s(config))

@@ -24,7 +24,7 @@ from typing import Final, Literal, Protocol
 
 import dagster as dg
 
-from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
 from unistream.master.job_info import JobInfo
@@ -148,11 +148,12 @@ def _watch(client: JobClient, listener: StepListener) -> JobInfo:
             return info
         now_s = time.monotonic()
         if pace.is_due(now_s):
-            info = client.status()
-            for text in stages.new_lines(info):
-                listener.note(text, is_error=False)
-            if pace.reports(info.checkpoints_completed, now_s=now_s):
-                listener.progress(info)
+            with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
+                info = client.status()
+                for text in stages.new_lines(info):
+                    listener.note(text, is_error=False)
+                if pace.reports(info.checkpoints_completed, now_s=now_s):
+                    listener.progress(info)
 
 
 def _end(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -45,6 +46,7 @@ from unistream.rest.requests import (
     SavepointBody,
     StopBody,
     body_of,
+    chosen_trigger,
     job_id,
     savepoint_format,
     target,
@@ -179,7 +181,8 @@ class _Api:
     def _savepoint(self, id_: str, body: SavepointBody) -> Response:
         job, where, form = job_id(id_), target(body.target), savepoint_format(body.format)
         kind = SnapshotKind.SUSPEND if body.cancel else SnapshotKind.SAVEPOINT
-        return self._snapshot(job, SnapshotRequest(kind=kind, target=where, format=form))
+        request = SnapshotRequest(kind=kind, target=where, format=form)
+        return self._snapshot(job, request, chosen_trigger(body.trigger))
 
     async def stop(self, id_: str, request: Request) -> Response:
         body = await body_of(request, StopBody)
@@ -188,11 +191,13 @@ class _Api:
     def _stop(self, id_: str, body: StopBody) -> Response:
         job, where, form = job_id(id_), target(body.target), savepoint_format(body.format)
         kind = SnapshotKind.TERMINATE if body.drain else SnapshotKind.SUSPEND
-        return self._snapshot(job, SnapshotRequest(kind=kind, target=where, format=form))
+        request = SnapshotRequest(kind=kind, target=where, format=form)
+        return self._snapshot(job, request, chosen_trigger(body.trigger))
 
-    def _snapshot(self, job: JobId, request: SnapshotRequest) -> Response:
-        future = self._dispatcher.snapshot(job, request)
-        return _json({"request-id": self._triggers.add(job, future)}, 202)
+    def _snapshot(self, job: JobId, request: SnapshotRequest, trigger: str | None) -> Response:
+        begin = partial(self._dispatcher.snapshot, job, request)
+        started = self._triggers.start(job, begin, trigger=trigger, request=request)
+        return _json({"request-id": started}, 202)
 
     def savepoint_status(self, id_: str, trigger: str) -> Response:
         path = self._triggers.outcome(job_id(id_), trigger_id(trigger))

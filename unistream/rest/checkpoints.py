@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -34,7 +35,14 @@ from unistream.model.checkpoint_figures import (
 from unistream.model.elements import CheckpointType, SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.rest.answers import json_answer, operation
-from unistream.rest.requests import CheckpointBody, body_of, checkpoint_type, job_id, trigger_id
+from unistream.rest.requests import (
+    CheckpointBody,
+    body_of,
+    checkpoint_type,
+    chosen_trigger,
+    job_id,
+    trigger_id,
+)
 from unistream.rest.triggers import Triggers
 
 Json = dict[str, object]
@@ -79,8 +87,11 @@ class CheckpointsApi:
     def _take(self, id_: str, body: CheckpointBody) -> Response:
         job = job_id(id_)
         full = checkpoint_type(body.type) is CheckpointType.FULL
-        future = self._dispatcher.snapshot(job, SnapshotRequest(kind=SnapshotKind.CHECKPOINT, full=full))
-        return json_answer({"request-id": self._triggers.add(job, future, WHAT)}, 202)
+        request = SnapshotRequest(kind=SnapshotKind.CHECKPOINT, full=full)
+        begin = partial(self._dispatcher.snapshot, job, request)
+        trigger = chosen_trigger(body.trigger)
+        started = self._triggers.start(job, begin, what=WHAT, trigger=trigger, request=request)
+        return json_answer({"request-id": started}, 202)
 
     def taken(self, id_: str, trigger: str) -> Response:
         """Its state and id."""

@@ -27,27 +27,40 @@ B = TypeVar("B")
 class SavepointBody(
     msgspec.Struct,
     frozen=True,
-    rename={"target": "target-directory", "cancel": "cancel-job", "format": "formatType"},
+    rename={
+        "target": "target-directory",
+        "cancel": "cancel-job",
+        "format": "formatType",
+        "trigger": "triggerId",
+    },
 ):
-    """POST /jobs/{id}/savepoints. Unknown fields are ignored."""
+    """POST /jobs/{id}/savepoints. Unknown fields are ignored. `trigger`: an id chosen by the client, with
+    which the request may be sent again."""
 
     target: str | None = None
     cancel: bool | None = None
     format: str | None = None
+    trigger: str | None = None
 
 
-class StopBody(msgspec.Struct, frozen=True, rename={"target": "targetDirectory", "format": "formatType"}):
+class StopBody(
+    msgspec.Struct,
+    frozen=True,
+    rename={"target": "targetDirectory", "format": "formatType", "trigger": "triggerId"},
+):
     """POST /jobs/{id}/stop."""
 
     target: str | None = None
     drain: bool | None = None
     format: str | None = None
+    trigger: str | None = None
 
 
-class CheckpointBody(msgspec.Struct, frozen=True, rename={"type": "checkpointType"}):
+class CheckpointBody(msgspec.Struct, frozen=True, rename={"type": "checkpointType", "trigger": "triggerId"}):
     """POST /jobs/{id}/checkpoints."""
 
     type: str | None = None
+    trigger: str | None = None
 
 
 def job_id(text: str) -> JobId:
@@ -58,6 +71,11 @@ def job_id(text: str) -> JobId:
 def trigger_id(text: str) -> str:
     """Raises ConfigError unless it is 32 hex digits."""
     return _hex_id(text, "trigger")
+
+
+def chosen_trigger(text: str | None) -> str | None:
+    """The trigger id that a client has chosen, if it has. Raises ConfigError unless it is 32 hex digits."""
+    return None if text is None else trigger_id(text)
 
 
 def _hex_id(text: str, what: str) -> str:

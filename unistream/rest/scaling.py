@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -19,7 +20,7 @@ from unistream.base.ids import JobId, VertexId
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.graph import JobGraph
 from unistream.rest.answers import json_answer, operation
-from unistream.rest.requests import body_of, job_id, trigger_id
+from unistream.rest.requests import body_of, chosen_trigger, job_id, trigger_id
 from unistream.rest.triggers import Triggers
 
 WHAT = "rescale"
@@ -41,10 +42,11 @@ class Requirements(msgspec.Struct, frozen=True):
     parallelism: Bounds
 
 
-class RescaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RescaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"trigger": "triggerId"}):
     """POST /unistream/jobs/{id}/rescale: by vertex id, vertex name or operator uid."""
 
     parallelism: dict[str, int]
+    trigger: str | None = None
 
 
 class Busy(ConfigError):
@@ -102,8 +104,10 @@ class ScalingApi:
 
     def _rescale(self, id_: str, body: RescaleBody) -> Response:
         job = job_id(id_)
-        future = self._dispatcher.rescale(job, body.parallelism)
-        return json_answer({"request-id": self._triggers.add(job, future, WHAT)}, 202)
+        begin = partial(self._dispatcher.rescale, job, body.parallelism)
+        trigger = chosen_trigger(body.trigger)
+        started = self._triggers.start(job, begin, what=WHAT, trigger=trigger, request=body.parallelism)
+        return json_answer({"request-id": started}, 202)
 
     def status(self, id_: str, trigger: str) -> Response:
         job = job_id(id_)

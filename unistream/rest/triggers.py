@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.errors import ConfigError, NotFound
@@ -20,6 +21,12 @@ class OperationFailed(ConfigError):
     """It failed, such as a savepoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    request: object
+    future: Future[str]
+
+
 class Triggers:
     """Outcomes by (what, job, trigger id); `what` is "savepoint" (stops too), "checkpoint" or "rescale".
     Thread-safe."""
@@ -27,20 +34,48 @@ class Triggers:
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
         self._lock = threading.Lock()
-        self._futures: OrderedDict[_Key, Future[str]] = OrderedDict()
+        self._starting = threading.Lock()
+        self._operations: OrderedDict[_Key, _Operation] = OrderedDict()
         self._unread: set[_Key] = set()
         self._all_read = threading.Condition(self._lock)
 
-    def add(self, job: JobId, future: Future[str], what: str = "savepoint") -> str:
-        """The trigger id."""
-        trigger = self._new_id()
+    def start(
+        self,
+        job: JobId,
+        begin: Callable[[], Future[str]],
+        *,
+        what: str = "savepoint",
+        trigger: str | None = None,
+        request: object = None,
+    ) -> str:
+        """The trigger id.
+
+        Args:
+            job: Whose operation it is.
+            begin: Starts it; must return at once. What it raises is raised here, and there is no operation.
+            what: See above.
+            trigger: An id chosen by the caller: sent again, it starts nothing more (Flink's `triggerId`).
+            request: What is to be done, by value.
+
+        Raises:
+            ConfigError: the trigger id is the one of another request.
+        """
+        key = (what, job, trigger or self._new_id())
+        with self._starting:
+            known = self._operations.get(key)
+            if known is None:
+                self._keep(key, _Operation(request, begin()))
+            elif known.request != request:
+                raise ConfigError(f"trigger id {key[2]} is the one of another request; choose a new one")
+        return key[2]
+
+    def _keep(self, key: _Key, operation: _Operation) -> None:
         with self._lock:
-            self._futures[what, job, trigger] = future
-            self._unread.add((what, job, trigger))
-            while len(self._futures) > TRIGGERS_KEPT_MAX:
-                oldest, _ = self._futures.popitem(last=False)
+            self._operations[key] = operation
+            self._unread.add(key)
+            while len(self._operations) > TRIGGERS_KEPT_MAX:
+                oldest, _ = self._operations.popitem(last=False)
                 self._unread.discard(oldest)
-        return trigger
 
     def outcome(self, job: JobId, trigger: str, what: str = "savepoint") -> str | None:
         """The savepoint's path ("" for what has none); None while it is in progress.
@@ -50,9 +85,10 @@ class Triggers:
             ConfigError: it failed, and why.
         """
         with self._lock:
-            future = self._futures.get((what, job, trigger))
-        if future is None:
+            operation = self._operations.get((what, job, trigger))
+        if operation is None:
             raise NotFound(f"there is no {what} operation {trigger} of job {job}")
+        future = operation.future
         if not future.done():
             return None
         with self._lock:
@@ -70,4 +106,4 @@ class Triggers:
             self._all_read.wait_for(self._known_are_read, timeout_s)
 
     def _known_are_read(self) -> bool:
-        return not any(self._futures[key].done() for key in self._unread)
+        return not any(self._operations[key].future.done() for key in self._unread)

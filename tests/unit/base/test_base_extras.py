@@ -142,7 +142,7 @@ def test_one_sentence_names_the_extra_that_is_missing(
     ("words", "shown"),
     [
         pytest.param(["list"], "no job runs here\n", id="list"),
-        pytest.param(["list", "--json"], '{"jobs":[]}\n', id="list --json"),
+        pytest.param(["list", "--json"], '{"jobs":[],"unanswered":[]}\n', id="list --json"),
         pytest.param(["taskmanager", "list"], "no worker runs here\n", id="taskmanager list"),
     ],
 )

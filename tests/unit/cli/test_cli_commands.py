@@ -133,7 +133,7 @@ class TestWithoutACluster:
         assert shell("list") == 0
         assert "no job runs here" in shell.out
         assert shell("list", "--json") == 0
-        assert shell.json() == {"jobs": []}
+        assert shell.json() == {"jobs": [], "unanswered": []}
 
     @pytest.mark.parametrize("command", ["info", "exceptions", "savepoint", "stop", "cancel"])
     def test_a_job_is_unreachable(self, shell: Shell, command: str) -> None:

@@ -416,8 +416,8 @@ def test_outcomes_are_waited_for_until_they_are_read() -> None:
     triggers = Triggers(lambda: uuid.uuid4().hex)
     done: Future[str] = Future()
     done.set_result("/sp")
-    trigger = triggers.add("j", done)  # type: ignore[arg-type]
-    triggers.add("j", Future())  # type: ignore[arg-type]
+    trigger = triggers.start("j", lambda: done)  # type: ignore[arg-type]
+    triggers.start("j", Future)  # type: ignore[arg-type]
     lingered = threading.Event()
 
     def linger() -> None:

@@ -14,7 +14,8 @@ import pytest
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NothingListens, Unreachable
-from unistream.client.rest_client import SUBMISSIONS_MAX, RestClient
+from unistream.client.policy import RULES, Call
+from unistream.client.rest_client import RestClient
 from unistream.client.submission import submit
 from unistream.master.job_setup import SubmitRequest
 
@@ -95,7 +96,7 @@ def test_every_way_to_submit_survives_a_lost_answer(
 def test_who_never_hears_an_answer_is_told_the_id_to_submit_again_with(
     api: Api, submission: Submission, behind: Callable[[int], LosesAnswers]
 ) -> None:
-    way = behind(SUBMISSIONS_MAX)
+    way = behind(RULES[Call.SUBMIT].lost_max)
     request = submission(request_id="nightly 2026-01-05")
     with (
         RestClient(way.url) as client,

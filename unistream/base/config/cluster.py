@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, WholeNumber
+from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber
 
 REST_ADDRESS: Final = ConfigOption(
     "rest.address",
@@ -27,4 +27,11 @@ JOBMANAGER_BIND: Final = ConfigOption(
 )
 METADATA_URL: Final = ConfigOption(
     "metadata.url", str, None, "SQLAlchemy URL of the job metadata; unset: SQLite in the cluster's folder."
+)
+CLIENT_TIMEOUT: Final = ConfigOption(
+    "client.timeout",
+    Duration(1),
+    "60 s",
+    "Longest wait of a client for the answer to one call, with all repetitions, and for a cluster that is "
+    "away while the client waits for a job or a savepoint.",
 )

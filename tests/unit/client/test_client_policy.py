@@ -1,0 +1,195 @@
+"""Which call is sent again, when, and what it ends with: the rules, without a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from unistream.base.errors import NothingListens, Unreachable
+from unistream.client.policy import (
+    LOST,
+    PAUSE_MAX_S,
+    REFUSED_MAX,
+    RULES,
+    Again,
+    Call,
+    End,
+    Failure,
+    Tried,
+    after,
+    last_error,
+    pause,
+)
+
+LIMIT_S = 60.0
+REPEATABLE = [call for call in Call if RULES[call].idempotent]
+
+
+def tried(
+    failure: Failure, *, attempts: int = 1, lost: int | None = None, waited_s: float = 0.5, known: bool = True
+) -> Tried:
+    if lost is None:
+        lost = attempts if failure in LOST else 0
+    return Tried(failure=failure, attempts=attempts, lost=lost, waited_s=waited_s, known=known)
+
+
+def step(call: Call, so_far: Tried, limit_s: float = LIMIT_S) -> str:
+    """again, give up or done."""
+    match after(call, so_far, limit_s=limit_s, jitter=0.5):
+        case Again():
+            return "again"
+        case End.DONE:
+            return "done"
+    return "give up"
+
+
+def test_every_call_has_a_rule() -> None:
+    assert set(RULES) == set(Call)
+    assert set(REPEATABLE) == set(Call) - {Call.ONCE}
+    assert all(0 < RULES[call].answer_s < LIMIT_S for call in REPEATABLE)
+
+
+@pytest.mark.parametrize("call", REPEATABLE)
+@pytest.mark.parametrize("failure", Failure)
+def test_an_idempotent_call_is_sent_again_after_any_failure(call: Call, failure: Failure) -> None:
+    assert step(call, tried(failure)) == "again"
+
+
+@pytest.mark.parametrize(
+    ("failure", "then"),
+    [
+        (Failure.REFUSED, "again"),
+        (Failure.UNCONNECTED, "again"),
+        (Failure.LEADERLESS, "again"),
+        (Failure.BROKEN, "give up"),
+        (Failure.SILENT, "give up"),
+        (Failure.UNAVAILABLE, "give up"),
+    ],
+)
+def test_any_other_call_is_sent_again_only_if_it_was_not_sent(failure: Failure, then: str) -> None:
+    assert step(Call.ONCE, tried(failure)) == then
+
+
+@pytest.mark.parametrize("call", Call)
+@pytest.mark.parametrize("failure", Failure)
+def test_nothing_is_sent_after_the_limit(call: Call, failure: Failure) -> None:
+    assert step(call, tried(failure, waited_s=LIMIT_S)) == "give up"
+    assert step(call, tried(failure, waited_s=LIMIT_S - 0.01)) == "give up", "not in time behind the pause"
+
+
+@pytest.mark.parametrize(
+    ("call", "so_far", "then"),
+    [
+        pytest.param(
+            Call.READ,
+            tried(Failure.REFUSED, attempts=REFUSED_MAX, known=False),
+            "give up",
+            id="nothing has ever listened there",
+        ),
+        pytest.param(
+            Call.READ,
+            tried(Failure.REFUSED, attempts=REFUSED_MAX - 1, known=False),
+            "again",
+            id="it may be about to start",
+        ),
+        pytest.param(
+            Call.READ,
+            tried(Failure.REFUSED, attempts=100),
+            "again",
+            id="a cluster that was there may come back",
+        ),
+        pytest.param(
+            Call.READ,
+            tried(Failure.LEADERLESS, attempts=100, known=False),
+            "again",
+            id="an election is waited for until the limit",
+        ),
+        pytest.param(
+            Call.READ,
+            tried(Failure.UNAVAILABLE, attempts=100),
+            "again",
+            id="a cluster that says that it is away, too",
+        ),
+        pytest.param(
+            Call.SUBMIT,
+            tried(Failure.BROKEN, attempts=RULES[Call.SUBMIT].lost_max),
+            "give up",
+            id="a submission that breaks its cluster is not sent for ever",
+        ),
+        pytest.param(
+            Call.SUBMIT,
+            tried(Failure.REFUSED, attempts=50, lost=RULES[Call.SUBMIT].lost_max - 1),
+            "again",
+            id="attempts that were not sent do not count for that",
+        ),
+        pytest.param(
+            Call.READ,
+            tried(Failure.SILENT, attempts=RULES[Call.READ].lost_max),
+            "give up",
+            id="too many lost answers",
+        ),
+        pytest.param(
+            Call.SHUTDOWN,
+            tried(Failure.REFUSED, attempts=2, lost=1),
+            "done",
+            id="a cluster that has ended was shut down",
+        ),
+        pytest.param(
+            Call.SHUTDOWN,
+            tried(Failure.REFUSED, attempts=REFUSED_MAX, known=False),
+            "give up",
+            id="one that was never there was not",
+        ),
+        pytest.param(
+            Call.CANCEL,
+            tried(Failure.REFUSED, attempts=2, lost=1),
+            "again",
+            id="a cluster that has ended may have cancelled the job, or not",
+        ),
+    ],
+)
+def test_when_it_is_enough(call: Call, so_far: Tried, then: str) -> None:
+    assert step(call, so_far) == then
+
+
+def test_pauses_grow_are_bounded_and_differ_between_clients() -> None:
+    longest = [pause(attempts, 1.0) for attempts in range(1, 60)]
+    assert longest == sorted(longest)
+    assert longest[-1] == PAUSE_MAX_S
+    for attempts, whole_s in enumerate(longest, 1):
+        assert pause(attempts, 0.0) == whole_s / 2
+        assert whole_s / 2 < pause(attempts, 0.3) < whole_s
+
+
+def test_a_call_that_never_succeeds_ends_within_its_limit() -> None:
+    for failure in Failure:
+        waited_s, attempts = 0.0, 0
+        while attempts < 1_000:
+            attempts += 1
+            next_step = after(
+                Call.READ, tried(failure, attempts=attempts, waited_s=waited_s), limit_s=LIMIT_S, jitter=1.0
+            )
+            if not isinstance(next_step, Again):
+                break
+            waited_s += next_step.pause_s
+        assert waited_s < LIMIT_S
+        assert attempts < 60
+
+
+@pytest.mark.parametrize("failure", Failure)
+def test_the_last_error_names_the_place_the_wait_and_what_to_do(failure: Failure) -> None:
+    so_far = tried(failure, attempts=3, waited_s=12.34)
+    error = last_error(so_far, where="http://there:1", reason="because")
+    text = str(error)
+    assert text.startswith(
+        "the cluster at http://there:1 does not answer: because (asked 3 times in 12.3 s); "
+    )
+    assert "\n" not in text
+    assert isinstance(error, Unreachable)
+    assert isinstance(error, NothingListens) is (failure is Failure.REFUSED)
+    short = str(last_error(so_far, where="http://there:1", reason="because", advice=False))
+    assert text.startswith(f"{short}; ")
+
+
+def test_one_attempt_is_not_counted() -> None:
+    error = last_error(tried(Failure.SILENT, waited_s=3.0), where="x", reason="because", advice=False)
+    assert str(error) == "the cluster at x does not answer: because (waited 3.0 s)"

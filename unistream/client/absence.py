@@ -1,0 +1,79 @@
+"""A client that waits for something does not mind that its cluster is away for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from unistream.base.errors import NotFound, Unreachable
+
+ANSWER_MIN_S: Final = 5.0  # a cluster has at least this long for an answer, however short the caller waits
+RECOVERY_S: Final = 10.0  # a cluster that was started again may still be finding its jobs
+
+T = TypeVar("T")
+
+
+class Absence:
+    """How long a cluster has been away from one client that waits.
+
+    Args:
+        limit_s: `client.timeout`: an absence that lasts longer is an error.
+        heard: It has answered before, and knew what is waited for.
+        recovery_s: How long it may not know it after a restart.
+
+    Attributes:
+        heard: The same, by now.
+    """
+
+    def __init__(self, limit_s: float, *, heard: bool, recovery_s: float = RECOVERY_S) -> None:
+        self._limit_s = limit_s
+        self._recovery_s = min(recovery_s, limit_s)
+        self.heard = heard
+        self._silent_since_s: float | None = None
+        self._unknown_since_s: float | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """The last question has no answer."""
+        return self._silent_since_s is not None
+
+    def ask(self, call: Callable[[float], T], left_s: float | None = None) -> T | None:
+        """The answer; None: it is away, or does not know yet what it knew, so ask again later.
+
+        Args:
+            call: Asks with a timeout in seconds.
+            left_s: How long the caller waits; None: for ever.
+
+        Raises:
+            Unreachable: it has been away for too long, or has never answered.
+            NotFound: it does not know what is asked for: it never has, or not for `recovery_s` by now.
+        """
+        timeout_s = self._limit_s if left_s is None else min(self._limit_s, max(left_s, ANSWER_MIN_S))
+        began_s = time.monotonic()
+        try:
+            answer = call(timeout_s)
+        except Unreachable as error:
+            if not self.heard:
+                raise
+            if self._silent_since_s is None:
+                self._silent_since_s = began_s
+            away_s = time.monotonic() - self._silent_since_s
+            if away_s < self._limit_s * 0.99:  # one call that has used all of it has ended a little earlier
+                return None
+            if timeout_s >= self._limit_s:
+                raise
+            raise type(error)(
+                f"{error}; it has been away for {away_s:.0f} s, longer than client.timeout allows"
+            ) from error
+        except NotFound:
+            self._silent_since_s = None
+            if not self.heard:
+                raise
+            if self._unknown_since_s is None:
+                self._unknown_since_s = began_s
+            if time.monotonic() - self._unknown_since_s >= self._recovery_s:
+                raise
+            return None
+        self.heard, self._silent_since_s, self._unknown_since_s = True, None, None
+        return answer

@@ -1,0 +1,171 @@
+"""What a client does when a cluster does not answer: which call it sends again, when, and until when. Pure.
+
+    READ       changes nothing
+    SUBMIT     the cluster knows a request id that it has seen
+    TRIGGER    the cluster knows a trigger id that it has seen
+    CANCEL     a job that is being cancelled may be cancelled again
+    SHUTDOWN   a cluster ends once; if nothing listens any more, that was the answer
+    ONCE       nothing is known about it: it is sent again only if it has not been sent
+
+A call ends by its answer, by its limit (`client.timeout`), or earlier: when too many answers were lost, or
+when nothing listens at an address that has never answered, which is more often mistyped than slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+from typing import Final
+
+from unistream.base.errors import NothingListens, Unreachable
+
+CONNECT_S: Final = 5.0  # longest wait for one connection: a host that is there accepts it at once
+PAUSE_S: Final = 0.1  # before the second attempt; doubled with each further one
+PAUSE_MAX_S: Final = 2.0
+REFUSED_MAX: Final = 4  # attempts where nothing listens and nothing has ever answered: less than a second
+
+
+class Call(Enum):
+    """Kinds of calls; see above."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    TRIGGER = "trigger"
+    CANCEL = "cancel"
+    SHUTDOWN = "shutdown"
+    ONCE = "once"
+
+
+class Failure(Enum):
+    """Why an attempt has no answer."""
+
+    REFUSED = "nothing listens"
+    UNCONNECTED = "no connection in time"
+    LEADERLESS = "nobody leads the cluster"
+    BROKEN = "the connection was closed before the answer"
+    SILENT = "no answer in time"
+    UNAVAILABLE = "status 502, 503 or 504"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a kind of call is sent.
+
+    Attributes:
+        idempotent: Sending it again changes nothing more.
+        answer_s: Longest wait for the answer to one attempt.
+        lost_max: How many attempts may be sent without an answer.
+    """
+
+    idempotent: bool
+    answer_s: float
+    lost_max: int
+
+
+RULES: Final = {
+    Call.READ: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    Call.SUBMIT: Rule(idempotent=True, answer_s=30.0, lost_max=3),  # it may read a large manifest
+    Call.TRIGGER: Rule(idempotent=True, answer_s=20.0, lost_max=3),
+    Call.CANCEL: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    Call.SHUTDOWN: Rule(idempotent=True, answer_s=10.0, lost_max=3),
+    Call.ONCE: Rule(idempotent=False, answer_s=inf, lost_max=1),
+}
+
+LOST: Final = frozenset({Failure.BROKEN, Failure.SILENT})
+"""The request was sent, perhaps performed, and the answer is missing."""
+
+_SENT: Final = LOST | {Failure.UNAVAILABLE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A call so far.
+
+    Attributes:
+        failure: Of the last attempt.
+        attempts: All of them.
+        lost: Those that were sent and have no answer.
+        waited_s: Since the first one.
+        known: The cluster has answered this client before, or an election names its address, so it is worth
+            waiting for where nothing listens.
+    """
+
+    failure: Failure
+    attempts: int
+    lost: int
+    waited_s: float
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Send it again after the pause."""
+
+    pause_s: float
+
+
+class End(Enum):
+    """Send it no more."""
+
+    DONE = "what was requested has happened"
+    GIVE_UP = "raise the last error"
+
+
+def after(call: Call, tried: Tried, *, limit_s: float, jitter: float) -> Again | End:
+    """The next step.
+
+    Args:
+        call: Its kind.
+        tried: What has happened.
+        limit_s: For the whole call, with all attempts and pauses.
+        jitter: From 0 to 1, by which clients that failed together do not come back together.
+    """
+    rule = RULES[call]
+    if call is Call.SHUTDOWN and tried.failure is Failure.REFUSED and tried.lost:
+        return End.DONE
+    if tried.failure in _SENT and not rule.idempotent:
+        return End.GIVE_UP
+    if tried.lost >= rule.lost_max:
+        return End.GIVE_UP
+    if tried.failure is Failure.REFUSED and not tried.known and tried.attempts >= REFUSED_MAX:
+        return End.GIVE_UP
+    pause_s = pause(tried.attempts, jitter)
+    return Again(pause_s) if tried.waited_s + pause_s < limit_s else End.GIVE_UP
+
+
+def pause(attempts: int, jitter: float) -> float:
+    """Seconds before the next attempt: from half of it to all of it, by `jitter`.
+
+    >>> pause(1, 1.0), pause(3, 1.0), pause(3, 0.0), pause(50, 1.0)
+    (0.1, 0.4, 0.2, 2.0)
+    """
+    whole_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(attempts - 1, 10))
+    return whole_s * (1 + jitter) / 2
+
+
+def last_error(tried: Tried, *, where: str, reason: str, advice: bool = True) -> Unreachable:
+    """What a call ends with that is given up.
+
+    Args:
+        tried: What has happened.
+        where: The URL, or what names it.
+        reason: Of the last attempt, as the system reports it.
+        advice: Say what to do.
+    """
+    times = f"asked {tried.attempts} times in" if tried.attempts > 1 else "waited"
+    text = f"the cluster at {where} does not answer: {reason} ({times} {tried.waited_s:.1f} s)"
+    if advice:
+        text = f"{text}; {_ADVICE[tried.failure]}"
+    return (NothingListens if tried.failure is Failure.REFUSED else Unreachable)(text)
+
+
+_LONGER: Final = "set client.timeout higher to wait longer"
+_ADVICE: Final = {
+    Failure.REFUSED: "start it, or name another one with rest.address and rest.port",
+    Failure.UNCONNECTED: f"check the address and the network, or {_LONGER}",
+    Failure.LEADERLESS: f"start a cluster there, or {_LONGER}",
+    Failure.BROKEN: "its log says why, if it is a cluster of unistream",
+    Failure.SILENT: f"it hangs or is busy, and its log may say why; {_LONGER}",
+    Failure.UNAVAILABLE: f"its log says why; {_LONGER}",
+}
