@@ -87,8 +87,8 @@ class Tried:
         attempts: All of them.
         lost: Those that were sent and have no answer.
         waited_s: Since the first one.
-        known: The cluster has answered this client before, or an election names its address, so it is worth
-            waiting for where nothing listens.
+        known: The cluster has answered this client before, or at least accepted a request, or an election
+            names its address: so it is worth waiting for where nothing listens.
     """
 
     failure: Failure
@@ -144,7 +144,7 @@ def pause(attempts: int, jitter: float) -> float:
     return whole_s * (1 + jitter) / 2
 
 
-def last_error(tried: Tried, *, where: str, reason: str, advice: bool = True) -> Unreachable:
+def last_error(tried: Tried, *, where: str, reason: str, advice: bool = True, doubt: str = "") -> Unreachable:
     """What a call ends with that is given up.
 
     Args:
@@ -152,11 +152,14 @@ def last_error(tried: Tried, *, where: str, reason: str, advice: bool = True) ->
         where: The URL, or what names it.
         reason: Of the last attempt, as the system reports it.
         advice: Say what to do.
+        doubt: What is not known if an attempt was sent and not answered.
     """
     times = f"asked {tried.attempts} times in" if tried.attempts > 1 else "waited"
     text = f"the cluster at {where} does not answer: {reason} ({times} {tried.waited_s:.1f} s)"
     if advice:
         text = f"{text}; {_ADVICE[tried.failure]}"
+    if doubt and (tried.lost or tried.failure is Failure.UNAVAILABLE):
+        return Unreachable(f"{text}; {doubt}")
     return (NothingListens if tried.failure is Failure.REFUSED else Unreachable)(text)
 
 

@@ -6,9 +6,6 @@ again as `unistream.client.policy` says, to whatever process leads the cluster b
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,26 +16,16 @@ import msgspec
 from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
 from unistream.base.config import CLIENT_TIMEOUT, Configuration
-from unistream.base.errors import NotFound, NothingListens, Unreachable
+from unistream.base.errors import NotFound, Unreachable
 from unistream.base.ids import JobId
 from unistream.client import restarts
 from unistream.client.absence import ANSWER_MIN_S, Absence
 from unistream.client.address import FixedAddress, LeaderAddress
-from unistream.client.answers import UNAVAILABLE, decode, error_of, errors_in, field
-from unistream.client.http import Http, NoAnswer, Response
+from unistream.client.answers import decode, error_of, field
+from unistream.client.caller import Caller
+from unistream.client.http import Response
 from unistream.client.job_client import JobResult, OnProgress, checked, identified, result_of
-from unistream.client.policy import (
-    CONNECT_S,
-    LOST,
-    RULES,
-    Again,
-    Call,
-    End,
-    Failure,
-    Tried,
-    after,
-    last_error,
-)
+from unistream.client.policy import Call
 from unistream.client.poll import Poll
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
@@ -79,17 +66,13 @@ class RestClient(Closing):
     def __init__(self, address: str | LeaderAddress, *, timeout_s: float | None = None) -> None:
         if isinstance(address, str):
             address = FixedAddress(address.rstrip("/"))
-        self._address: LeaderAddress = address
         self.timeout_s = _DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
-        self._url: str | None = None
-        self._known = self._address.is_elected
-        self._http = Http()
-        self._pause = threading.Event()
+        self._caller = Caller(address)
 
     @property
     def url(self) -> str:
         """Where it was reached last."""
-        return self._url or self._address.name
+        return self._caller.url
 
     def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
         """Newest first. `timeout_s`: for the whole call; None: as for all others."""
@@ -110,17 +93,17 @@ class RestClient(Closing):
         """
         request = identified(request)
         content = msgspec.msgpack.encode(request)
-        try:
-            response = self.request(
-                "POST", "/unistream/jobs", call=Call.SUBMIT, content=content, content_type=MSGPACK
-            )
-        except Unreachable as error:
-            if isinstance(error, NothingListens) and not self._known:
-                raise
-            raise Unreachable(
-                f"{error}; whether the cluster has accepted the job is not known: 'unistream list' shows it, "
-                f"and submitting it again with the request id {request.request_id} never starts a second one"
-            ) from error
+        doubt = (
+            "whether the cluster has accepted the job is not known: 'unistream list' shows it, and "
+            f"submitting it again with the request id {request.request_id} never starts a second one"
+        )
+        response = self.request(
+            *("POST", "/unistream/jobs"),
+            call=Call.SUBMIT,
+            content=content,
+            content_type=MSGPACK,
+            doubt=doubt,
+        )
         return RestJobClient(self, JobId(field(response, "jobid")), accepted=True)
 
     def client(self, job: JobId) -> RestJobClient:
@@ -135,8 +118,7 @@ class RestClient(Closing):
         self.request("DELETE", "/cluster", call=Call.SHUTDOWN)
 
     def close(self) -> None:
-        self._http.close()
-        self._address.close()
+        self._caller.close()
 
     def request(
         self,
@@ -147,8 +129,9 @@ class RestClient(Closing):
         content: bytes = b"",
         content_type: str = "application/json",
         timeout_s: float | None = None,
+        doubt: str = "",
     ) -> Response:
-        """The successful answer.
+        """The successful answer to a call.
 
         Args:
             method: GET, POST, …
@@ -157,71 +140,24 @@ class RestClient(Closing):
             content: The body.
             content_type: Of the body.
             timeout_s: Instead of the client's own.
+            doubt: What is not known if it was sent and not answered.
 
         Raises:
             UnistreamError: the error that the answer reports.
             Unreachable: there is no answer.
         """
         call = call or (Call.READ if method == "GET" else Call.ONCE)
-
-        def send(url: str, left_s: float) -> Response:
-            return self._http.send(
-                *(method, f"{url}/v1{path}", content, content_type),
-                connect_s=min(CONNECT_S, left_s),
-                within_s=min(RULES[call].answer_s, left_s),
-            )
-
-        response = self._repeated(call, send, self.timeout_s if timeout_s is None else timeout_s)
-        if response is None:
-            return Response(method, path, 202, b"{}")
+        response = self._caller.call(
+            *(call, method, path),
+            content=content,
+            content_type=content_type,
+            limit_s=self.timeout_s if timeout_s is None else timeout_s,
+            advice=timeout_s is None or timeout_s >= self.timeout_s,
+            doubt=doubt,
+        )
         if response.is_success:
             return response
         raise error_of(response)
-
-    def _repeated(
-        self, call: Call, send: Callable[[str, float], Response], limit_s: float
-    ) -> Response | None:
-        """The first answer of any status; None: none is needed any more."""
-        began_s, attempts, lost = time.monotonic(), 0, 0
-        while True:
-            left_s = limit_s - (time.monotonic() - began_s)
-            answer = self._attempt(send, max(0.001, left_s))
-            if isinstance(answer, Response):
-                return answer
-            attempts += 1
-            lost += answer.failure in LOST
-            tried = Tried(
-                failure=answer.failure,
-                attempts=attempts,
-                lost=lost,
-                waited_s=time.monotonic() - began_s,
-                known=self._known,
-            )
-            match after(call, tried, limit_s=limit_s, jitter=random.random()):  # noqa: S311  # not a secret
-                case Again(pause_s):
-                    self._pause.wait(pause_s)
-                case End.DONE:
-                    return None
-                case End.GIVE_UP:
-                    advice = limit_s >= self.timeout_s
-                    raise last_error(tried, where=self.url, reason=str(answer), advice=advice) from answer
-
-    def _attempt(self, send: Callable[[str, float], Response], left_s: float) -> Response | NoAnswer:
-        """After one without an answer the leader is looked up again."""
-        began_s = time.monotonic()
-        try:
-            url = self._address.url(left_s)
-        except Unreachable as error:
-            return NoAnswer(Failure.LEADERLESS, str(error))
-        self._url = url
-        try:
-            response = send(url, max(0.001, left_s - (time.monotonic() - began_s)))
-        except NoAnswer as missing:
-            return missing
-        self._known = True
-        if response.status in UNAVAILABLE:
-            return NoAnswer(Failure.UNAVAILABLE, "; ".join(errors_in(response)))
-        return response
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +220,8 @@ class RestJobClient(Closing):
         return checked(self.wait(timeout_s))
 
     def cancel(self) -> None:
-        self._cluster.request("PATCH", f"{self._path}?mode=cancel", call=Call.CANCEL)
+        doubt = f"whether job {self._job} is being cancelled is not known: 'unistream list' shows it"
+        self._cluster.request("PATCH", f"{self._path}?mode=cancel", call=Call.CANCEL, doubt=doubt)
 
     def checkpoint(self, *, type: str = "configured") -> str:
         body = {"checkpointType": CheckpointType.parse(type).name}
@@ -346,7 +283,8 @@ class RestJobClient(Closing):
         """
         requested_ms = SystemClock().wall_ms()
         body = msgspec.json.encode({**operation.body, "triggerId": uuid.uuid4().hex})
-        answer = self._cluster.request("POST", operation.path, call=Call.TRIGGER, content=body)
+        doubt = f"whether {operation.what} of job {self._job} has begun is not known"
+        answer = self._cluster.request("POST", operation.path, call=Call.TRIGGER, content=body, doubt=doubt)
         try:
             done = self._completed(f"{operation.statuses}/{field(answer, 'request-id')}", on_progress)
         except NotFound as error:

@@ -234,6 +234,8 @@ def test_a_leader_that_is_elected_meanwhile_is_followed(serving: Callable[..., S
         assert client.jobs() == []
         assert client.url == new.url
         assert election.asked == 3
+        assert client.jobs() == []
+        assert election.asked == 3, "a leader that answers is not looked up again"
     assert election.is_closed
 
 

@@ -190,6 +190,22 @@ def test_the_last_error_names_the_place_the_wait_and_what_to_do(failure: Failure
     assert text.startswith(f"{short}; ")
 
 
+@pytest.mark.parametrize(
+    ("so_far", "is_in_doubt"),
+    [
+        pytest.param(tried(Failure.REFUSED), False, id="nothing was sent"),
+        pytest.param(tried(Failure.LEADERLESS), False, id="to nobody"),
+        pytest.param(tried(Failure.BROKEN), True, id="an answer is missing"),
+        pytest.param(tried(Failure.REFUSED, attempts=3, lost=1), True, id="one was missing before"),
+        pytest.param(tried(Failure.UNAVAILABLE), True, id="a gateway has passed it on, perhaps"),
+    ],
+)
+def test_what_is_not_known_is_said_if_it_was_sent(so_far: Tried, is_in_doubt: bool) -> None:
+    error = last_error(so_far, where="x", reason="because", doubt="who knows")
+    assert str(error).endswith("; who knows") is is_in_doubt
+    assert isinstance(error, NothingListens) is (so_far.failure is Failure.REFUSED and not is_in_doubt)
+
+
 def test_one_attempt_is_not_counted() -> None:
     error = last_error(tried(Failure.SILENT, waited_s=3.0), where="x", reason="because", advice=False)
     assert str(error) == "the cluster at x does not answer: because (waited 3.0 s)"

@@ -1,4 +1,4 @@
-"""What a client says and does when a cluster was away, or has started again and forgotten what it was doing."""
+"""What a client says and does when a cluster was away, or has started again and forgotten its operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.client import restarts
 from unistream.client.absence import ANSWER_MIN_S, Absence
 from unistream.client.rest_client import RestClient, RestJobClient
-from unistream.master.job_info import JobInfo
+from unistream.master.job_info import CheckpointInfo, JobInfo
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.elements import SnapshotKind
 
@@ -41,6 +41,12 @@ def snapshot(
         timestamp_ms=timestamp_ms,
         duration_ms=1,
         path=path,
+    )
+
+
+def taken(number: int, kind: SnapshotKind, path: str) -> CheckpointInfo:
+    return CheckpointInfo(
+        checkpoint_id=CheckpointId(number), kind=kind, state="completed", path=path, triggered_ms=REQUESTED_MS
     )
 
 
@@ -102,7 +108,14 @@ SUSPENDED = snapshot(REQUESTED_MS, SnapshotKind.SUSPEND)
             info("FINISHED", savepoint="file:/sp"), SUSPENDED, ("file:/sp", "file:/sp"), id="it has succeeded"
         ),
         pytest.param(
-            info("FINISHED", savepoint="file:/sp", resumable_savepoint="file:/before"),
+            info(
+                "FINISHED",
+                savepoint="file:/sp",
+                checkpoints=(
+                    taken(8, SnapshotKind.TERMINATE, "file:/sp"),
+                    taken(7, SnapshotKind.SAVEPOINT, "file:/before"),
+                ),
+            ),
             snapshot(REQUESTED_MS, SnapshotKind.TERMINATE),
             ("file:/sp", "file:/before"),
             id="a drain",
@@ -132,6 +145,12 @@ def fails(error: Exception) -> Callable[[float], str]:
     return call
 
 
+def ask_until_it_raises(absence: Absence, error: Exception) -> None:
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < BOUND_S:
+        assert absence.ask(fails(error)) is None
+
+
 def test_an_absence_is_borne_until_the_limit() -> None:
     absence = Absence(0.5, heard=True)
     assert absence.ask(fails(Unreachable("silent"))) is None
@@ -140,8 +159,7 @@ def test_an_absence_is_borne_until_the_limit() -> None:
     assert not absence.is_current
     began_s = time.monotonic()
     with pytest.raises(NothingListens, match="refused"):
-        while time.monotonic() - began_s < BOUND_S:
-            assert absence.ask(fails(NothingListens("refused"))) is None
+        ask_until_it_raises(absence, NothingListens("refused"))
     assert time.monotonic() - began_s >= 0.4
 
 
@@ -155,10 +173,8 @@ def test_one_that_was_never_heard_is_not_waited_for() -> None:
 def test_what_was_known_may_be_unknown_for_a_while_after_a_restart() -> None:
     absence = Absence(60, heard=True, recovery_s=0.3)
     assert absence.ask(fails(NotFound("not yet"))) is None
-    began_s = time.monotonic()
     with pytest.raises(NotFound):
-        while time.monotonic() - began_s < BOUND_S:
-            assert absence.ask(fails(NotFound("no job"))) is None
+        ask_until_it_raises(absence, NotFound("no job"))
     with pytest.raises(NotFound):
         Absence(60, heard=True, recovery_s=0).ask(fails(NotFound("no operation")))
 

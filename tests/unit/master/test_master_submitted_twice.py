@@ -1,4 +1,4 @@
-"""A submission that comes again, over a real REST server whose answers are lost, is one job."""
+"""Requests that come again, over a real REST server whose answers are lost: one job, one snapshot."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pytest
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NothingListens, Unreachable
+from unistream.base.ids import JobId
 from unistream.client.policy import RULES, Call
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import submit
 from unistream.master.job_setup import SubmitRequest
+from unistream.model.elements import SnapshotKind
 
 Submission = Callable[..., SubmitRequest]
 
@@ -30,11 +32,15 @@ class LosesAnswers:
         lock = threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(handler) -> None:
-                body = handler.rfile.read(int(handler.headers["content-length"]))
-                sent = {"content-type": handler.headers["content-type"]}
-                answer = httpx.post(
-                    url + handler.path, content=body, headers=sent, trust_env=False, timeout=WAIT_S
+            def hand_on(handler) -> None:
+                body = handler.rfile.read(int(handler.headers.get("content-length", 0)))
+                sent = {"content-type": handler.headers["content-type"]} if body else {}
+                answer = httpx.request(
+                    *(handler.command, url + handler.path),
+                    content=body,
+                    headers=sent,
+                    trust_env=False,
+                    timeout=WAIT_S,
                 )
                 with lock:
                     self.requests += 1
@@ -45,6 +51,8 @@ class LosesAnswers:
                 handler.send_header("content-length", str(len(answer.content)))
                 handler.end_headers()
                 handler.wfile.write(answer.content)
+
+            do_GET = do_POST = do_PATCH = hand_on
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nobody reads it."""
@@ -138,6 +146,79 @@ def test_the_same_request_from_two_at_once_is_one_job(api: Api, submission: Subm
         jobs = {sent.result(WAIT_S) for sent in [pool.submit(send, one), pool.submit(send, other)]}
     assert len(jobs) == 1
     assert [known.job for known in api.cluster.dispatcher.jobs()] == list(jobs)
+
+
+@pytest.fixture
+def job(api: Api, submission: Submission) -> JobId:
+    """A running job that takes no snapshot by itself."""
+    job = JobId(api.cluster.dispatcher.submit(submission()))
+    all_run = lambda info: all(subtask.state == "RUNNING" for subtask in info.subtasks)  # noqa: E731
+    assert api.cluster.dispatcher.wait_for(job, all_run, WAIT_S)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("operation", "kinds"),
+    [
+        ("savepoint", [SnapshotKind.SAVEPOINT]),
+        ("checkpoint", [SnapshotKind.CHECKPOINT]),
+        ("stop", [SnapshotKind.SUSPEND]),
+    ],
+)
+def test_a_lost_answer_takes_no_second_snapshot(
+    api: Api,
+    job: JobId,
+    behind: Callable[[int], LosesAnswers],
+    operation: str,
+    kinds: list[SnapshotKind],
+) -> None:
+    with RestClient(behind(2).url) as client:
+        path = getattr(client.client(job), operation)()
+    info = api.cluster.dispatcher.job(job)
+    assert [(taken.kind, taken.path) for taken in info.checkpoints] == [(kinds[0], path)]
+
+
+def test_a_lost_answer_to_a_cancellation_is_asked_for_again(
+    api: Api, job: JobId, behind: Callable[[int], LosesAnswers]
+) -> None:
+    with RestClient(behind(2).url) as client:
+        client.client(job).cancel()
+    assert api.cluster.dispatcher.wait(job, WAIT_S)
+    assert api.cluster.dispatcher.job(job).state == "CANCELED"
+
+
+def test_a_trigger_id_of_a_refused_request_is_free(api: Api, job: JobId) -> None:
+    answers = [
+        api.http.post(
+            f"/unistream/jobs/{job}/rescale", json={"parallelism": {"nothing": 2}, "triggerId": "ab" * 16}
+        )
+        for _ in range(2)
+    ]
+    assert [answer.status_code for answer in answers] == [400, 400], "what is refused was not started"
+
+
+@pytest.mark.parametrize("path", ["savepoints", "stop", "checkpoints"])
+def test_a_trigger_id_is_of_one_request(api: Api, job: JobId, path: str) -> None:
+    def post(path: str, **body: object) -> httpx.Response:
+        return api.http.post(f"/v1/jobs/{job}/{path}", json={**body, "triggerId": "AB" * 16})
+
+    assert [(post(path).status_code, post(path).json()) for _ in range(2)] == [
+        (202, {"request-id": "ab" * 16})
+    ] * 2
+    other = {"checkpointType": "FULL"} if path == "checkpoints" else {"formatType": "NATIVE"}
+    answer = post(path, **other)
+    assert (answer.status_code, answer.json()["errors"]) == (
+        400,
+        [f"trigger id {'ab' * 16} is the one of another request; choose a new one"],
+    )
+
+
+@pytest.mark.parametrize("path", ["savepoints", "stop", "checkpoints"])
+@pytest.mark.parametrize("trigger", ["", "x", "ab" * 17, "../" * 11])
+def test_a_malformed_trigger_id_is_refused(api: Api, job: JobId, path: str, trigger: str) -> None:
+    answer = api.http.post(f"/v1/jobs/{job}/{path}", json={"triggerId": trigger})
+    assert answer.status_code == 400
+    assert "is not a trigger id (32 hex digits)" in answer.text
 
 
 def test_two_submissions_of_the_same_pipeline_are_two_jobs(api: Api, submission: Submission) -> None:
