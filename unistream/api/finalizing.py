@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from unistream.base.config import REST_PORT, Configuration
-from unistream.base.errors import ConfigError, NotFound, Unreachable
+from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.client.home import clusters as clusters_here
-from unistream.client.lookup import ONE_WITHIN_S, Found, all_jobs, running_clusters
+from unistream.client.lookup import ONE_WITHIN_S, Found, ask_each, running_clusters
 from unistream.client.rest_client import RestClient
 from unistream.master.job_info import TERMINAL_STATES
 from unistream.savepoint.finalize import Finalized, finalize
@@ -92,16 +92,15 @@ def refuse_if_running(
 
 
 def _jobs(clusters: list[RestClient], patience_s: float) -> list[Found]:
-    found = []
-    for cluster in clusters:
-        try:
-            found += all_jobs([cluster], lambda _silent: None, patience_s=ONE_WITHIN_S)
-        except Unreachable as error:
-            _await_end(cluster.url, error, patience_s)
-    return found
+    answers, silent = ask_each(
+        clusters, lambda cluster, limit_s: cluster.jobs(timeout_s=limit_s), patience_s=ONE_WITHIN_S
+    )
+    for silence in silent:
+        _await_end(silence.url, silence.error, patience_s)
+    return [Found(cluster, job) for cluster, jobs in answers for job in jobs]
 
 
-def _await_end(url: str, silence: Unreachable, patience_s: float) -> None:
+def _await_end(url: str, silence: UnistreamError, patience_s: float) -> None:
     """Raises ConfigError if the cluster keeps running."""
     deadline_s = time.monotonic() + patience_s
     while entry := next((one for one in clusters_here() if one.url == url), None):

@@ -140,7 +140,8 @@ class JobClient(Protocol):
 
         Raises:
             TimeoutError: it still runs after `timeout_s`.
-            Unreachable: its cluster does not answer.
+            Unreachable: its cluster does not answer for longer than `client.timeout`.
+            OutcomeUnknown: its cluster was started again, and does not know it any more.
         """
 
     def result(self, timeout_s: float | None = None) -> JobResult:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from unistream.base.config import REST_PORT, Configuration
-from unistream.base.errors import ConfigError, NotFound, Unreachable
+from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.client import home
 from unistream.client.background import in_background
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A cluster that does not answer; str: a sentence that names it."""
+    """A cluster without an answer that can be used; str: a sentence that names it."""
 
     url: str
-    error: Unreachable
+    error: UnistreamError
 
     def __str__(self) -> str:
         return str(self.error)
@@ -115,16 +115,28 @@ def ask_all(
     *,
     patience_s: float = ALL_WITHIN_S,
 ) -> list[tuple[RestClient, T]]:
+    """The answers of `ask_each`. `on_silence`: called for each cluster without one, if another one has.
+
+    Raises:
+        Unreachable: no cluster answers.
+    """
+    answers, silent = ask_each(clusters, ask, patience_s=patience_s)
+    if silent and not answers:
+        raise silent[0].error if len(silent) == 1 else Unreachable("; ".join(map(str, silent)))
+    for silence in silent:
+        on_silence(silence)
+    return answers
+
+
+def ask_each(
+    clusters: Sequence[RestClient], ask: Callable[[RestClient, float], T], *, patience_s: float
+) -> tuple[list[tuple[RestClient, T]], list[Silent]]:
     """Sends one request to all clusters at once; none delays the answer for longer than `patience_s`.
 
     Args:
         clusters: Those to ask.
         ask: Sends the request to one of them, with a timeout in seconds; called on a thread of its own.
-        on_silence: Called for each cluster that does not answer, if another one does.
         patience_s: For all of them together.
-
-    Raises:
-        Unreachable: no cluster answers.
     """
     limits = [min(patience_s, cluster.timeout_s) for cluster in clusters]
     calls = zip(clusters, limits, strict=True)
@@ -138,12 +150,6 @@ def ask_all(
         except TimeoutError:  # the name of its host is still being looked up
             text = f"the cluster at {cluster.url} does not answer within {patience_s:g} s"
             silent.append(Silent(cluster.url, Unreachable(text)))
-        except Unreachable as error:
+        except UnistreamError as error:
             silent.append(Silent(cluster.url, error))
-    if silent and not answers:
-        if len(silent) == 1:
-            raise silent[0].error
-        raise Unreachable("; ".join(map(str, silent)))
-    for silence in silent:
-        on_silence(silence)
-    return answers
+    return answers, silent

@@ -203,7 +203,6 @@ class RestJobClient(Closing):
         return decode(self._cluster.request("GET", f"{self._own_path}/checkpoints"), CheckpointsInfo)
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
-        """Also raises OutcomeUnknown: the cluster was started again and does not know the job any more."""
         poll = Poll(timeout_s)
         while poll.next():
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -172,3 +173,49 @@ def test_ctrl_c_before_the_command_is_loaded_needs_no_traceback(tmp_path: Path) 
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")
+
+
+def test_a_server_that_is_no_cluster_hides_no_job_of_one(
+    clusters: Callable[..., str], start_cluster: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = clusters((200, "<html>"))
+    start_cluster()
+    home.register("00" * 16, url=strange, target="local", now_ms=0)
+    assert main(["list", "--all"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"the response of {strange}/v1/unistream/jobs is not as expected")
+    assert line.endswith("; its jobs are not listed")
+
+
+@pytest.mark.parametrize("command", [["list", "--all"], ["taskmanager", "list"]], ids=" ".join)
+def test_programs_read_which_clusters_do_not_answer(
+    command: list[str],
+    clusters: Callable[..., str],
+    start_cluster: Start,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    silent = clusters(None)
+    start_cluster()
+    home.register("00" * 16, url=silent, target="local", now_ms=0)
+    assert main([*command, "--json"]) == 0
+    shown = capsys.readouterr()
+    (unanswered,) = json.loads(shown.out)["unanswered"]
+    assert unanswered["cluster"] == silent
+    assert unanswered["error"].startswith(f"the cluster at {silent} does not answer")
+    assert shown.err == ""
+
+
+def test_an_empty_list_with_a_timeout_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "-D", "client.timeout=2 s"]) == 0
+    assert capsys.readouterr().out == "no job runs here\n"
+
+
+def test_all_clusters_that_do_not_answer_are_in_the_error(
+    clusters: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = [clusters(None), clusters(None)]
+    for number, url in enumerate(urls):
+        home.register(f"{number:032x}", url=url, target="local", now_ms=0)
+    assert main(["cancel", "lost"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(url in line for url in urls)
