@@ -15,13 +15,13 @@ from unistream.client.http import Http, NoAnswer, Response
 from unistream.client.policy import (
     CONNECT_S,
     LOST,
-    RULES,
     Again,
     Call,
     End,
     Failure,
     Tried,
     after,
+    attempt_limit,
     last_error,
 )
 
@@ -70,7 +70,7 @@ class Caller(Closing):
             return self._http.send(
                 *(method, f"{url}/v1{path}", content, content_type),
                 connect_s=min(CONNECT_S, left_s),
-                within_s=min(RULES[call].answer_s, left_s),
+                within_s=min(attempt_limit(call, limit_s), left_s),
             )
 
         began_s, attempts, lost = time.monotonic(), 0, 0

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 from typing import Final
 
 from unistream.base.errors import NothingListens, Unreachable
@@ -54,7 +53,7 @@ class Rule:
 
     Attributes:
         idempotent: Sending it again changes nothing more.
-        answer_s: Longest wait for the answer to one attempt.
+        answer_s: Longest wait for the answer to one attempt; see `attempt_limit`.
         lost_max: How many attempts may be sent without an answer.
     """
 
@@ -69,13 +68,24 @@ RULES: Final = {
     Call.TRIGGER: Rule(idempotent=True, answer_s=20.0, lost_max=3),
     Call.CANCEL: Rule(idempotent=True, answer_s=10.0, lost_max=5),
     Call.SHUTDOWN: Rule(idempotent=True, answer_s=10.0, lost_max=3),
-    Call.ONCE: Rule(idempotent=False, answer_s=inf, lost_max=1),
+    Call.ONCE: Rule(idempotent=False, answer_s=0.0, lost_max=1),
 }
 
 LOST: Final = frozenset({Failure.BROKEN, Failure.SILENT})
 """The request was sent, perhaps performed, and the answer is missing."""
 
 _SENT: Final = LOST | {Failure.UNAVAILABLE}
+
+
+def attempt_limit(call: Call, limit_s: float) -> float:
+    """Longest wait for the answer to one attempt: attempts without an answer fill the limit of the call, so
+    that a cluster that is slower than usual gets the time that the user gives it.
+
+    >>> attempt_limit(Call.READ, 5), attempt_limit(Call.READ, 60), attempt_limit(Call.READ, 600)
+    (10.0, 12.0, 120.0)
+    """
+    rule = RULES[call]
+    return max(rule.answer_s, limit_s / rule.lost_max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from unistream.client.policy import (
     Failure,
     Tried,
     after,
+    attempt_limit,
     last_error,
     pause,
 )
@@ -46,6 +47,17 @@ def test_every_call_has_a_rule() -> None:
     assert set(RULES) == set(Call)
     assert set(REPEATABLE) == set(Call) - {Call.ONCE}
     assert all(0 < RULES[call].answer_s < LIMIT_S for call in REPEATABLE)
+
+
+@pytest.mark.parametrize("call", Call)
+@pytest.mark.parametrize("limit_s", [0.5, 5.0, LIMIT_S, 3_600.0])
+def test_a_cluster_that_hangs_gets_all_the_time_that_the_user_gives(call: Call, limit_s: float) -> None:
+    rule = RULES[call]
+    assert attempt_limit(call, limit_s) * rule.lost_max >= limit_s
+    assert attempt_limit(call, limit_s) >= rule.answer_s
+    assert limit_s < LIMIT_S or not rule.idempotent or attempt_limit(call, limit_s) < limit_s, (
+        "one attempt of it"
+    )
 
 
 @pytest.mark.parametrize("call", REPEATABLE)
