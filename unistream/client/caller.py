@@ -57,13 +57,13 @@ class Caller(Closing):
         content: bytes,
         content_type: str,
         limit_s: float,
-        advice: bool,
+        longer: bool,
         doubt: str,
     ) -> Response:
         """The first answer of any status but 502, 503 and 504.
 
         Raises:
-            Unreachable: there is none in `limit_s`; `advice` and `doubt`: see `last_error`.
+            Unreachable: there is none in `limit_s`; `longer` and `doubt`: see `last_error`.
         """
 
         def send(url: str, left_s: float) -> Response:
@@ -96,7 +96,7 @@ class Caller(Closing):
                 case End.GIVE_UP:
                     why = str(answer)
                     raise last_error(
-                        tried, where=self.url, reason=why, advice=advice, doubt=doubt
+                        tried, where=self.url, reason=why, longer=longer, doubt=doubt
                     ) from answer
 
     def _attempt(self, send: Callable[[str, float], Response], left_s: float) -> Response | NoAnswer:

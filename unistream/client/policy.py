@@ -154,31 +154,34 @@ def pause(attempts: int, jitter: float) -> float:
     return whole_s * (1 + jitter) / 2
 
 
-def last_error(tried: Tried, *, where: str, reason: str, advice: bool = True, doubt: str = "") -> Unreachable:
+def last_error(tried: Tried, *, where: str, reason: str, longer: bool = True, doubt: str = "") -> Unreachable:
     """What a call ends with that is given up.
 
     Args:
         tried: What has happened.
         where: The URL, or what names it.
         reason: Of the last attempt, as the system reports it.
-        advice: Say what to do.
+        longer: `client.timeout` was what ended it.
         doubt: What is not known if an attempt was sent and not answered.
     """
     times = f"asked {tried.attempts} times in" if tried.attempts > 1 else "waited"
     text = f"the cluster at {where} does not answer: {reason} ({times} {tried.waited_s:.1f} s)"
-    if advice:
-        text = f"{text}; {_ADVICE[tried.failure]}"
+    text = f"{text}; {_ADVICE[tried.failure]}"
+    if longer and tried.failure not in _IN_VAIN:
+        text = f"{text}, or set client.timeout higher to wait longer"
     if doubt and (tried.lost or tried.failure is Failure.UNAVAILABLE):
         return Unreachable(f"{text}; {doubt}")
     return (NothingListens if tried.failure is Failure.REFUSED else Unreachable)(text)
 
 
-_LONGER: Final = "set client.timeout higher to wait longer"
 _ADVICE: Final = {
     Failure.REFUSED: "start it, or name another one with rest.address and rest.port",
-    Failure.UNCONNECTED: f"check the address and the network, or {_LONGER}",
-    Failure.LEADERLESS: f"start a cluster there, or {_LONGER}",
+    Failure.UNCONNECTED: "check the address and the network",
+    Failure.LEADERLESS: "start a cluster there",
     Failure.BROKEN: "its log says why, if it is a cluster of unistream",
-    Failure.SILENT: f"it hangs or is busy, and its log may say why; {_LONGER}",
-    Failure.UNAVAILABLE: f"its log says why; {_LONGER}",
+    Failure.SILENT: "it hangs or is busy: see its log",
+    Failure.UNAVAILABLE: "see its log",
 }
+
+_IN_VAIN: Final = frozenset({Failure.REFUSED, Failure.BROKEN})
+"""To wait longer does not help."""

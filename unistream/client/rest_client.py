@@ -152,7 +152,7 @@ class RestClient(Closing):
             content=content,
             content_type=content_type,
             limit_s=self.timeout_s if timeout_s is None else timeout_s,
-            advice=timeout_s is None or timeout_s >= self.timeout_s,
+            longer=timeout_s is None or timeout_s >= self.timeout_s,
             doubt=doubt,
         )
         if response.is_success:
