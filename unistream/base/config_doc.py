@@ -23,7 +23,10 @@ from unistream.base.config import (
     options_of,
     parse_bool,
     parse_bytes,
+    parse_cluster_id,
     parse_duration_ms,
+    parse_path,
+    parse_zookeeper_servers,
 )
 
 _KINDS: Final[dict[Callable[..., object], str]] = {
@@ -31,6 +34,9 @@ _KINDS: Final[dict[Callable[..., object], str]] = {
     parse_bytes: "size",
     parse_bool: "boolean",
     str: "text",
+    parse_cluster_id: "name",
+    parse_path: "path",
+    parse_zookeeper_servers: "servers",
 }
 
 _HEAD: Final = """\

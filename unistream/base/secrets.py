@@ -18,7 +18,7 @@ from unistream.base.errors import ConfigError
 
 HIDDEN: Final = "****"
 _NAME: Final = re.compile(
-    r"pass(word|wd|phrase)|secret|token|credential|jaas|sasl(?!.?mechanism)"
+    r"pass(word|wd|phrase)|secret|token|credential|authorization|jaas|sasl(?!.?mechanism)"
     r"|(access|account|api|private|shared|encryption|ssl).?key(?!.?(location|store.?(location|type)))",
     re.IGNORECASE,
 )

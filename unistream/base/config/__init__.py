@@ -14,10 +14,12 @@ from unistream.base.config.cluster import *
 from unistream.base.config.configuration import *
 from unistream.base.config.exchange import *
 from unistream.base.config.failures import *
+from unistream.base.config.high_availability import *
 from unistream.base.config.memory import *
 from unistream.base.config.parsing import *
 from unistream.base.config.pipeline import *
 from unistream.base.config.rocksdb import *
 from unistream.base.config.scheduling import *
+from unistream.base.config.servers import *
 from unistream.base.config.state import *
 from unistream.base.config.workers import *

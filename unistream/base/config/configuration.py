@@ -13,6 +13,7 @@ from unistream.base.config import (
     cluster,
     exchange,
     failures,
+    high_availability,
     memory,
     pipeline,
     rocksdb,
@@ -36,6 +37,7 @@ TOPICS: Final = (
     exchange,
     workers,
     cluster,
+    high_availability,
 )
 """The modules that declare options, in the order of the reference page."""
 
