@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import secrets
 import socket
@@ -105,7 +106,7 @@ def _kafka_command(folder: Path, ports: Sequence[int]) -> list[str]:
     text = _KAFKA_PROPERTIES.format(host=HOST, broker=ports[0], controller=ports[1], data=data)
     properties.write_text(text, encoding="utf-8")
     _format_storage(classpath, properties, data)
-    return [*_java(folder, KAFKA), "-cp", classpath, "kafka.Kafka", str(properties)]
+    return [*java_command(folder, KAFKA), "-cp", classpath, "kafka.Kafka", str(properties)]
 
 
 def _format_storage(classpath: str, properties: Path, data: Path) -> None:
@@ -140,17 +141,21 @@ def _zookeeper_command(folder: Path, ports: Sequence[int]) -> list[str]:
     config = folder / "zoo.cfg"
     text = _ZOOKEEPER_PROPERTIES.format(host=HOST, client=ports[0], data=folder / "data")
     config.write_text(text, encoding="utf-8")
-    classpath = os.pathsep.join(str(jar) for jar in zookeeper_jars())
-    options = ["-cp", classpath, "-Dzookeeper.jmx.log4j.disable=true"]
+    options = ["-cp", zookeeper_classpath(), "-Dzookeeper.jmx.log4j.disable=true"]
     return [
-        *_java(folder, ZOOKEEPER),
+        *java_command(folder, ZOOKEEPER),
         *options,
         "org.apache.zookeeper.server.ZooKeeperServerMain",
         str(config),
     ]
 
 
-def _java(folder: Path, name: str) -> list[str]:
+def zookeeper_classpath() -> str:
+    return os.pathsep.join(str(jar) for jar in zookeeper_jars())
+
+
+def java_command(folder: Path, name: str) -> list[str]:
+    """Java with the flags of this kind of server; its logging is configured in `folder`."""
     log4j = folder / "log4j2.xml"
     log4j.write_text(_LOG4J, encoding="utf-8")
     # small and few threads: it shares the machine with the tests
@@ -170,16 +175,18 @@ def _kafka_serves(port: int) -> str | None:
 
 
 def _zookeeper_serves(port: int) -> str | None:
-    try:
-        with socket.create_connection((HOST, port), timeout=PROBE_TIMEOUT_S) as connection:
-            connection.settimeout(PROBE_TIMEOUT_S)
-            connection.sendall(b"srvr")
-            answer = b""
-            while part := connection.recv(4096):
-                answer += part
-    except OSError as error:
-        return str(error)
-    return None if b"Mode: " in answer else "it does not serve requests yet"
+    return None if b"Mode: " in zookeeper_says(port, b"srvr") else "it does not serve requests yet"
+
+
+def zookeeper_says(port: int, command: bytes) -> bytes:
+    """The answer to a command of four letters; empty: there is none."""
+    answer = b""
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
+        connection.settimeout(PROBE_TIMEOUT_S)
+        connection.sendall(command)
+        while part := connection.recv(4096):
+            answer += part
+    return answer
 
 
 SERVERS: Final = {

@@ -1,0 +1,267 @@
+"""One process's part in the election of a leader: the shell around `core.leadership`.
+
+Two threads: one takes events, asks the machine what follows, and calls the contender; the other one asks
+ZooKeeper, which may take long. So a suspension reaches the contender also while a request is under way.
+
+    kazoo ── state, watches ──► events ──► decides ── granted, suspended, … ──► contender
+                                  ▲           │ JoinElection, CheckNode, LeaveElection
+                                  └── looks ◄─┘
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Final, assert_never
+
+import msgspec
+from kazoo.client import TransactionRequest
+from kazoo.protocol.states import KazooState
+
+from unistream.base.clock import Clock, SystemClock
+from unistream.base.closing import Closing
+from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError
+from unistream.base.ids import LeaderEpoch
+from unistream.core.leadership import (
+    CancelTimer,
+    CheckNode,
+    Closed,
+    Command,
+    ConnectionChanged,
+    Event,
+    Grant,
+    JoinElection,
+    LeadershipMachine,
+    LeaveElection,
+    Link,
+    NodeFirst,
+    QueueChanged,
+    Resume,
+    Revoke,
+    SetTimer,
+    Suspend,
+    Timer,
+    TimerFired,
+)
+from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
+from unistream.ha.zookeeper.fence import Fence, Found
+from unistream.ha.zookeeper.folder import prepare
+from unistream.ha.zookeeper.queue import ElectionQueue
+from unistream.ha.zookeeper.settings import ZooKeeperSettings
+from unistream.ha.zookeeper.store import ZooKeeperStore
+from unistream.port.ha import Contender, LeaderInfo
+
+_log = logging.getLogger(__name__)
+
+_LINKS: Final = {
+    KazooState.CONNECTED: Link.CONNECTED,
+    KazooState.SUSPENDED: Link.SUSPENDED,
+    KazooState.LOST: Link.LOST,
+}
+_Order = JoinElection | CheckNode | LeaveElection | None  # None: end
+
+
+class ZooKeeperElection(Closing):
+    """Implements `port.ha.LeaderElection`."""
+
+    def __init__(self, settings: ZooKeeperSettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._clock = clock or SystemClock()
+        self._client = ZooKeeperClient(settings, self._connection_changed)
+        self._queue = ElectionQueue(self._client, self._layout, uuid.uuid4().hex, self._queue_changed)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        self._machine = LeadershipMachine()
+        self._deciding = threading.Lock()  # an event and its effect on the lease are seen together
+        self._timers: dict[Timer, int] = {}
+        self._changes = 0
+        self._nodes: dict[LeaderEpoch, str] = {}  # epoch -> node, of what was seen first in the queue
+        self._fence: Fence | None = None
+        self._contender: Contender | None = None
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
+
+    def start(self, contender: Contender) -> None:
+        assert self._contender is None, "an election is started once"
+        self._contender = contender
+        try:
+            self._client.open()
+            prepare(self._client, self._settings)
+        except BaseException:
+            self._client.close()
+            raise
+        for name, run in (("decide", self._decide), ("look", self._look)):
+            thread = threading.Thread(target=run, name=f"election-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def publish(self, info: LeaderInfo) -> None:
+        fence = self._fence
+        if fence is None or fence.epoch != info.epoch:
+            raise Fenced(f"this process is not the leader of epoch {info.epoch}; nothing was published")
+        fence.repeat(lambda: self._publish(fence, msgspec.json.encode(info)))
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._events.put(Closed())
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # a contender may close in its callback
+                thread.join(2 * self._settings.request_s)
+        self._client.close()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _connection_changed(self, state: KazooState) -> None:
+        self._changes += 1  # only on kazoo's one thread
+        self._events.put(
+            ConnectionChanged(
+                number=self._changes,
+                link=_LINKS[state],
+                session=self._client.session,
+                timeout_ms=self._client.timeout_ms,
+            )
+        )
+
+    def _queue_changed(self) -> None:
+        self._events.put(QueueChanged())
+
+    def _lease_is_over(self) -> bool:
+        """Asked before each write: a process that slept does not rely on its threads to run in time."""
+        with self._deciding:
+            now_ms, ends_ms = self._clock.monotonic_ms(), self._machine.lease_ends_ms
+        if ends_ms is None or now_ms < ends_ms:
+            return ends_ms is None
+        self._events.put(TimerFired(Timer.LEASE))
+        return True
+
+    # --- the thread that decides ------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        event: Event | None = None
+        while not isinstance(event, Closed):
+            event = self._next()
+            with self._deciding:
+                commands = self._machine.handle(event, self._clock.monotonic_ms())
+            for command in commands:
+                self._perform(command)
+        self._orders.put(None)
+
+    def _next(self) -> Event:
+        """The next event, or a timer that is due."""
+        if self._timers:
+            timer = min(self._timers, key=self._timers.__getitem__)
+            wait_ms = self._timers[timer] - self._clock.monotonic_ms()
+            try:
+                return self._events.get(block=wait_ms > 0, timeout=max(wait_ms, 1) / 1000)
+            except queue.Empty:
+                if self._timers[timer] <= self._clock.monotonic_ms():
+                    del self._timers[timer]
+                return TimerFired(timer)
+        return self._events.get()
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case JoinElection() | CheckNode() | LeaveElection():
+                self._orders.put(command)
+            case SetTimer(timer, at_ms):
+                self._timers[timer] = at_ms
+            case CancelTimer(timer):
+                self._timers.pop(timer, None)
+            case Grant(epoch):
+                self._grant(epoch)
+            case Suspend():
+                self._notify("suspended", lambda contender: contender.suspended())
+            case Resume():
+                self._notify("resumed", lambda contender: contender.resumed())
+            case Revoke(reason):
+                self._revoke(reason)
+            case _:
+                assert_never(command)
+
+    def _grant(self, epoch: LeaderEpoch) -> None:
+        fence = Fence(self._client, self._nodes[epoch], epoch, self._settings.request_s, self._lease_is_over)
+        self._nodes.clear()
+        self._fence = fence
+        self._notify("granted", lambda contender: contender.granted(ZooKeeperStore(fence, self._layout)))
+
+    def _revoke(self, reason: str) -> None:
+        assert self._fence is not None, "it was granted"
+        self._fence.revoke(reason)
+        self._fence = None
+        self._notify("revoked", lambda contender: contender.revoked(reason))
+
+    def _notify(self, what: str, call: Callable[[Contender], None]) -> None:
+        """An error of a contender ends neither the election nor what it was notified of."""
+        assert self._contender is not None, "it was started"
+        _log.info("event=leadership_%s cluster=%s", what, self._layout.folder)
+        try:
+            call(self._contender)
+        except Exception:
+            _log.exception("event=contender_failed at=%s cluster=%s", what, self._layout.folder)
+
+    # --- the thread that asks ZooKeeper -----------------------------------------------------------
+
+    def _look(self) -> None:
+        while True:
+            try:
+                order = self._orders.get(timeout=self._settings.retry_wait_s)
+            except queue.Empty:
+                self._revive()
+                continue
+            match order:
+                case JoinElection(look):
+                    self._report(self._queue.join(look))
+                case CheckNode(look):
+                    self._report(self._queue.check(look))
+                case LeaveElection():
+                    self._leave()
+                case None:
+                    return
+                case _:
+                    assert_never(order)
+
+    def _report(self, seen: Event) -> None:
+        if isinstance(seen, NodeFirst) and self._queue.node is not None:
+            self._nodes[seen.epoch] = self._queue.node  # before the event, so that the grant finds it
+        self._events.put(seen)
+
+    def _leave(self) -> None:
+        if not self._client.connected:
+            return  # the nodes go with the session, or with the next join
+        try:
+            self._queue.leave()
+        except (*KAZOO_ERRORS, UnistreamError) as error:
+            _log.info("event=election_left_later cluster=%s error=%r", self._layout.folder, error)
+
+    def _revive(self) -> None:
+        if self._client.is_dead and not self._is_closed:
+            _log.warning("event=zookeeper_client_restarted cluster=%s", self._layout.folder)
+            self._client.revive()
+
+    # --- where the leader is ----------------------------------------------------------------------
+
+    def _publish(self, fence: Fence, data: bytes) -> None:
+        """The node goes with the session of the leader, and so with its node in the election."""
+        path = self._layout.leader
+        [stat] = self._client.stats([path])
+        is_ours = stat is not None and stat.ephemeralOwner == self._client.session
+
+        def build(transaction: TransactionRequest) -> None:
+            if stat is not None and is_ours:
+                transaction.set_data(path, data, stat.version)
+                return
+            if stat is not None:
+                transaction.delete(path, stat.version)
+            transaction.create(path, data, ephemeral=True)
+
+        def read_back(found: Found) -> None:
+            if not found.leads or found.value is None or found.value[0] != data:
+                raise OutcomeUnknown(f"{self._client} did not confirm where the leader is; publish it again")
+
+        fence.commit(path, build, lambda _: None, read_back)

@@ -1,0 +1,173 @@
+"""Fenced writes: one transaction that checks the leader's node and changes others.
+
+The node of a leader is created with its epoch and never changed, so its version is 0 for as long as it leads.
+Once it is gone, it never comes back: its name is that of its sequence number, and so are those of no others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kazoo.client import TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.protocol.states import ZnodeStat
+
+from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError, Unreachable
+from unistream.base.ids import LeaderEpoch
+from unistream.ha.zookeeper.client import NO_ANSWER, ZooKeeperClient
+
+_T = TypeVar("_T")
+
+ATTEMPTS_MAX: Final = 50  # of one write among other threads of the same leader; each time one of them gets on
+_CLASHES: Final = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+_FOLLOWS: Final = (RolledBackError, RuntimeInconsistency)  # operations that failed because another one did
+
+
+class Clash(Exception):
+    """Nothing was written: the nodes are not as they were when they were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a node holds after a write that was not confirmed; `leads`: nobody else can have written it."""
+
+    value: tuple[bytes, ZnodeStat] | None
+    leads: bool
+
+
+class Fence:
+    """The right of one leader to write. Thread-safe.
+
+    Args:
+        client: Of the leader's session.
+        node: Its node in the election.
+        epoch: The transaction that created `node`.
+        request_s: Longest time for a write.
+        lease_is_over: Whether this process has to assume that another one leads.
+    """
+
+    def __init__(
+        self,
+        client: ZooKeeperClient,
+        node: str,
+        epoch: LeaderEpoch,
+        request_s: float,
+        lease_is_over: Callable[[], bool],
+    ) -> None:
+        self.client = client
+        self.epoch = epoch
+        self._node = node
+        self._request_s = request_s
+        self._lease_is_over = lease_is_over
+        self._revoked: str | None = None
+
+    def revoke(self, reason: str) -> None:
+        """From now on every write is refused, without a question to the server."""
+        self._revoked = self._revoked or reason
+
+    def repeat(self, attempt: Callable[[], _T]) -> _T:
+        """What `attempt` returns, which reads and commits; repeated as long as it clashes."""
+        for _ in range(ATTEMPTS_MAX):
+            self._check_lease()
+            try:
+                return attempt()
+            except Clash:
+                continue
+        raise Unreachable(
+            f"{self.client}: other threads were faster {ATTEMPTS_MAX} times; nothing was changed"
+        )
+
+    def check(self) -> None:
+        """As `HaStore.check`."""
+        self._check_lease()
+        transaction = self._begin()
+        try:
+            self._judge(self.client.once(lambda _: transaction.commit_async()))
+        except NO_ANSWER as error:
+            raise Unreachable(f"{self.client} did not say whether this process leads") from error
+
+    def commit(
+        self,
+        path: str,
+        build: Callable[[TransactionRequest], object],
+        done: Callable[[list[Any]], _T],
+        read_back: Callable[[Found], _T],
+    ) -> _T:
+        """Carries out what `build` adds, if this is the leader.
+
+        Args:
+            path: The node by which it is seen whether it was done.
+            build: Adds operations.
+            done: What to return, from the results of the operations.
+            read_back: The same if the connection was lost, from what is found at `path`; or raises.
+
+        Raises:
+            Clash, Fenced, Unreachable, OutcomeUnknown
+        """
+        if not self.client.connected:
+            raise Unreachable(f"{self.client} is not connected; nothing was changed")
+        transaction = self._begin()
+        build(transaction)
+        try:
+            return done(self._judge(self.client.once(lambda _: transaction.commit_async())))
+        except ConnectionClosedError as error:
+            raise OutcomeUnknown(f"{self.client}: the connection was closed during a write") from error
+        except SessionExpiredError as error:  # it was waiting to be sent, and never was
+            raise self._fenced("the session is over") from error
+        except NO_ANSWER as error:
+            return read_back(self._found(path, error))
+
+    def _found(self, path: str, error: Exception) -> Found:
+        """Once the session is connected again, nothing that was sent before can still be carried out: the
+        servers answer a session in its order, and a server that it has left is not heard any more."""
+        deadline_s = time.monotonic() + self._request_s
+        try:
+            value = self.client.value(path, deadline_s)
+            [leader] = self.client.stats([self._node])
+        except UnistreamError:
+            raise OutcomeUnknown(
+                f"{self.client} did not confirm a write of {path}; it may or may not have been done"
+            ) from error
+        return Found(value, leader is not None)
+
+    def _begin(self) -> TransactionRequest:
+        transaction = self.client.transaction()
+        transaction.check(self._node, 0)
+        return transaction
+
+    def _judge(self, results: list[Any]) -> list[Any]:
+        """Every element counts: a transaction that failed raises nothing by itself."""
+        if results and isinstance(results[0], NoNodeError | BadVersionError):
+            raise self._fenced("its node in the election is gone")
+        for result in results:
+            if isinstance(result, _CLASHES):
+                raise Clash
+            if isinstance(result, KazooException) and not isinstance(result, _FOLLOWS):
+                raise self.client.translated(result)
+        failed = [result for result in results if isinstance(result, Exception)]
+        assert not failed, f"one of them was the cause: {results}"
+        return results
+
+    def _check_lease(self) -> None:
+        if self._revoked is None and self._lease_is_over():
+            self.revoke("it has had no contact to ZooKeeper for too long")
+        if self._revoked is not None:
+            raise self._fenced(self._revoked)
+
+    def _fenced(self, why: str) -> Fenced:
+        return Fenced(
+            f"this process is no longer the leader of epoch {self.epoch}: {why}; nothing was changed"
+        )

@@ -1,0 +1,124 @@
+"""The queue of contenders: one ephemeral, sequential node for each, the first of which leads.
+
+As Curator's LeaderLatch: each watches the node before its own, and its own, so that nobody wakes all. The
+name begins with an id of the contender: a node whose creation was not confirmed is found by it, and removed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from kazoo.exceptions import NoNodeError
+
+from unistream.base.errors import UnistreamError
+from unistream.base.ids import LeaderEpoch
+from unistream.core.leadership import LookFailed, NodeBehind, NodeFirst, NodeGone
+from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
+from unistream.ha.zookeeper.settings import Layout
+
+_SEQUENCE: Final = re.compile(r"-(-?[0-9]{10,})$")  # a counter of 32 bits with a sign
+_LOOKS_MAX: Final = 5  # the one before it may go while it is looked at
+
+Seen = NodeFirst | NodeBehind | NodeGone | LookFailed
+
+
+class ElectionQueue:
+    """The place of one contender. For one thread.
+
+    Args:
+        client: Its session owns the node.
+        layout: Of the cluster.
+        contender: Unique among all contenders of all times.
+        on_change: Called by kazoo when the own node or the one before it has changed.
+    """
+
+    def __init__(
+        self, client: ZooKeeperClient, layout: Layout, contender: str, on_change: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._layout = layout
+        self._prefix = f"{contender}-"
+        self._on_change = on_change
+        self.node: str | None = None
+
+    def join(self, look: int) -> Seen:
+        """Removes own nodes of before, creates one, and looks at it."""
+        try:
+            self._remove_own()
+            prefix = f"{self._layout.election}/{self._prefix}"
+            self.node = self._client.once(
+                lambda kazoo: kazoo.create_async(prefix, b"", ephemeral=True, sequence=True)
+            )
+            return self._look(look)
+        except (*KAZOO_ERRORS, UnistreamError):
+            return LookFailed(look)
+
+    def check(self, look: int) -> Seen:
+        """Looks at the own node, and has changes reported."""
+        try:
+            return self._look(look)
+        except (*KAZOO_ERRORS, UnistreamError):
+            return LookFailed(look)
+
+    def leave(self) -> None:
+        """Removes the own nodes, and where this leader is reached. Raises what kazoo raises."""
+        self.node = None
+        self._remove_own()
+
+    def _remove_own(self) -> None:
+        self._remove_leader()
+        names = self._client.children(self._layout.election) or []
+        for name in names:
+            if name.startswith(self._prefix):
+                self._delete(f"{self._layout.election}/{name}")
+
+    def _remove_leader(self) -> None:
+        [stat] = self._client.stats([self._layout.leader])
+        if stat is not None and stat.ephemeralOwner == self._client.session:
+            self._delete(self._layout.leader)
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._client.once(lambda kazoo: kazoo.delete_async(path))
+        except NoNodeError:
+            return  # its session was over
+
+    def _look(self, look: int) -> Seen:
+        for _ in range(_LOOKS_MAX):
+            seen = self._look_once(look)
+            if seen is not None:
+                return seen
+        return LookFailed(look)
+
+    def _look_once(self, look: int) -> Seen | None:
+        """None: the one before it has gone meanwhile."""
+        stat = self._watched(self.node) if self.node is not None else None
+        # a node of a session that is over may be there for a moment, and counts no more (CURATOR-696)
+        if self.node is None or stat is None or stat.ephemeralOwner != self._client.session:
+            return NodeGone(look)
+        mine = _sequence(self.node)
+        names = self._client.children(self._layout.election) or []
+        before = [name for name in names if _sequence(name) < mine]
+        if not before:
+            return NodeFirst(look, LeaderEpoch(stat.czxid))
+        nearest = max(before, key=_sequence)
+        found = self._watched(f"{self._layout.election}/{nearest}")
+        return NodeBehind(look) if found is not None else None
+
+    def _watched(self, path: str) -> Any:
+        return self._client.read(lambda kazoo: kazoo.exists_async(path, watch=self._changed))
+
+    def _changed(self, _: object) -> None:
+        self._on_change()
+
+
+def _sequence(name: str) -> int:
+    """Its number.
+
+    >>> _sequence("3f2a-0000000012")
+    12
+    """
+    found = _SEQUENCE.search(name)
+    return int(found[1]) if found else 2**31  # made by somebody else; never before a contender

@@ -1,0 +1,118 @@
+"""How ZooKeeper is reached, from the options of a cluster; and where a cluster keeps its data there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from unistream.base.config import (
+    HA_CLUSTER_ID,
+    ZOOKEEPER_ACL,
+    ZOOKEEPER_AUTHORIZATION,
+    ZOOKEEPER_CONNECTION_TIMEOUT,
+    ZOOKEEPER_QUORUM,
+    ZOOKEEPER_RETRY_ATTEMPTS,
+    ZOOKEEPER_RETRY_WAIT,
+    ZOOKEEPER_ROOT,
+    ZOOKEEPER_SESSION_TIMEOUT,
+    Configuration,
+    ZooKeeperServers,
+)
+from unistream.base.errors import ConfigError
+from unistream.base.secrets import Secret, resolved
+
+DIGEST: Final = "digest"
+SASL: Final = "sasl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperSettings:
+    """Times are in seconds.
+
+    Attributes:
+        request_s: Longest wait for a connection, and for the answer to a request.
+        scheme: Of the credentials: "", "digest" or "sasl".
+        credentials: ``user:password``.
+        is_private: Only clients with the same credentials may read and write.
+    """
+
+    servers: ZooKeeperServers
+    root: str
+    cluster_id: str
+    session_s: float
+    request_s: float
+    retry_wait_s: float
+    retries: int
+    scheme: str
+    credentials: Secret
+    is_private: bool
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(f"{self.root}/{self.cluster_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The znodes of a cluster, all below `folder`.
+
+    cluster          what wrote this, and in which format
+    leader           where the leader is reached; goes with the leader's session
+    election/…       one for each contender; goes with its session
+    jobs/…, …        what the leader stored
+    """
+
+    folder: str
+
+    @property
+    def marker(self) -> str:
+        return f"{self.folder}/cluster"
+
+    @property
+    def leader(self) -> str:
+        return f"{self.folder}/leader"
+
+    @property
+    def election(self) -> str:
+        return f"{self.folder}/election"
+
+
+def zookeeper_settings(config: Configuration) -> ZooKeeperSettings:
+    """Of ``high-availability.*``.
+
+    Raises:
+        ConfigError: no servers, credentials that cannot be used, or options that contradict each other.
+    """
+    scheme, credentials = _authorization(config.find(ZOOKEEPER_AUTHORIZATION))
+    is_private = config.get(ZOOKEEPER_ACL) == "creator"
+    if is_private and not scheme:
+        raise ConfigError(
+            f"{ZOOKEEPER_ACL.key} is creator, and there are no credentials of a creator: set "
+            f"{ZOOKEEPER_AUTHORIZATION.key}, or let {ZOOKEEPER_ACL.key} be open"
+        )
+    return ZooKeeperSettings(
+        servers=config.get(ZOOKEEPER_QUORUM),
+        root=config.get(ZOOKEEPER_ROOT),
+        cluster_id=config.get(HA_CLUSTER_ID),
+        session_s=config.get(ZOOKEEPER_SESSION_TIMEOUT) / 1000,
+        request_s=config.get(ZOOKEEPER_CONNECTION_TIMEOUT) / 1000,
+        retry_wait_s=config.get(ZOOKEEPER_RETRY_WAIT) / 1000,
+        retries=config.get(ZOOKEEPER_RETRY_ATTEMPTS),
+        scheme=scheme,
+        credentials=credentials,
+        is_private=is_private,
+    )
+
+
+def _authorization(value: str | None) -> tuple[str, Secret]:
+    key = ZOOKEEPER_AUTHORIZATION.key
+    if value is None:
+        return "", Secret("")
+    scheme, _, credentials = resolved(key, value).partition(":")
+    user, colon, _ = credentials.partition(":")
+    if scheme not in {DIGEST, SASL} or not user or not colon:
+        raise ConfigError(f"{key} is not of the form digest:user:password or sasl:user:password")
+    if scheme == SASL and find_spec("puresasl") is None:
+        raise ConfigError(f"{key} with the scheme sasl needs pure-sasl, which is not installed here")
+    return scheme, Secret(credentials)

@@ -1,0 +1,177 @@
+"""Several ZooKeeper servers that form one service, on loopback; each can be killed, frozen and started again.
+
+with ZooKeeperEnsemble(folder) as ensemble:      # ends with this thread, whatever happens
+    ensemble.address                             # 127.0.0.1:<port>,127.0.0.1:<port>,127.0.0.1:<port>
+    ensemble.kill(ensemble.leading())
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from unistream.base.closing import Closing
+from unistream.base.errors import Unreachable
+from unistream.testing.devtools.process import ProcessId, end, free_ports, process_id, start_bound
+from unistream.testing.devtools.servers import (
+    HOST,
+    ZOOKEEPER,
+    java_command,
+    zookeeper_classpath,
+    zookeeper_says,
+)
+
+MEMBERS: Final = 3
+START_S: Final = 60.0
+POLL_S: Final = 0.05
+TICK_MS: Final = 500
+_PROPERTIES: Final = """\
+dataDir={data}
+clientPort={client}
+clientPortAddress={host}
+tickTime={tick_ms}
+initLimit=20
+syncLimit=6
+minSessionTimeout=1000
+maxSessionTimeout=30000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=ruok,srvr
+{members}
+"""
+
+
+class ZooKeeperEnsemble(Closing):
+    """Numbers of members begin with 0.
+
+    Args:
+        folder: For data and logs; made if absent.
+        members: A majority of them has to run.
+    """
+
+    def __init__(self, folder: Path, members: int = MEMBERS) -> None:
+        self._folder = folder.absolute()
+        ports = free_ports(3 * members)
+        self.ports: Final = tuple(ports[:members])
+        self._peers = [
+            f"server.{n + 1}={HOST}:{ports[members + n]}:{ports[2 * members + n]}" for n in range(members)
+        ]
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def address(self) -> str:
+        """For clients: all members."""
+        return ",".join(f"{HOST}:{port}" for port in self.ports)
+
+    @property
+    def everybody(self) -> range:
+        return range(len(self.ports))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start(*self.everybody)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def start(self, *members: int) -> None:
+        """Those that do not run; returns when all of them serve.
+
+        Raises:
+            Unreachable: one of them does not, after START_S; its log is named.
+        """
+        for member in members:
+            if member not in self._running:
+                self._running[member] = self._start(member)
+        for member in members:
+            self._wait_until_it_serves(member)
+
+    def kill(self, *members: int) -> None:
+        """Without a farewell to clients and to other members."""
+        for member in members:
+            child = self._running.pop(member)
+            child.kill()
+            child.wait(timeout=START_S)
+
+    def freeze(self, *members: int) -> None:
+        """They keep their connections, and answer nothing."""
+        for member in members:
+            self._running[member].send_signal(signal.SIGSTOP)
+
+    def thaw(self, *members: int) -> None:
+        for member in members:
+            self._running[member].send_signal(signal.SIGCONT)
+
+    def lose_quorum(self) -> tuple[int, ...]:
+        """Kills as many as it takes; returns who that was, for `start`."""
+        majority = tuple(self.everybody)[: len(self.ports) // 2 + 1]
+        self.kill(*majority)
+        return majority
+
+    def mode(self, member: int) -> str | None:
+        """Leader or follower; None: it does not serve."""
+        said = zookeeper_says(self.ports[member], b"srvr")
+        for line in said.decode(errors="replace").splitlines():
+            if line.startswith("Mode: "):
+                return line.removeprefix("Mode: ")
+        return None
+
+    def leading(self) -> int:
+        """Who leads the ensemble."""
+        for member in self.everybody:
+            if self.mode(member) == "leader":
+                return member
+        raise Unreachable(f"no member of the ensemble in {self._folder} leads it")
+
+    def close(self) -> None:
+        """Ends all, and waits for it. Safe to repeat."""
+        while self._running:
+            _, child = self._running.popitem()
+            with suppress(ProcessLookupError):
+                child.send_signal(signal.SIGCONT)
+            found = process_id(child.pid)
+            end(found or ProcessId(child.pid, 0))
+            child.wait(timeout=START_S)
+
+    def _start(self, member: int) -> subprocess.Popen[bytes]:
+        home = self._folder / str(member)
+        data = home / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "myid").write_text(f"{member + 1}\n", encoding="utf-8")
+        config = home / "zoo.cfg"
+        config.write_text(
+            _PROPERTIES.format(
+                data=data,
+                client=self.ports[member],
+                host=HOST,
+                tick_ms=TICK_MS,
+                members="\n".join(self._peers),
+            ),
+            encoding="utf-8",
+        )
+        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+        options = [
+            "-XX:TieredStopAtLevel=1",
+            "-Dzookeeper.jmx.log4j.disable=true",
+            "-cp",
+            zookeeper_classpath(),
+        ]
+        return start_bound([*java_command(home, ZOOKEEPER), *options, *main], self._log(member), home)
+
+    def _log(self, member: int) -> Path:
+        return self._folder / str(member) / "zookeeper.log"
+
+    def _wait_until_it_serves(self, member: int) -> None:
+        deadline_s = time.monotonic() + START_S
+        while self.mode(member) is None:
+            ended = self._running[member].poll() is not None
+            if ended or time.monotonic() > deadline_s:
+                raise Unreachable(
+                    f"ZooKeeper: member {member} does not serve; its log is {self._log(member)}"
+                )
+            time.sleep(POLL_S)
