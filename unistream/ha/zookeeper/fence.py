@@ -93,6 +93,7 @@ class Fence:
     def check(self) -> None:
         """As `HaStore.check`."""
         self._check_lease()
+        self._check_connection()
         transaction = self._begin()
         try:
             self._judge(self.client.once(lambda _: transaction.commit_async()))
@@ -117,8 +118,7 @@ class Fence:
         Raises:
             Clash, Fenced, Unreachable, OutcomeUnknown
         """
-        if not self.client.connected:
-            raise Unreachable(f"{self.client} is not connected; nothing was changed")
+        self._check_connection()
         transaction = self._begin()
         build(transaction)
         try:
@@ -160,6 +160,11 @@ class Fence:
         failed = [result for result in results if isinstance(result, Exception)]
         assert not failed, f"one of them was the cause: {results}"
         return results
+
+    def _check_connection(self) -> None:
+        """A request would be kept, and sent by the next connection."""
+        if not self.client.connected:
+            raise Unreachable(f"{self.client} is not connected; nothing was changed")
 
     def _check_lease(self) -> None:
         if self._revoked is None and self._lease_is_over():

@@ -22,7 +22,7 @@ from unistream.port.storage import Created
 
 HEADER: Final = b"unistream 1\n"
 _PRODUCT: Final = b"unistream "
-REMOVED_AT_ONCE: Final = 500  # nodes in one transaction: 500 paths of 1,024 characters fit into a request
+REMOVED_AT_ONCE: Final = 200  # nodes in one transaction: their paths, of 1,500 characters, fit into a request
 
 
 class ZooKeeperStore:
