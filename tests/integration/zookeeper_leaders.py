@@ -33,13 +33,13 @@ def new_cluster() -> str:
 
 
 def settings_of(address: str, cluster: str, **options: str) -> ZooKeeperSettings:
-    """`options`: below ``high-availability.zookeeper.``, with ``_`` for both ``.`` and ``-``."""
+    """`options`: below ``high-availability.zookeeper.``, with ``_`` for ``-`` and the first ``.``."""
     values = {
         "quorum": address,
         "path.root": ROOT,
         "client.session-timeout": f"{SESSION_S * 1000:.0f} ms",
         "client.connection-timeout": "5 s",
-        **{key.replace("client_", "client.").replace("_", "-"): value for key, value in options.items()},
+        **{key.replace("_", ".", 1).replace("_", "-"): value for key, value in options.items()},
     }
     config = {f"high-availability.zookeeper.{key}": value for key, value in values.items()}
     return zookeeper_settings(Configuration({**config, "high-availability.cluster-id": cluster}))
