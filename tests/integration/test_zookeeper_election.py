@@ -32,6 +32,7 @@ from unistream.port.storage import Created
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TAKEN_OVER_S = SESSION_S + 5
+UNHURRIED = {"client_session_timeout": "5 s"}  # its lease ends 625 ms before: time for a machine that is busy
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_leader_that_is_cut_off_is_revoked_before_another_one_leads(
 ) -> None:
     with (
         ZooKeeperProxy(zookeeper) as proxy,
-        contending(settings_of(proxy.address, cluster)) as (election, leader),
+        contending(settings_of(proxy.address, cluster, **UNHURRIED)) as (election, leader),
         ExitStack() as owned,
     ):
         leader.expect("granted")

@@ -64,7 +64,8 @@ def test_a_leader_whose_server_is_frozen_is_revoked_before_another_one_leads(
     cluster = new_cluster()
     frozen = next(n for n in ensemble.everybody if n != ensemble.leading())
     alive = ",".join(f"127.0.0.1:{port}" for n, port in enumerate(ensemble.ports) if n != frozen)
-    with contending(settings_of(f"127.0.0.1:{ensemble.ports[frozen]}", cluster)) as (_, leader):
+    through_it = settings_of(f"127.0.0.1:{ensemble.ports[frozen]}", cluster, client_session_timeout="5 s")
+    with contending(through_it) as (_, leader):
         leader.expect("granted")
         first = leader.granted_store
         first.create("a", b"1")

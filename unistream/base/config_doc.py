@@ -23,11 +23,9 @@ from unistream.base.config import (
     options_of,
     parse_bool,
     parse_bytes,
-    parse_cluster_id,
     parse_duration_ms,
-    parse_path,
-    parse_zookeeper_servers,
 )
+from unistream.base.servers import parse_cluster_id, parse_path, parse_zookeeper_servers
 
 _KINDS: Final[dict[Callable[..., object], str]] = {
     parse_duration_ms: "duration",

@@ -20,6 +20,5 @@ from unistream.base.config.parsing import *
 from unistream.base.config.pipeline import *
 from unistream.base.config.rocksdb import *
 from unistream.base.config.scheduling import *
-from unistream.base.config.servers import *
 from unistream.base.config.state import *
 from unistream.base.config.workers import *

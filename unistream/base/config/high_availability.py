@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, one_of
-from unistream.base.config.servers import parse_cluster_id, parse_path, parse_zookeeper_servers
+from unistream.base.servers import parse_cluster_id, parse_path, parse_zookeeper_servers
 
 HA_TYPE: Final = ConfigOption(
     "high-availability.type",

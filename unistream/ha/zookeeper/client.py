@@ -225,7 +225,7 @@ class ZooKeeperClient(Closing):
                 if attempt == self._settings.retries or time.monotonic() >= deadline_s:
                     raise Unreachable(f"{self} did not answer: {_said(error)}") from error
                 self._pause(deadline_s)
-            except KazooException as error:
+            except (NoAuthError, AuthFailedError, UnimplementedError) as error:
                 raise self.translated(error) from error
         raise AssertionError("the last attempt returns or raises")
 

@@ -100,6 +100,8 @@ class ElectionQueue:
             return NodeGone(look)
         mine = _sequence(self.node)
         names = self._client.children(self._layout.election) or []
+        if self.node.rpartition("/")[2] not in names:
+            return NodeGone(look)
         before = [name for name in names if _sequence(name) < mine]
         if not before:
             return NodeFirst(look, LeaderEpoch(stat.czxid))

@@ -17,10 +17,10 @@ from unistream.base.config import (
     ZOOKEEPER_ROOT,
     ZOOKEEPER_SESSION_TIMEOUT,
     Configuration,
-    ZooKeeperServers,
 )
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, resolved
+from unistream.base.servers import ZooKeeperServers
 
 DIGEST: Final = "digest"
 SASL: Final = "sasl"
