@@ -13,6 +13,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from tests.eventually import eventually
+from unistream.base.clock import Clock
 from unistream.base.config import Configuration
 from unistream.core.leadership import NodeFirst
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperSettings, zookeeper_settings
@@ -122,9 +123,11 @@ class Recorder:
 
 
 @contextmanager
-def contending(settings: ZooKeeperSettings) -> Iterator[tuple[ZooKeeperElection, Recorder]]:
+def contending(
+    settings: ZooKeeperSettings, clock: Clock | None = None
+) -> Iterator[tuple[ZooKeeperElection, Recorder]]:
     """A contender that takes part until the end of the block."""
     recorder = Recorder()
-    with ZooKeeperElection(settings) as election:
+    with ZooKeeperElection(settings, clock) as election:
         election.start(recorder)
         yield election, recorder

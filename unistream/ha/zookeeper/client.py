@@ -23,6 +23,8 @@ from kazoo.exceptions import (
     NoAuthError,
     NoNodeError,
     OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
     SessionExpiredError,
     SessionMovedError,
     UnimplementedError,
@@ -36,7 +38,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from unistream.base.closing import Closing
 from unistream.base.config import ZOOKEEPER_AUTHORIZATION, ZOOKEEPER_QUORUM
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.ha.zookeeper.settings import SASL, ZooKeeperSettings
 
 _T = TypeVar("_T")
@@ -50,6 +52,9 @@ NO_ANSWER: Final = (
     SessionMovedError,
 )
 """The request may or may not have been carried out."""
+
+FOLLOWS: Final = (RolledBackError, RuntimeInconsistency)
+"""Results of the operations of a transaction that failed because another one did."""
 
 KAZOO_ERRORS: Final = (KazooException, KazooTimeoutError)
 
@@ -225,7 +230,9 @@ class ZooKeeperClient(Closing):
                 if attempt == self._settings.retries or time.monotonic() >= deadline_s:
                     raise Unreachable(f"{self} did not answer: {_said(error)}") from error
                 self._pause(deadline_s)
-            except (NoAuthError, AuthFailedError, UnimplementedError) as error:
+            except NoNodeError:
+                raise
+            except KazooException as error:
                 raise self.translated(error) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -257,14 +264,14 @@ class ZooKeeperClient(Closing):
     def transaction(self) -> TransactionRequest:
         return self._kazoo.transaction()
 
-    def translated(self, error: Exception) -> Exception:
-        """What of kazoo's errors the user can mend is one of ours."""
+    def translated(self, error: KazooException) -> UnistreamError:
+        """One of kazoo's errors as one of ours; nothing was changed by what was refused."""
         match error:
             case NoAuthError() | AuthFailedError():
                 return self._denied()
             case UnimplementedError():
                 return ConfigError(f"{self} is too old; {_dotted(VERSION_LEAST)} is needed")
-        return error
+        return Unreachable(f"{self} refused a request: {error!r}; nothing was changed")
 
     def _denied(self) -> ConfigError:
         settings = self._settings

@@ -19,21 +19,18 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
     SessionExpiredError,
 )
 from kazoo.protocol.states import ZnodeStat
 
 from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import LeaderEpoch
-from unistream.ha.zookeeper.client import NO_ANSWER, ZooKeeperClient
+from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER, ZooKeeperClient
 
 _T = TypeVar("_T")
 
 ATTEMPTS_MAX: Final = 50  # of one write among other threads of the same leader; each time one of them gets on
 _CLASHES: Final = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
-_FOLLOWS: Final = (RolledBackError, RuntimeInconsistency)  # operations that failed because another one did
 
 
 class Clash(Exception):
@@ -97,7 +94,7 @@ class Fence:
         transaction = self._begin()
         try:
             self._judge(self.client.once(lambda _: transaction.commit_async()))
-        except NO_ANSWER as error:
+        except (*NO_ANSWER, KazooException) as error:
             raise Unreachable(f"{self.client} did not say whether this process leads") from error
 
     def commit(
@@ -129,6 +126,8 @@ class Fence:
             raise self._fenced("the session is over") from error
         except NO_ANSWER as error:
             return read_back(self._found(path, error))
+        except KazooException as error:
+            raise OutcomeUnknown(f"{self.client} did not confirm a write of {path}: {error!r}") from error
 
     def _found(self, path: str, error: Exception) -> Found:
         """Once the session is connected again, nothing that was sent before can still be carried out: the
@@ -155,8 +154,8 @@ class Fence:
         for result in results:
             if isinstance(result, _CLASHES):
                 raise Clash
-            if isinstance(result, KazooException) and not isinstance(result, _FOLLOWS):
-                raise self.client.translated(result)
+            if isinstance(result, KazooException) and not isinstance(result, FOLLOWS):
+                raise self.client.translated(result) from result
         failed = [result for result in results if isinstance(result, Exception)]
         assert not failed, f"one of them was the cause: {results}"
         return results

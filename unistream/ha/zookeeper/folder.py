@@ -11,7 +11,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from unistream.base.config import HA_CLUSTER_ID, ZOOKEEPER_ACL, ZOOKEEPER_ROOT
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.ha.zookeeper.client import NO_ANSWER, ZooKeeperClient
+from unistream.ha.zookeeper.client import FOLLOWS, NO_ANSWER, ZooKeeperClient
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
 
 PRODUCT: Final = "unistream"
@@ -101,10 +101,8 @@ def _made(client: ZooKeeperClient, settings: ZooKeeperSettings) -> bool:
         if isinstance(result, NodeExistsError | NoNodeError):
             return False
     for result in results:
-        translated = client.translated(result) if isinstance(result, KazooException) else None
-        if isinstance(translated, ConfigError):
-            raise translated from result
-    assert not any(isinstance(result, Exception) for result in results), results
+        if isinstance(result, KazooException) and not isinstance(result, FOLLOWS):
+            raise client.translated(result) from result
     return True
 
 
