@@ -169,8 +169,11 @@ def test_a_connection_that_comes_back_in_time_costs_nothing(zookeeper: str, clus
             for n in range(1, 4):
                 proxy.mode = Mode.CUT
                 leader.expect("granted", *["suspended", "resumed"] * (n - 1), "suspended")
-                with pytest.raises(Unreachable, match="is not connected; nothing was changed"):
-                    store.check()
+                begin_s = time.monotonic()
+                for use in (store.check, lambda n=n: store.create(f"a/{n}", b"1"), lambda: store.remove("a")):
+                    with pytest.raises(Unreachable, match="is not connected; nothing was changed"):
+                        use()
+                assert time.monotonic() - begin_s < 1, "it does not wait for the connection"
                 proxy.mode = Mode.OPEN
                 leader.expect("granted", *["suspended", "resumed"] * n)
                 assert store.create(f"a/{n}", b"1") is Created.NEW

@@ -79,6 +79,7 @@ class Fence:
         """What `attempt` returns, which reads and commits; repeated as long as it clashes."""
         for _ in range(ATTEMPTS_MAX):
             self._check_lease()
+            self._check_connection()
             try:
                 return attempt()
             except Clash:
@@ -115,7 +116,6 @@ class Fence:
         Raises:
             Clash, Fenced, Unreachable, OutcomeUnknown
         """
-        self._check_connection()
         transaction = self._begin()
         build(transaction)
         try:
