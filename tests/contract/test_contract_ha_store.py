@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Protocol
 
 import pytest
 
 from unistream.base.errors import ConfigError, Fenced
+from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.port.ha import HaEntry, HaStore
 from unistream.port.storage import Created
 
@@ -280,3 +282,19 @@ class HaStoreContract:
         assert [future.result() for future in started] == [None] * 80
         store.remove("jobs")
         assert list(store.children("")) == []
+
+
+class FolderLeaders:
+    """Each one claims the folder; what it takes away from earlier ones is the epoch alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def new(self) -> FolderHaStore:
+        return FolderHaStore(self._folder, claim_folder(self._folder))
+
+
+class TestFolder(HaStoreContract):
+    @pytest.fixture
+    def leaders(self, tmp_path: Path) -> FolderLeaders:
+        return FolderLeaders(tmp_path / "ha")

@@ -2,8 +2,9 @@
 
     <folder>/cluster                what wrote this, and its format
     <folder>/epoch                  the epoch of the newest leader; its lock is held during each write
-    <folder>/values/jobs/3f/job/.value      the value of ``jobs/3f/job``: a line with version, epoch and
-                                            checksum, then the bytes
+    <folder>/leader                 where the leader is reached
+    <folder>/values/jobs/3f/job/.value      the value of ``jobs/3f/job``: version and checksum, then the
+                                            bytes
 
 Each value is replaced by `rename`, so that a kill leaves the old one or the new one. What is removed is first
 renamed, so that a kill leaves nothing half removed; leftovers go with the next leader.
@@ -19,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import crc32c
 import msgspec
@@ -27,18 +28,18 @@ import msgspec
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
 from unistream.base.ids import LeaderEpoch
+from unistream.ha.names import check_value, components
 from unistream.port.ha import HaEntry
 from unistream.port.storage import Created
 
 FORMAT: Final = 1
 PRODUCT: Final = "unistream"
-VALUE_BYTES_MAX: Final = 512 * 1024  # a pointer has a few hundred; ZooKeeper takes up to 1 MiB
 LOCK_TIMEOUT_S: Final = 10.0  # a write of another process is over in milliseconds
 LOCK_PAUSE_S: Final = 0.005
 _VALUE: Final = ".value"
 _REMOVED: Final = ".removed"
-_COMPONENT: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$")
-_HEADER: Final = re.compile(rb"^unistream-ha (\d+) version=(\d+) epoch=(\d+) crc32c=([0-9a-f]{8})$")
+_HEADER: Final = re.compile(rb"^unistream-ha (\d+) version=(\d+) crc32c=([0-9a-f]{8})$")
+_WRITES_BITS: Final = 32  # of a version, for the number of a leader's write
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -73,9 +74,11 @@ def claim_folder(folder: Path) -> LeaderEpoch:
 
 
 class FolderHaStore:
-    """See the module. `epoch`: of `claim_folder`."""
+    """See the module. `epoch`: of `claim_folder`. The version of a value is made of the epoch and the number
+    of the leader's write, so it grows also when a name is removed and created again."""
 
     def __init__(self, folder: Path, epoch: LeaderEpoch) -> None:
+        self._writes = 0  # its lock is that of the epoch's file
         self._folder = folder
         self._values = folder / "values"
         self._epoch = epoch
@@ -86,8 +89,7 @@ class FolderHaStore:
 
     def read(self, name: str) -> HaEntry | None:
         """See the port."""
-        found = self._stored(self._path(name))
-        return None if found is None else found.entry
+        return self._stored(self._path(name))
 
     def children(self, name: str) -> Sequence[str]:
         """See the port."""
@@ -103,27 +105,26 @@ class FolderHaStore:
     def create(self, name: str, value: bytes) -> Created:
         """See the port."""
         path = self._path(name)
-        _check_size(name, value)
-        with self._writing() as epoch:
+        check_value(name, value)
+        with self._writing():
             there = self._stored(path)
-            if there is not None and there.entry.value != value:
-                raise Fenced(f"{name} has another value, of epoch {there.epoch}; this leader's is {epoch}")
+            if there is not None and there.value != value:
+                raise Fenced(f"another value is stored for {name!r}; nothing was changed")
             if there is not None:
                 return Created.EXISTS
-            self._write(path, value, 0)
+            self._write(path, value)
             return Created.NEW
 
     def replace(self, name: str, value: bytes, version: int) -> int:
         """See the port."""
         path = self._path(name)
-        _check_size(name, value)
+        check_value(name, value)
         with self._writing():
             there = self._stored(path)
-            stored = None if there is None else there.entry.version
-            if stored != version:
-                raise Fenced(f"{name} has version {stored}, not {version}: somebody else has written it")
-            self._write(path, value, version + 1)
-            return version + 1
+            if there is None or there.version != version:
+                stored = "nothing is stored" if there is None else f"version {there.version} is stored"
+                raise Fenced(f"{stored} for {name!r}, not version {version}; nothing was changed")
+            return self._write(path, value)
 
     def remove(self, name: str) -> None:
         """See the port."""
@@ -137,10 +138,22 @@ class FolderHaStore:
             except OSError as error:
                 raise Unreachable(f"cannot remove {path}: {error}") from error
             try:
-                durable_files.sync(path.parent)
+                self._sync_emptied(path.parent)
             except OSError as error:
                 raise OutcomeUnknown(f"{path} may come back after a power cut: {error}") from error
             shutil.rmtree(aside, ignore_errors=True)  # else the next leader removes it
+
+    def _sync_emptied(self, path: Path) -> None:
+        """Names that held up only the removed one go, too."""
+        while path != self._values and not any(path.iterdir()):
+            path.rmdir()
+            path = path.parent
+        durable_files.sync(path)
+
+    def publish(self, value: bytes) -> None:
+        """Where the leader is reached. Raises as a write."""
+        with self._writing():
+            self._put(self._folder / "leader", value)
 
     def check(self) -> None:
         """See the port."""
@@ -160,27 +173,30 @@ class FolderHaStore:
         except OSError as error:
             raise Unreachable(f"cannot use {self._folder}: {error}") from error
 
-    def _write(self, path: Path, value: bytes, version: int) -> None:
-        header = b"unistream-ha %d version=%d epoch=%d crc32c=%08x\n" % (
-            FORMAT,
-            version,
-            self._epoch,
-            crc32c.crc32c(value),
+    def _write(self, path: Path, value: bytes) -> int:
+        self._writes += 1
+        version = (self._epoch << _WRITES_BITS) + self._writes
+        checksum = crc32c.crc32c(value)
+        self._put(
+            path / _VALUE, b"unistream-ha %d version=%d crc32c=%08x\n" % (FORMAT, version, checksum) + value
         )
-        temporary = durable_files.temporary_of(path / _VALUE)
+        return version
+
+    def _put(self, path: Path, content: bytes) -> None:
+        temporary = durable_files.temporary_of(path)
         try:
-            durable_files.make_folders(path)
-            durable_files.write(temporary, header + value)
-            temporary.replace(path / _VALUE)
+            durable_files.make_folders(path.parent)
+            durable_files.write(temporary, content)
+            temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise Unreachable(f"cannot write {path}: {error.strerror}") from error
+            raise Unreachable(f"cannot write {path}: {error.strerror}; nothing was changed") from error
         try:
-            durable_files.sync(path)
+            durable_files.sync(path.parent)
         except OSError as error:
             raise OutcomeUnknown(f"{path} may or may not survive a power cut: {error}") from error
 
-    def _stored(self, path: Path) -> _Stored | None:
+    def _stored(self, path: Path) -> HaEntry | None:
         file = path / _VALUE
         try:
             content = file.read_bytes()
@@ -192,28 +208,15 @@ class FolderHaStore:
         header = _HEADER.match(line)
         if header is None:
             raise CorruptSnapshot(f"{file} was not written by {PRODUCT}: it begins with {line[:60]!r}")
-        form, version, epoch = (int(header[number]) for number in (1, 2, 3))
+        form, version = int(header[1]), int(header[2])
         if form > FORMAT:
             raise CorruptSnapshot(f"{file} has format {form}, this version of {PRODUCT} reads {FORMAT}")
-        if crc32c.crc32c(value) != int(header[4], 16):
+        if crc32c.crc32c(value) != int(header[3], 16):
             raise CorruptSnapshot(f"{file} does not match its checksum")
-        return _Stored(HaEntry(value, version), epoch)
+        return HaEntry(value, version)
 
     def _path(self, name: str) -> Path:
-        parts = name.split("/")
-        if not all(_COMPONENT.fullmatch(part) for part in parts):
-            raise ConfigError(f"not a name for the cluster's store: {name[:200]!r}")
-        return self._values.joinpath(*parts)
-
-
-class _Stored(NamedTuple):
-    entry: HaEntry
-    epoch: int
-
-
-def _check_size(name: str, value: bytes) -> None:
-    if len(value) > VALUE_BYTES_MAX:
-        raise ConfigError(f"{name}: {len(value)} B, limit {VALUE_BYTES_MAX} B: store what a pointer names")
+        return self._values.joinpath(*components(name))
 
 
 def _check_marker(folder: Path) -> None:

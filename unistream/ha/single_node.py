@@ -21,7 +21,6 @@ from unistream.port.ha import Contender, LeaderInfo
 
 LOCK_NAME: Final = "master.lock"
 HA_FOLDER: Final = "ha"
-LEADER: Final = "leader"
 
 
 class FolderLock(Closing):
@@ -78,12 +77,7 @@ class FolderElection(Closing):
     def publish(self, info: LeaderInfo) -> None:
         """See the port."""
         assert self._store is not None, "start comes first"
-        value = msgspec.json.encode(info)
-        there = self._store.read(LEADER)
-        if there is None:
-            self._store.create(LEADER, value)
-        else:
-            self._store.replace(LEADER, value, there.version)
+        self._store.publish(msgspec.json.encode(info))
 
     def close(self) -> None:
         """See the port."""
