@@ -196,6 +196,9 @@ def test_completed_lists_snapshots_with_a_manifest_oldest_first(adapter: Adapter
     adapter.writer(unfinished).write("count", b"half")
     assert [s.manifest.checkpoint_id for s in adapter.storage.completed(JOB)] == [2, 9, 10]
     assert adapter.storage.completed(JobId("a" * 32)) == []
+    begun = [directory.rpartition("/")[2] for directory in adapter.storage.directories(JOB)]
+    assert sorted(begun) == ["chk-10", "chk-11", "chk-2", "chk-9"], "complete or not"
+    assert adapter.storage.directories(JobId("a" * 32)) == []
 
 
 def test_directories_follow_the_documented_layout(adapter: Adapter) -> None:

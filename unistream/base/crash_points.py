@@ -13,11 +13,18 @@ The points of a master, in the order of a checkpoint and then of the end of a jo
 
     trigger.sent             a task was triggered
     ack.received             an acknowledgement has arrived and is not processed
-    manifest.before_create, manifest.created        around the write that makes the checkpoint exist
+    manifest.before_create, manifest.created        around the write of its manifest
+    pointer.before_swap, pointer.swapped    around the write by which it counts
     notify.sent              a task was notified of a completed checkpoint
     commit.recorded          a commit is in the catalogue
-    retention.before_delete, retention.deleted      around the removal of an unused snapshot
+    retention.before_delete, pointer.removed, retention.deleted     an unused snapshot does not count, is gone
     result.before_record, result.recorded           around the record of the job's result
+    job.unpointed        only the result is left of a job, and its code
+
+and when a job is submitted:
+
+    job.code_stored, job.stored     the code, and then the description of the job are durable
+    job.pointed          the job exists, and its user does not know
 
 of a worker, in the order of the path from a row to a commit:
 

@@ -247,10 +247,16 @@ class EmbeddedCluster(Closing):
             discover=create_discovery,
             new_id=_new_id,
             log_dir=str(self.workdir / "logs"),
+            goes_on=self._goes_on(target),
             max_workers=self._max_workers,
             traits=self._traits,
             create_engine=self._create_engine,
         )
+
+    def _goes_on(self, target: str) -> str:
+        """A cluster for one job ends with it; what it leaves is for a new one."""
+        known = self._session and not self._owns_workdir
+        return f"unistream cluster start -t {target} --workdir {self.workdir}" if known else ""
 
     def _serve(self, config: Configuration) -> None:
         from unistream.rest.app import create_app

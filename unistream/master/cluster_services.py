@@ -116,6 +116,7 @@ class ClusterServices:
         traits: What the host can do.
         draw: Random numbers in [0, 1), which spread restarts in time.
         create_machine, create_resource_machine: Make the machines of a job and of the cluster's slots.
+        goes_on: The command that starts the cluster again, with the jobs that it had; "": there is none.
         create_engine: Makes the engine of BATCH jobs, which runs where the host's workers do; None: there is
             none.
     """
@@ -133,6 +134,7 @@ class ClusterServices:
     discover: Callable[[SourceInfo], SplitDiscovery]
     new_id: Callable[[], str]
     log_dir: str = ""
+    goes_on: str = ""
     max_workers: int | None = None
     traits: HostTraits = field(default_factory=HostTraits)
     draw: Callable[[], float] = random.random

@@ -200,7 +200,9 @@ class Dispatcher(JobViews):
         masters = list(self.masters().values())
         running = [master for master in masters if not master.wait(0)]
         for master in running:
-            master.suspend("its cluster was shut down")
+            master.suspend(
+                contract.SuspendRequested(reason="its cluster was shut down", goes_on=self._services.goes_on)
+            )
         deadline_ms = self._clock.monotonic_ms() + CANCEL_TIMEOUT_S * 1000
         for master in running:
             master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))

@@ -160,9 +160,9 @@ class JobMaster:
         self._durable.cancelled()
         self.post(contract.CancelRequested())
 
-    def suspend(self, reason: str) -> None:
+    def suspend(self, why: contract.SuspendRequested) -> None:
         """Ends the job's tasks and keeps its snapshots, since the cluster is shut down."""
-        self.post(contract.SuspendRequested(reason=reason))
+        self.post(why)
 
     def wait(self, timeout_s: float | None) -> bool:
         """True once the job has ended and its result is recorded."""

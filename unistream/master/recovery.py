@@ -227,7 +227,8 @@ class Recovery:
         is_batch = stored.graph.job_type is JobType.BATCH  # nothing of it is visible: it runs as a new one
 
         def origin(storage: CheckpointStorage, config: Configuration) -> Origin:
-            restore = newest(storage, snapshots)
+            restore = newest(storage, stored.job, snapshots)
+            _remove_unpointed(storage, stored.job, snapshots)
             if restore is None:
                 claimed = config.get(CLAIM_MODE) == "CLAIM"
                 restore = restore_point(storage, stored.savepoint, claimed=claimed)
@@ -301,7 +302,18 @@ class Recovery:
             logger.warning("event=store_not_swept reason=%r", str(error))
 
 
-def newest(storage: CheckpointStorage, snapshots: SnapshotPointers) -> RestorePoint | None:
+def _remove_unpointed(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) -> None:
+    """Checkpoints that earlier leaders have begun and that never counted. What fails costs space only."""
+    try:
+        kept = {pointer.directory for pointer in snapshots.all()}
+        for directory in storage.directories(job):
+            if directory not in kept:
+                storage.discard(directory)
+    except UnistreamError as error:
+        logger.warning("event=checkpoints_not_removed job=%s reason=%r", job, str(error))
+
+
+def newest(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) -> RestorePoint | None:
     """What a job restarts from: its newest snapshot, and the older ones that are kept. None: there is none.
 
     Raises:
@@ -312,11 +324,11 @@ def newest(storage: CheckpointStorage, snapshots: SnapshotPointers) -> RestorePo
     pointers = list(snapshots.all())
     if not pointers:
         return None
-    point = _point(storage, pointers[-1])
+    point = _point(storage, job, pointers[-1])
     older = []
     for pointer in pointers[:-1]:
         try:
-            older.append(_point(storage, pointer))
+            older.append(_point(storage, job, pointer))
         except UnistreamError as error:  # nothing depends on it
             logger.warning(
                 "event=older_snapshot_unreadable directory=%s reason=%r", pointer.directory, str(error)
@@ -336,12 +348,12 @@ def first_free(snapshots: SnapshotPointers, restore: RestorePoint | None) -> Che
     return CheckpointId(max(snapshots.highest(), restored) + 1)
 
 
-def _point(storage: CheckpointStorage, pointer: CheckpointPointer) -> RestorePoint:
-    return RestorePoint(
-        directory=pointer.directory,
-        manifest=storage.read_manifest(pointer.directory),
-        owned=pointer.kind is SnapshotKind.CHECKPOINT,
-    )
+def _point(storage: CheckpointStorage, job: JobId, pointer: CheckpointPointer) -> RestorePoint:
+    manifest = storage.read_manifest(pointer.directory)
+    owned = pointer.kind is SnapshotKind.CHECKPOINT
+    if owned and manifest.job != job:  # it was claimed at the job's beginning
+        storage.claim(pointer.directory)
+    return RestorePoint(directory=pointer.directory, manifest=manifest, owned=owned)
 
 
 def _half_committed(stored: StoredJob) -> TaskFailure:

@@ -85,6 +85,9 @@ class CheckpointStorage(Protocol):
     def completed(self, job: JobId) -> Sequence[StoredSnapshot]:
         """Checkpoints of a job with a manifest, oldest first."""
 
+    def directories(self, job: JobId) -> Sequence[str]:
+        """Those of a job's checkpoints, complete or not. Raises Unreachable."""
+
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         """Removes the manifest first, then the other files (of a claimed one only its own), then these files
         of the folder that the job's checkpoints share, except those that an existing older one names. Absent

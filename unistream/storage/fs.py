@@ -165,6 +165,11 @@ class FsCheckpointStorage:
             snapshots.append(StoredSnapshot(location.url, manifest))
         return sorted(snapshots, key=lambda snapshot: snapshot.manifest.checkpoint_id)
 
+    def directories(self, job: JobId) -> Sequence[str]:
+        """See the port."""
+        folder = self._of_job(job)
+        return [folder.below(name).url for name in folder.names() if _CHECKPOINT.fullmatch(name)]
+
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         """See the port. Only directories that this storage made are removed recursively; of claimed ones only
         the files that their manifest names.

@@ -225,9 +225,11 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendRequested:
-    """The cluster shuts down, and the tasks of the job end; its snapshots are kept."""
+    """The cluster shuts down, and the tasks of the job end; its snapshots are kept. `goes_on`: the command
+    that starts the cluster again, and with it the job; "": there is none."""
 
     reason: str
+    goes_on: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

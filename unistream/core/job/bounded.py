@@ -99,7 +99,7 @@ class BoundedJobMachine:
         self._backoff = settings.create_backoff()
         self._restarts = 0
         self._failure: TaskFailure | None = None
-        self._suspended_because = ""
+        self._suspended_because = SuspendRequested(reason="")
         self._next = _Next.DISCOVER
         self._runs = False  # the engine runs something
         self._run = 0
@@ -147,7 +147,7 @@ class BoundedJobMachine:
             case CancelRequested():
                 self._end(JobCause.CANCEL, "a user cancelled it")
             case SuspendRequested(reason=reason):
-                self._suspended_because = reason
+                self._suspended_because = event
                 self._end(JobCause.SUSPEND, reason)
             case LeadershipLost(reason=reason):
                 self._step_down(reason)

@@ -19,6 +19,7 @@ from unistream.core.contract import (
     JobState,
     RestorePoint,
     SlotsUnfulfillable,
+    SuspendRequested,
 )
 from unistream.core.execution import Execution, ExecutionState, Recovery
 from unistream.core.job.parts import JobParts
@@ -217,12 +218,12 @@ class JobLife:
         if self.parts.log.allows(JobCause.CANCEL):
             self._end_tasks(JobCause.CANCEL, "the job was cancelled")
 
-    def suspend(self, reason: str) -> None:
+    def suspend(self, event: SuspendRequested) -> None:
         """The cluster shuts down: ends the tasks and keeps what the job can restart from. No effect on a job
         that is already ending."""
         if self.parts.log.allows(JobCause.SUSPEND):
-            self.parts.suspended_because = reason
-            self._end_tasks(JobCause.SUSPEND, reason)
+            self.parts.suspended_because = event
+            self._end_tasks(JobCause.SUSPEND, event.reason)
 
     def step_down(self, reason: str) -> None:
         """This leader steps down; the tasks keep running."""

@@ -176,8 +176,8 @@ class JobMachine:
                 return self._on_timer(timer)
             case CancelRequested():
                 self._life.cancel()
-            case SuspendRequested(reason=reason):
-                self._life.suspend(reason)
+            case SuspendRequested():
+                self._life.suspend(event)
             case LeadershipLost(reason=reason):
                 self._life.step_down(reason)
             case RescaleRequested():

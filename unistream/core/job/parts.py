@@ -25,6 +25,7 @@ from unistream.core.contract import (
     ReleaseSlots,
     RestorePoint,
     SlotLease,
+    SuspendRequested,
     Timer,
     TimerKind,
 )
@@ -63,7 +64,7 @@ class JobParts:
         now_ms: The shell's monotonic time of the current event.
         failure: The latest failure.
         failed_starts: Workers in a row that failed to start while slots were requested.
-        suspended_because: The reason, for the message about a job that ends as SUSPENDED.
+        suspended_because: For the message about a job that ends as SUSPENDED.
     """
 
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
@@ -93,7 +94,7 @@ class JobParts:
         )
         self.failure: TaskFailure | None = None
         self.failed_starts = 0
-        self.suspended_because = ""
+        self.suspended_because = SuspendRequested(reason="")
 
     def _failure_handler(self) -> FailureHandler:
         return FailureHandler(

@@ -9,23 +9,32 @@ from __future__ import annotations
 from posixpath import dirname
 
 from unistream.base.ids import JobId
+from unistream.core.contract import SuspendRequested
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot import Manifest
 
 
 def suspension(
-    job: JobId, name: str, reason: str, snapshot: tuple[str, Manifest] | None, *, has_checkpoints: bool
+    job: JobId,
+    name: str,
+    why: SuspendRequested,
+    snapshot: tuple[str, Manifest] | None,
+    *,
+    has_checkpoints: bool,
 ) -> TaskFailure:
     """The failure of a job that ended as SUSPENDED.
 
     Args:
         job: Its id.
         name: Its name.
-        reason: Why the cluster ended the job.
+        why: Why the cluster ended the job, and whether it goes on with it.
         snapshot: Directory and manifest of the latest one that the job could restart from.
         has_checkpoints: Periodic checkpoints are on.
     """
-    return _suspended(job, name, reason, _how(snapshot, has_checkpoints))
+    how = _how(snapshot, has_checkpoints)
+    if why.goes_on:  # to do both would be two jobs with one output
+        how = f"'{why.goes_on}' goes on with it; only if that is never run again: {how}"
+    return _suspended(job, name, why.reason, how)
 
 
 def abandonment(job: JobId, name: str, reason: str, latest: str | None) -> TaskFailure:

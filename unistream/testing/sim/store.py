@@ -180,6 +180,10 @@ class MasterStorage:
         newest = self._store.newest(job)
         return () if newest is None else (newest,)
 
+    def directories(self, job: JobId) -> Sequence[str]:
+        known = {*self._store.manifests, *self._store.files}
+        return sorted(directory for directory in known if directory.startswith(f"{ROOT}{job}/chk-"))
+
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         """Removes the manifest first; a failure may come before or after that."""
         self.check_epoch()

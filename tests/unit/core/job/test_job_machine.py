@@ -501,6 +501,18 @@ def test_a_job_without_a_checkpoint_says_so_when_it_is_suspended() -> None:
     assert "no checkpoint to resume from" in cluster.ended.failure.message
 
 
+def test_a_suspended_job_that_its_cluster_goes_on_with_is_not_to_be_resumed_as_well() -> None:
+    cluster = running(**STREAM)
+    goes_on = "unistream cluster start --workdir w"
+    cluster.handle(contract.SuspendRequested(reason="its cluster was shut down", goes_on=goes_on))
+    cluster.settle()
+    assert cluster.ended is not None
+    assert cluster.ended.failure is not None
+    text = cluster.ended.failure.message
+    assert f"'{goes_on}' goes on with it; only if that is never run again: resume it from" in text
+    assert "-s chk-1'" in text
+
+
 def test_a_cancelled_job_stays_one_when_its_cluster_ends_meanwhile() -> None:
     cluster = running(**STREAM)
     cluster.handle(contract.CancelRequested())

@@ -1,0 +1,188 @@
+"""A session cluster whose master is killed: started again on its folder, it goes on with the same jobs."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unistream as us
+from tests.eventually import eventually
+from tests.integration.crash_runs import (
+    Command,
+    Crashes,
+    await_info,
+    commands_in,
+    in_the_gate,
+    points_in_code,
+)
+from unistream.base.errors import UnistreamError
+from unistream.base.ids import JobId
+from unistream.client.rest_client import RestClient
+from unistream.connector.collect import CollectSink, read_collected
+from unistream.connector.datagen import DatagenSource, Sequential
+from unistream.ha.folder_store import FolderHaStore, claim_folder
+from unistream.master.job_info import JobInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.master.job_store import JobStore
+from unistream.model.elements import SnapshotKind
+from unistream.model.stored_job import StoredRequest
+from unistream.storage.artifacts import FsArtifactStore
+from unistream.worker.code import pack
+
+ROWS = 4_500
+CONFIG = {
+    "execution.runtime-mode": "STREAMING",
+    "execution.checkpointing.interval": "100 ms",
+    "parallelism.default": "2",
+}
+WAIT_S = 90.0
+
+SUBMITTING = ("job.code_stored", "job.stored", "job.pointed")
+"""Where the answer to a submission is lost: sent again under the same id, it is one job."""
+
+RUNNING = (
+    *("trigger.sent", "ack.received", "manifest.before_create", "manifest.created"),
+    *("pointer.before_swap", "pointer.swapped", "notify.sent", "commit.recorded"),
+    *("retention.before_delete", "pointer.removed", "retention.deleted"),
+)
+ENDING = ("result.before_record", "result.recorded", "job.unpointed")
+
+
+class Restarted:
+    """A cluster that is started again each time it has been killed; the same folder, another port."""
+
+    def __init__(self, folder: Path, start: Callable[..., Command], environment: dict[str, str]) -> None:
+        self._folder = folder
+        self._start = start
+        self._environment = environment
+        self.deaths = 0
+        self.life = self._begin()
+
+    def _begin(self) -> Command:
+        words = ("cluster", "start", "-t", "local", "--json", "--workdir", str(self._folder / "work"))
+        life = self._start(*words, env=self._environment)
+        self.url = json.loads(life.line())["url"]
+        return life
+
+    def again(self) -> None:
+        """It has been killed, and is started again."""
+        self.life.family()
+        assert self.life.wait() == -signal.SIGKILL, self.life.err
+        self.life.assert_nothing_is_left()
+        self.deaths += 1
+        self.life = self._begin()
+
+    def asked(self, ask: Callable[[RestClient], Any]) -> Any:
+        """The answer, of whichever life gives it."""
+        while True:
+            try:
+                with RestClient(self.url, timeout_s=10.0) as client:
+                    return ask(client)
+            except UnistreamError:
+                if self.life.process.poll() is None:
+                    raise
+                self.again()
+
+    def end(self, job: JobId) -> JobInfo:
+        """How the job has ended, through all deaths."""
+        found: JobInfo = self.asked(lambda client: await_info(client, job, lambda info: info.is_terminal))
+        return found
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    with commands_in(tmp_path) as start:
+        yield start
+
+
+def request(folder: Path, rows: int | None = ROWS) -> SubmitRequest:
+    env = us.Environment(CONFIG)
+    source = DatagenSource(
+        {"n": Sequential()}, splits=2, rows=rows, rows_per_second=1_500, bounded=rows is not None
+    )
+    numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    numbers.sink_to(CollectSink(str(folder / "out"))).uid("out")
+    graph, code = env.job_graph("numbers")
+    return SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG, request_id="once")
+
+
+def numbers(folder: Path) -> list[int]:
+    found: list[int] = sorted(read_collected(str(folder / "out"))["n"].to_pylist())
+    return found
+
+
+def jobs_of(folder: Path) -> JobStore:
+    """As a further leader; the cluster is not running."""
+    store = FolderHaStore(folder / "work" / "ha", claim_folder(folder / "work" / "ha"))
+    return JobStore(store, FsArtifactStore(str(folder / "work" / "artifacts")))
+
+
+def test_every_named_place_of_a_master_has_a_row_here() -> None:
+    of_masters = [point for point, folders in points_in_code().items() if folders == {"master"}]
+    assert sorted((*SUBMITTING, *RUNNING, *ENDING)) == sorted(of_masters)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "points",
+    in_the_gate(
+        [
+            (*SUBMITTING, "pointer.before_swap", "pointer.swapped:3", "result.recorded"),
+            *((point,) for point in (*SUBMITTING, *RUNNING, *ENDING)),
+        ],
+        0,
+    ),
+    ids="+".join,
+)
+def test_a_killed_cluster_goes_on_with_its_job(
+    tmp_path: Path,
+    start: Callable[..., Command],
+    monkeypatch: pytest.MonkeyPatch,
+    points: tuple[str, ...],
+) -> None:
+    crashes = Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, crashes.environment(*points))
+    wanted = request(tmp_path)
+    job = cluster.asked(lambda client: client.submit(wanted).job_id)
+    ended = cluster.end(job)
+    eventually(lambda: crashes.all_happened, "all kills have come", WAIT_S)
+    if cluster.life.process.poll() is not None:
+        cluster.again()  # it died behind the result
+    assert ended.state == "FINISHED", ended.failure
+    assert cluster.deaths == len(points)
+    assert numbers(tmp_path) == list(range(ROWS))
+    assert cluster.asked(lambda client: client.submit(wanted).job_id) == job, "it never starts again"
+    assert cluster.end(job).state == "FINISHED"
+    assert cluster.life.end(signal.SIGTERM) == 0
+    cluster.life.assert_nothing_is_left()
+    left = jobs_of(tmp_path)
+    assert left.unfinished() == []
+    assert numbers(tmp_path) == list(range(ROWS))
+    assert not (tmp_path / "work" / "checkpoints" / job).exists()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "shut down"])
+def test_a_stop_that_was_accepted_is_carried_out_by_the_next_master(
+    tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, {})
+    job = cluster.asked(lambda client: client.submit(request(tmp_path, rows=None)).job_id)
+    cluster.asked(lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 2))
+    cluster.life.end(number)
+    target = str(tmp_path / "savepoints")
+    jobs_of(tmp_path).set_request(job, StoredRequest(stop=SnapshotKind.SUSPEND, target=target))
+    second = Restarted(tmp_path, start, {})
+    ended = second.end(job)
+    assert ended.state == "FINISHED", ended.failure
+    assert ended.savepoint is not None
+    assert ended.savepoint.removeprefix("file://").startswith(target)
+    found = numbers(tmp_path)
+    assert found == list(range(len(found))), "no row is lost or doubled"
+    assert second.life.end(signal.SIGTERM) == 0
