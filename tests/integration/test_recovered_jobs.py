@@ -184,5 +184,8 @@ def test_a_stop_that_was_accepted_is_carried_out_by_the_next_master(
     assert ended.savepoint is not None
     assert ended.savepoint.removeprefix("file://").startswith(target)
     found = numbers(tmp_path)
-    assert found == list(range(len(found))), "no row is lost or doubled"
+    assert len(found) > 100
+    for split in (0, 1):  # each was read up to somewhere
+        rows = [n for n in found if n % 2 == split]
+        assert rows == list(range(split, 2 * len(rows), 2)), "no row is lost or doubled"
     assert second.life.end(signal.SIGTERM) == 0
