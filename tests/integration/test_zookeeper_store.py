@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.test_contract_ha_store import HaStoreContract, Leaders, entry
 from tests.integration.zookeeper_leaders import ROOT, ZooKeeperLeaders, new_cluster, plain_client, settings_of
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import ConfigError, CorruptSnapshot
 
 
 @pytest.fixture
@@ -65,3 +65,12 @@ def test_clusters_do_not_see_each_other(zookeeper: str, cluster: str, leaders: L
         other.create("a", b"2")
     store.check()
     assert entry(store, "a").value == b"1"
+
+
+@pytest.mark.parametrize("name", ["cluster", "leader", "election/1"])
+def test_what_the_election_keeps_is_refused(leaders: Leaders, name: str) -> None:
+    store = leaders.new()
+    with pytest.raises(ConfigError, match="is kept for the election"):
+        store.create(name, b"1")
+    with pytest.raises(ConfigError, match="is kept for the election"):
+        store.remove(name)

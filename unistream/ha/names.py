@@ -15,7 +15,7 @@ COMPONENTS_MAX: Final = 16
 RESERVED: Final = frozenset({"cluster", "leader", "election"})
 """First components that the adapters keep for themselves."""
 
-_COMPONENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:=@+-]{0,254}")
+_COMPONENT: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 def components(name: str) -> tuple[str, ...]:
@@ -29,8 +29,7 @@ def components(name: str) -> tuple[str, ...]:
     if not plain or any(_COMPONENT.fullmatch(part) is None for part in parts):
         raise ConfigError(
             f"{name[:80]!r} is not a name in the store of high availability: up to {COMPONENTS_MAX} "
-            "components of letters, digits, '_', '-', '.', ':', '=', '@' and '+' between slashes, none of "
-            "which begins with a dot"
+            "components of letters, digits, '_', '-' and '.' between slashes, none of which begins with a dot"
         )
     if parts[0] in RESERVED:
         raise ConfigError(f"{name[:80]!r} is kept for the election in the store of high availability")

@@ -91,7 +91,7 @@ def test_the_version_of_a_server(said: str, version: tuple[int, int] | None) -> 
 
 def test_names_are_split_into_plain_components() -> None:
     assert components("jobs/3f2a/checkpoints/12") == ("jobs", "3f2a", "checkpoints", "12")
-    for name in ("../a", "a/..", "cluster", "election/1", "a\\b", ""):
+    for name in ("../a", "a/..", "cluster", "election/1", "a\\b", "", "/".join("a" * 17)):
         with pytest.raises(ConfigError):
             components(name)
 
