@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 
 from tests.integration.zookeeper_leaders import settings_of
 from unistream.base.errors import UnistreamError
 from unistream.ha.zookeeper import ZooKeeperElection
 from unistream.port.ha import HaStore, LeaderInfo
 
+SAYING = threading.Lock()  # the election's thread and the main one both speak
+
 
 def say(**what: object) -> None:
-    print(json.dumps(what), flush=True)
+    with SAYING:
+        print(json.dumps(what), flush=True)
 
 
 class Speaking:
