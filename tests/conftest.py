@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
 from unistream.testing.devtools.servers import KAFKA, ZOOKEEPER
 from unistream.testing.devtools.stack import shared_server
@@ -50,3 +51,23 @@ def zookeeper(stack_dir: Path) -> Iterator[str]:
     """Connect string of a real ZooKeeper server: ``127.0.0.1:<port>``."""
     with shared_server(stack_dir / ZOOKEEPER, ZOOKEEPER) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server of this test process, started when a test needs it and ended with the session."""
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind that `metadata.url` may name."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/metadata.db"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    url = server.new_database()
+    yield url
+    server.drop_database(url)

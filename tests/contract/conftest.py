@@ -11,6 +11,8 @@ import pytest
 from tests.contract.keyed_states import BACKENDS
 from tests.contract.state_bench import Bench
 from tests.contract.transport_wire import Wire
+from unistream.metadata.schema import ensure
+from unistream.metadata.store import SqlMetadataStore
 
 
 @pytest.fixture(params=["unix", "tcp"])
@@ -25,3 +27,12 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     made = Bench(request.param, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def metadata(database_url: str) -> Iterator[SqlMetadataStore]:
+    """A store on an empty database of each kind."""
+    ensure(database_url)
+    store = SqlMetadataStore(database_url)
+    yield store
+    store.close()

@@ -1,21 +1,15 @@
-"""What every metadata store promises; SQLite always, PostgreSQL where it is installed."""
+"""What every metadata store promises, on SQLite and on a real PostgreSQL."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.metadata_rows import rows
-from unistream.base.errors import ConfigError, Fenced
+from unistream.base.errors import ConfigError, Fenced, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
 from unistream.metadata import migrate, tables
 from unistream.metadata.store import SqlMetadataStore
@@ -29,64 +23,10 @@ ONE = LeaderEpoch(1)
 TWO = LeaderEpoch(2)
 
 
-def _postgres_bin() -> Path | None:
-    found = shutil.which("initdb")
-    candidates = [Path(found).resolve().parent] if found else []
-    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((folder for folder in candidates if (folder / "postgres").exists()), None)
-
-
-def _unprivileged() -> dict[str, object]:
-    """PostgreSQL refuses to run as root."""
-    return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
-
-
-@pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of our own on a free loopback port, ended with the session."""
-    binaries = _postgres_bin()
-    if binaries is None:
-        pytest.skip("PostgreSQL's server is not installed")
-    if importlib.util.find_spec("psycopg") is None:
-        pytest.skip("psycopg, the PostgreSQL driver, is not installed")
-    base = Path("/tmp") / f"unistream-pg-{os.getpid()}"  # the user nobody cannot enter pytest's own folders
-    base.mkdir(mode=0o755)
-    as_user = _unprivileged()
-    if as_user:
-        shutil.chown(base, "nobody", "nogroup")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    data = base / "data"
-    initdb = [binaries / "initdb", "-D", data, "-U", "unistream", "-A", "trust", "-N", "-E", "UTF8"]
-    subprocess.run(initdb, check=True, cwd=base, stdout=subprocess.DEVNULL, timeout=60, **as_user)  # type: ignore[call-overload]
-    ctl = [binaries / "pg_ctl", "-D", data, "-l", base / "log", "-w", "-t", "30"]
-    options = f"-p {port} -h 127.0.0.1 -k {base} -F"
-    subprocess.run(
-        [*ctl, "-o", options, "start"], check=True, cwd=base, stdout=subprocess.DEVNULL, timeout=60, **as_user
-    )  # type: ignore[call-overload]
-    try:
-        yield f"postgresql+psycopg://unistream@127.0.0.1:{port}/postgres"
-    finally:
-        stop = [*ctl, "-m", "immediate", "stop"]
-        subprocess.run(stop, check=True, cwd=base, stdout=subprocess.DEVNULL, timeout=60, **as_user)  # type: ignore[call-overload]
-        shutil.rmtree(base)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/metadata.db"
-        return
-    server = request.getfixturevalue("postgres_url")
-    yield server
-    migrate.downgrade(server, "base")
-
-
 @pytest.fixture
-def store(url: str) -> Iterator[SqlMetadataStore]:
-    migrate.upgrade(url)
-    store = SqlMetadataStore(url)
+def store(database_url: str) -> Iterator[SqlMetadataStore]:
+    migrate.upgrade(database_url)
+    store = SqlMetadataStore(database_url)
     yield store
     store.close()
 
@@ -157,7 +97,7 @@ def test_a_deposed_leader_is_fenced_and_the_new_one_is_not(store: SqlMetadataSto
 
 
 def test_a_job_that_is_not_there_cannot_be_updated(store: SqlMetadataStore) -> None:
-    with pytest.raises(Fenced, match="no longer in the metadata"):
+    with pytest.raises(NotFound, match="no longer in the metadata"):
         store.update_job(job(), ONE)
 
 
@@ -175,17 +115,19 @@ def test_of_many_writers_of_one_version_one_wins(store: SqlMetadataStore) -> Non
         assert sum(pool.map(write, range(12))) == 1
 
 
-def test_leader_epochs_grow_and_are_never_given_out_twice(store: SqlMetadataStore, url: str) -> None:
+def test_leader_epochs_grow_and_are_never_given_out_twice(store: SqlMetadataStore, database_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         epochs = sorted(pool.map(lambda _: store.next_leader_epoch(), range(12)))
     assert epochs == list(range(1, 13))
-    other = SqlMetadataStore(url)
+    other = SqlMetadataStore(database_url)
     assert other.next_leader_epoch() == 13
     other.close()
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore, url: str, cut: int) -> None:
+def test_an_attempt_is_one_row_with_its_latest_state(
+    store: SqlMetadataStore, database_url: str, cut: int
+) -> None:
     """However its steps are put together."""
     store.add_job(job(), ONE)
     attempt = AttemptId(JOB, VERTEX, 1, 0)
@@ -201,39 +143,41 @@ def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore, ur
         for of, state, place, at_ms in steps
     ]
     for first, last in ((0, cut), (cut, len(changes))):
-        store.record_attempts(changes[first:last])
+        store.record_attempts(changes[first:last], ONE)
     columns = ("attempt", "state", "task_manager", "started_ms", "updated_ms")
-    assert rows(url, tables.attempts, "job", "vertex", "subtask", *columns) == [
+    assert rows(database_url, tables.attempts, "job", "vertex", "subtask", *columns) == [
         (JOB, VERTEX, 1, 0, "RUNNING", "tm-1", 5, 7),
         (JOB, VERTEX, 1, 1, "SCHEDULED", None, 8, 8),
     ]
-    assert rows(url, tables.vertices, "job", "vertex", "name") == [(JOB, VERTEX, "count")]
+    assert rows(database_url, tables.vertices, "job", "vertex", "name") == [(JOB, VERTEX, "count")]
 
 
-def test_a_checkpoint_is_one_row_with_its_latest_state(store: SqlMetadataStore, url: str) -> None:
+def test_a_checkpoint_is_one_row_with_its_latest_state(store: SqlMetadataStore, database_url: str) -> None:
     store.add_job(job(), ONE)
-    store.record_checkpoint(JOB, checkpoint(2))
-    store.record_checkpoint(JOB, checkpoint(1))
+    store.record_checkpoint(JOB, checkpoint(2), ONE)
+    store.record_checkpoint(JOB, checkpoint(1), ONE)
     done = msgspec.structs.replace(
         checkpoint(1, SnapshotStatus.COMPLETED), duration_ms=3, recorded_bytes=2**40, path="/chk-1"
     )
-    store.record_checkpoint(JOB, done)
-    assert store.checkpoints(JOB) == [done, checkpoint(2)]
-    assert rows(url, tables.savepoints, "id") == []
+    store.record_checkpoint(JOB, done, ONE)
+    assert store.checkpoints(JOB) == [checkpoint(2), done]
+    assert rows(database_url, tables.savepoints, "id") == []
 
 
-def test_a_completed_savepoint_is_listed_as_such(store: SqlMetadataStore, url: str) -> None:
+def test_a_completed_savepoint_is_listed_as_such(store: SqlMetadataStore, database_url: str) -> None:
     store.add_job(job(), ONE)
-    store.record_checkpoint(JOB, checkpoint(1, kind=SnapshotKind.TERMINATE))
-    assert rows(url, tables.savepoints, "id") == []
+    store.record_checkpoint(JOB, checkpoint(1, kind=SnapshotKind.TERMINATE), ONE)
+    assert rows(database_url, tables.savepoints, "id") == []
     done = msgspec.structs.replace(
         checkpoint(1, SnapshotStatus.COMPLETED, SnapshotKind.TERMINATE), path="file:///sp"
     )
-    store.record_checkpoint(JOB, done)
-    store.record_checkpoint(JOB, done)
+    store.record_checkpoint(JOB, done, ONE)
+    store.record_checkpoint(JOB, done, ONE)
     assert store.checkpoints(JOB) == [done]
     columns = ("job", "job_name", "checkpoint_id", "kind", "path", "triggered_ms")
-    assert rows(url, tables.savepoints, *columns) == [(JOB, job().name, 1, "terminate", "file:///sp", 10)]
+    assert rows(database_url, tables.savepoints, *columns) == [
+        (JOB, job().name, 1, "terminate", "file:///sp", 10)
+    ]
 
 
 def test_exceptions_are_listed_in_order_also_with_texts_that_databases_refuse(
@@ -249,8 +193,8 @@ def test_exceptions_are_listed_in_order_also_with_texts_that_databases_refuse(
         message="NUL \0 surrogate \ud800 ü",
     )
     plain = ExceptionRecord(job=JOB, at_ms=2, attempt=None, task_manager=None, kind="Lost", message="m")
-    store.record_exception(odd)
-    store.record_exception(plain)
+    store.record_exception(odd, ONE)
+    store.record_exception(plain, ONE)
     first, second = store.exceptions(JOB)
     assert first.message == "NUL \\0 surrogate \\ud800 ü"
     assert second == plain
@@ -262,7 +206,8 @@ def test_a_commit_is_one_row_for_each_sink_and_checkpoint(store: SqlMetadataStor
         store.record_commit(
             CommitRecord(
                 job=JOB, sink_uid=uid, checkpoint_id=CheckpointId(n), at_ms=n, rows=count, table_version=n
-            )
+            ),
+            ONE,
         )
     assert [(c.sink_uid, c.checkpoint_id, c.rows) for c in store.commits(JOB)] == [
         ("a", 1, 7),
@@ -272,15 +217,15 @@ def test_a_commit_is_one_row_for_each_sink_and_checkpoint(store: SqlMetadataStor
 
 
 def test_rows_of_an_unknown_job_are_refused_by_name(store: SqlMetadataStore) -> None:
-    with pytest.raises(ConfigError, match=f"no job {JOB}"):
-        store.record_checkpoint(JOB, checkpoint(1))
+    with pytest.raises(NotFound, match=f"no job {JOB}"):
+        store.record_checkpoint(JOB, checkpoint(1), ONE)
 
 
 def test_many_threads_write_and_read_at_once(store: SqlMetadataStore) -> None:
     store.add_job(job(), ONE)
 
     def work(n: int) -> int:
-        store.record_checkpoint(JOB, checkpoint(n, SnapshotStatus.COMPLETED))
+        store.record_checkpoint(JOB, checkpoint(n, SnapshotStatus.COMPLETED), ONE)
         return len(store.checkpoints(JOB))
 
     with ThreadPoolExecutor(6) as pool:
@@ -289,8 +234,8 @@ def test_many_threads_write_and_read_at_once(store: SqlMetadataStore) -> None:
     assert len(store.checkpoints(JOB)) == 30
 
 
-def test_writes_survive_a_new_store(store: SqlMetadataStore, url: str) -> None:
+def test_writes_survive_a_new_store(store: SqlMetadataStore, database_url: str) -> None:
     store.add_job(job(), ONE)
-    again = SqlMetadataStore(url)
+    again = SqlMetadataStore(database_url)
     assert again.jobs() == [job()]
     again.close()

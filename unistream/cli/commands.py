@@ -85,7 +85,7 @@ COMMANDS: Final = {
     "stack": Lazy(
         "stack:app", "Start and stop a real Kafka broker and a real ZooKeeper server on this machine."
     ),
-    "db": Lazy("db:app", "Create or check the schema of the metadata database."),
+    "db": Lazy("db:app", "Create, check, change and clean up the metadata database."),
     "savepoint": Lazy(
         "savepoint:app", "Take a savepoint of a job (`savepoint JOB`); inspect, query, write or finalize one."
     ),

@@ -63,6 +63,7 @@ from unistream.net.client import FlightControlClient
 from unistream.net.folder import remove_stale_folders
 from unistream.net.server import FlightServer
 from unistream.port.ha import HaStore
+from unistream.port.retention import Retention
 from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
@@ -251,6 +252,7 @@ class EmbeddedCluster(Closing):
             max_workers=self._max_workers,
             traits=self._traits,
             create_engine=self._create_engine,
+            retention=Retention.of(config),
         )
 
     def _goes_on(self, target: str) -> str:

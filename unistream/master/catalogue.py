@@ -1,167 +1,375 @@
-"""Writes the job metadata, in order and on a thread of its own; a failure is only logged.
+"""Writes the job metadata, in order and on a thread of its own; a failure never stops a job.
 
-The catalogue is history for people. Recovery reads manifests, so a database that is down must not stop a job
-(failures are logged and counted). Changes of a job's state are written when the database answers again, since
-a job that ended meanwhile would otherwise be listed as running for ever; other records are lost.
+The catalogue is history for people. Recovery reads manifests, so a database may be away, or its file
+removed, while jobs go on: what is to be written waits in memory (`master.write_queue` says how much of it,
+and what is dropped first) and is written when the database answers again. After its file was removed, the
+current rows of the jobs are written again, too. Between the writes the same thread prunes what is no longer
+kept.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
-from collections import deque
-from collections.abc import Callable
-from typing import Final
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
+from unistream.base.clock import Clock, SystemClock
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import Unreachable
+from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
 from unistream.base.ids import JobId, LeaderEpoch
-from unistream.master.ordered import Pool
-from unistream.model.checkpoint_figures import CheckpointFigures
-from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord, MetadataStore
+from unistream.master.write_queue import STATISTICS_MAX, Entry, Kind, WriteQueue
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.port.metadata import (
+    ArtifactRecord,
+    AttemptChange,
+    CommitRecord,
+    EpochRecord,
+    ExceptionRecord,
+    JobRecord,
+    MetadataStore,
+)
+from unistream.port.retention import Pruned, Retention
 
-MISSED_MAX: Final = 10_000  # a few states of each job that a cluster may have; then the oldest are lost
+RETRY_S: Final = 1.0  # until a database that does not answer is tried again
+LOOK_S: Final = 5.0  # how often an idle catalogue looks whether its file is still there
+LOG_S: Final = 60.0  # failures are logged at most this often
+FIRST_PRUNING_S: Final = 30.0  # after the start, or the interval if that is shorter
+PAUSE_S: Final = 0.01  # between two steps of pruning, in which others may write
 
 logger = logging.getLogger(__name__)
 
 
-class Catalogue:
-    """The metadata store of one leader epoch, written by one thread."""
+class CatalogueHealth(NamedTuple):
+    """The state of the metadata, for people.
 
-    def __init__(self, store: MetadataStore, epoch: LeaderEpoch) -> None:
+    Attributes:
+        queued: Writes that wait. `dropped`: those that were given up, by kind. `failures`: those that were
+        refused.
+        away_since_ms: The database has not answered since then; None: it answers. `reason`: why.
+    """
+
+    queued: int
+    dropped: dict[str, int]
+    failures: int
+    away_since_ms: int | None
+    reason: str | None
+
+
+class Catalogue:
+    """The metadata store of one leader epoch, written by one thread. `close` closes the store."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        epoch: LeaderEpoch,
+        retention: Retention | None = None,
+        clock: Clock | None = None,
+        statistics_max: int = STATISTICS_MAX,
+    ) -> None:
         self._store = store
         self._epoch = epoch
-        self._worker = Pool("catalogue", 1)
-        self._records: dict[JobId, JobRecord] = {}
-        self._lock = threading.Lock()
-        self._changes: list[AttemptChange] = []
-        self._missed: deque[Callable[[], None]] = deque(maxlen=MISSED_MAX)  # on the worker's thread only
+        self._retention = retention or Retention()
+        self._clock = clock or SystemClock()
+        self._queue = WriteQueue(statistics_max)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._away: tuple[int, str] | None = None
         self.failures = 0
+        # on the thread only
+        self._records: dict[JobId, JobRecord] = {}
+        self._to_restore: list[JobId] = []
+        self._pruning: Iterator[Pruned] | None = None
+        self._pruned_at_ms = 0
+        self._next_pruning_s = time.monotonic() + min(FIRST_PRUNING_S, self._retention.interval_ms / 1000)
+        self._next_log_s = 0.0
+        self._leader = EpochRecord(
+            epoch=epoch,
+            cluster=f"{socket.gethostname()}-{os.getpid()}"[:255],
+            granted_ms=self._clock.wall_ms(),
+        )
+        self._put(Kind.EPOCH, None, self._leader)
+        self._thread = threading.Thread(target=self._run, name="catalogue", daemon=True)
+        self._thread.start()
+
+    # --- what is to be written --------------------------------------------------------------------
 
     def add_job(self, record: JobRecord) -> None:
-        def write() -> None:
-            self._store.add_job(record, self._epoch)
-            self._records[record.job] = record
-
-        self._submit("add_job", write, keep=True)
-
-    def take_over_job(self, record: JobRecord) -> None:
-        """See `Records`."""
-
-        def write() -> None:
-            known = self._store.job(record.job)
-            if known is None:  # the database was lost, or is another one
-                self._store.add_job(record, self._epoch)
-                self._records[record.job] = record
-            else:
-                again = msgspec.structs.replace(record, version=known.version, restarts=known.restarts)
-                self._records[record.job] = self._store.update_job(again, self._epoch)
-
-        self._submit("take_over_job", write, keep=True)
+        """A new job, or one of an earlier leader, whose row is taken over."""
+        if not record.changed_ms:
+            record = msgspec.structs.replace(record, changed_ms=self._clock.wall_ms())
+        self._put(Kind.JOB, record.job, record)
 
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
     ) -> threading.Event:
         """See `Records`."""
         tried = threading.Event()
-
-        def write() -> None:
-            record = self._records.get(job)
-            if record is None:
-                return
-            changed = msgspec.structs.replace(
-                record, state=state, restarts=restarts, ended_ms=ended_ms or record.ended_ms
-            )
-            self._records[job] = self._store.update_job(changed, self._epoch)
-            if ended_ms is not None:
-                del self._records[job]
-
-        if not self._submit("update_job", write, tried.set, keep=True):
-            tried.set()
+        changed_ms = ended_ms or self._clock.wall_ms()
+        changes = {"state": state, "restarts": restarts, "ended_ms": ended_ms, "changed_ms": changed_ms}
+        self._put(Kind.STATE, job, changes, after=tried.set)
         return tried
 
     def update_graph(self, job: JobId, graph_json: str) -> None:
-        def write() -> None:
-            record = self._records.get(job)
-            if record is not None:
-                changed = msgspec.structs.replace(record, graph_json=graph_json)
-                self._records[job] = self._store.update_job(changed, self._epoch)
-
-        self._submit("update_graph", write, keep=True)
+        self._put(Kind.GRAPH, job, {"graph_json": graph_json}, row="graph")
 
     def record_attempt(self, change: AttemptChange) -> None:
         """Changes that arrive during a write are written together: a job of hundreds of tasks makes thousands
         of changes in a second."""
-        with self._lock:
-            self._changes.append(change)
-            first = len(self._changes) == 1
-        if first:
-            self._submit("record_attempts", self._write_attempts)
-
-    def _write_attempts(self) -> None:
-        with self._lock:
-            changes, self._changes = self._changes, []
-        self._store.record_attempts(changes)
+        entry = Entry(Kind.ATTEMPT, change.attempt.job, (change,), row=change.attempt, merge=first_and_last)
+        self._put_entry(entry)
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
-        self._submit("record_checkpoint", lambda: self._store.record_checkpoint(job, record))
+        kind = Kind.CHECKPOINT
+        if record.status is SnapshotStatus.IN_PROGRESS:
+            kind = Kind.TRIGGERED
+        elif record.status is SnapshotStatus.COMPLETED and record.kind.is_savepoint:
+            kind = Kind.SAVEPOINT
+        self._put(kind, job, record, row=("checkpoint", record.checkpoint_id))
 
     def record_exception(self, record: ExceptionRecord) -> None:
-        self._submit("record_exception", lambda: self._store.record_exception(record))
+        self._put(Kind.EXCEPTION, record.job, record)
 
     def record_commit(self, record: CommitRecord) -> None:
-        def write() -> None:
-            self._store.record_commit(record)
-            crash_point("commit.recorded")
+        self._put(Kind.COMMIT, record.job, record)
 
-        self._submit("record_commit", write)
+    def record_artifact(self, job: JobId, record: ArtifactRecord) -> None:
+        """`job` refers to this artifact."""
+        self._put(Kind.ARTIFACT, job, record)
+
+    def health(self) -> CatalogueHealth:
+        """How the metadata are, for REST and people."""
+        with self._changed:
+            since_ms, reason = self._away or (None, None)
+            dropped = {kind.value: number for kind, number in self._queue.dropped.items()}
+            return CatalogueHealth(len(self._queue), dropped, self.failures, since_ms, reason)
 
     def close(self, timeout_s: float) -> None:
-        """Writes what is queued, retries what was missed, then closes the store."""
-        self._submit("what_was_missed", lambda: None)
-        if self._worker.close(timeout_s):
-            self._store.close()
-        else:
+        """Writes what is queued, with one more try if the database does not answer; then closes the store."""
+        ended = msgspec.structs.replace(self._leader, ended_ms=self._clock.wall_ms(), reason="closed")
+        with self._changed:
+            if not self._closed:
+                self._queue.put(Entry(Kind.EPOCH, None, ended))
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        health = self.health()
+        if self._thread.is_alive():
             logger.error("event=catalogue_not_written reason='still busy after %.0f s'", timeout_s)
+            return
+        if health.queued:
+            logger.error("event=catalogue_not_written rows=%d reason=%r", health.queued, health.reason)
+        self._store.close()
 
-    def _submit(
+    def _put(
         self,
-        what: str,
-        write: Callable[[], None],
-        after: Callable[[], None] | None = None,
+        kind: Kind,
+        job: JobId | None,
+        content: object,
         *,
-        keep: bool = False,
-    ) -> bool:
-        """`keep`: retried in order if the database does not answer."""
+        row: object = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        self._put_entry(Entry(kind, job, content, row=row, after=[after] if after is not None else []))
 
-        def guarded() -> None:
+    def _put_entry(self, entry: Entry) -> None:
+        with self._changed:
+            waits_in_vain = self._closed or self._away is not None
+            calls = entry.after if waits_in_vain else []
+            if waits_in_vain:
+                entry.after = []
+            if not self._closed:
+                self._queue.put(entry)
+                self._changed.notify()
+        for call in calls:
+            call()
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._has_work():
+            is_last_try = self._closed
             try:
-                if keep:
-                    self._missed.append(write)
-                self._catch_up(what)
-                if not keep:
-                    write()
+                self._look()
+                self._write_next()
+                self._prune_step()
+            except (Unreachable, ConfigError) as error:
+                self._note_away(error)
+                if is_last_try:
+                    return
             except Exception:  # the catalogue is history; a job goes on without it
-                self._note_failure(what)
-            finally:
-                if after is not None:
-                    after()
+                self._note_failure("maintenance")
 
-        return not self._worker.submit(guarded).cancelled()
+    def _has_work(self) -> bool:
+        """Waits for something to do; False: closed, and nothing is left to be written."""
+        with self._changed:
+            if self._queue or self._to_restore:
+                return True
+            if self._closed:
+                return False
+            self._changed.wait(self._idle_s())
+            return bool(self._queue) or not self._closed
 
-    def _catch_up(self, what: str) -> None:
-        """Writes what is kept, in order. Raises Unreachable with the rest kept; drops other failures."""
-        while self._missed:
-            try:
-                self._missed[0]()
-            except Unreachable:
-                raise
-            except Exception:  # another try would not help, and what follows must not wait
-                self._note_failure(what)
-            self._missed.popleft()
+    def _idle_s(self) -> float:
+        if self._pruning is not None:
+            return PAUSE_S
+        return max(0.0, min(LOOK_S, self._next_pruning_s - time.monotonic()))
 
-    def _note_failure(self, what: str) -> None:
-        self.failures += 1
-        logger.exception("event=catalogue_write_failed write=%s", what)
+    def _look(self) -> None:
+        """Notices a database that was made again, and writes what is known of the jobs."""
+        if self._store.recover():
+            logger.warning(
+                "event=metadata_made_again jobs=%d reason='its file was removed'", len(self._records)
+            )
+            self._to_restore = list(self._records)
+            self._store.record_epoch(self._leader)
+        while self._to_restore:
+            record = self._records.get(self._to_restore[-1])
+            if record is not None:
+                self._records[record.job] = self._store.put_job(record, self._epoch)
+            self._to_restore.pop()
+
+    def _write_next(self) -> None:
+        with self._changed:
+            entries = self._queue.take()
+        if not entries:
+            return
+        try:
+            self._write(entries)
+        except (NotFound, Fenced):
+            self._write_again(entries)
+        except (Unreachable, ConfigError):
+            raise
+        except Exception:
+            self._note_failure(entries[0].kind.value)
+        with self._changed:
+            self._queue.done()
+            self._away = None
+        for entry in entries:
+            for call in entry.after:
+                call()
+
+    def _write_again(self, entries: Sequence[Entry]) -> None:
+        """The row of a job is missing or of another version: removed by hand, restored from a backup, or a
+        write was done although its confirmation was lost. A newer leader's row stays."""
+        try:
+            for job in {entry.job for entry in entries if entry.job in self._records}:
+                assert job is not None
+                self._records[job] = self._store.put_job(self._records[job], self._epoch)
+            self._write(entries)
+        except (NotFound, Fenced) as error:
+            self._note_failure(entries[0].kind.value, error)
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        first = entries[0]
+        content, job = first.content, first.job
+        match first.kind:
+            case Kind.ATTEMPT:
+                changes = [change for entry in entries for change in entry.content]
+                self._store.record_attempts(changes, self._epoch)
+            case Kind.JOB:
+                self._records[content.job] = self._store.put_job(content, self._epoch)
+            case Kind.STATE | Kind.GRAPH:
+                self._update(job, content)
+            case Kind.CHECKPOINT | Kind.TRIGGERED | Kind.SAVEPOINT:
+                assert job is not None
+                self._store.record_checkpoint(job, content, self._epoch)
+            case Kind.EXCEPTION:
+                self._store.record_exception(content, self._epoch)
+            case Kind.COMMIT:
+                self._store.record_commit(content, self._epoch)
+                crash_point("commit.recorded")
+            case Kind.ARTIFACT:
+                assert job is not None
+                self._store.artifacts.use(job, content, self._epoch)
+            case Kind.EPOCH:
+                self._store.record_epoch(content)
+
+    def _update(self, job: JobId | None, changes: dict[str, object]) -> None:
+        record = self._records.get(job) if job is not None else None
+        if record is None:
+            return
+        given = {name: value for name, value in changes.items() if value is not None}
+        changed = msgspec.structs.replace(record, **given)
+        self._records[record.job] = self._store.update_job(changed, self._epoch)
+        if changes.get("ended_ms") is not None:
+            del self._records[record.job]
+
+    # --- pruning ----------------------------------------------------------------------------------
+
+    def _prune_step(self) -> None:
+        """One step, when it is time. The first pass looks at all jobs, others only at those that changed
+        since."""
+        if self._pruning is None:
+            if time.monotonic() < self._next_pruning_s or self._closed:
+                return
+            now_ms = self._clock.wall_ms()
+            since_ms, self._pruned_at_ms = self._pruned_at_ms, now_ms
+            self._pruning = self._store.prune(self._retention, now_ms, self._epoch, ended_since_ms=since_ms)
+        try:
+            more = next(self._pruning, None) is not None
+        except BaseException:
+            self._end_pruning()
+            raise
+        if not more or self._closed:
+            self._end_pruning()
+
+    def _end_pruning(self) -> None:
+        self._pruning = None
+        self._next_pruning_s = time.monotonic() + self._retention.interval_ms / 1000
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    def _note_away(self, error: Exception) -> None:
+        """The database cannot be used now: what waits goes on waiting."""
+        with self._changed:
+            since_ms = self._away[0] if self._away is not None else self._clock.wall_ms()
+            if self._away is None:
+                self.failures += 1
+                if not self._closed:  # something to try again, also if nothing else is to be written
+                    self._queue.put(Entry(Kind.EPOCH, None, self._leader, row="leader"))
+            self._away = (since_ms, str(error))
+            calls = self._queue.release_all()
+        for call in calls:
+            call()
+        self._log(logging.WARNING, "event=metadata_away", str(error))
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, RETRY_S)
+
+    def _note_failure(self, what: str, error: Exception | None = None) -> None:
+        with self._changed:
+            self.failures += 1
+        if error is not None:
+            self._log(logging.WARNING, f"event=catalogue_write_refused write={what}", str(error))
+        else:
+            self._log(logging.ERROR, f"event=catalogue_write_failed write={what}", None)
+
+    def _log(self, level: int, event: str, reason: str | None) -> None:
+        """At most once a minute; with an unexpected exception if `reason` is None."""
+        if time.monotonic() < self._next_log_s:
+            return
+        self._next_log_s = time.monotonic() + LOG_S
+        health = self.health()
+        logger.log(
+            level,
+            "%s queued=%d dropped=%s failures=%d reason=%r",
+            event,
+            health.queued,
+            health.dropped or "none",
+            health.failures,
+            reason,
+            exc_info=reason is None,
+        )
+
+
+def first_and_last(waiting: Sequence[AttemptChange], new: Sequence[AttemptChange]) -> Sequence[AttemptChange]:
+    """When an attempt began and where it is now, with the newest worker of the changes in between."""
+    steps = (*waiting, *new)
+    places = [step.task_manager for step in steps if step.task_manager is not None]
+    last = msgspec.structs.replace(steps[-1], task_manager=places[-1] if places else None)
+    return (steps[0], last)

@@ -37,6 +37,7 @@ from unistream.port.engine import BatchEngine
 from unistream.port.ha import HaStore
 from unistream.port.host import HostTraits, WorkerHost
 from unistream.port.metadata import MetadataStore
+from unistream.port.retention import Retention
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import ArtifactStore, CheckpointStorage
 from unistream.port.transport import ControlHandler, Server
@@ -119,6 +120,7 @@ class ClusterServices:
         goes_on: The command that starts the cluster again, with the jobs that it had; "": there is none.
         create_engine: Makes the engine of BATCH jobs, which runs where the host's workers do; None: there is
             none.
+        retention: How much of the history of jobs is kept.
     """
 
     target: str
@@ -141,13 +143,14 @@ class ClusterServices:
     create_machine: CreateMachine = JobMachine
     create_resource_machine: CreateResourceMachine = create_resource_machine
     create_engine: Callable[[WorkerHost], BatchEngine] | None = None
+    retention: Retention = field(default_factory=Retention)
 
 
 def master_ports(services: ClusterServices, ha: HaStore) -> MasterPorts:
     """Threads, and connections to workers. `ha`: of this leader."""
     return MasterPorts(
         jobs=JobStore(ha, services.artifacts),
-        catalogue=Catalogue(services.metadata, ha.epoch),
+        catalogue=Catalogue(services.metadata, ha.epoch, services.retention, services.clock),
         senders=Senders(services.connect),
         io=Pool("master-io", IO_THREADS),
         stopping=Pool("stop-worker", STOP_THREADS),

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final
 
 import msgspec
 
 from unistream.base.config import Configuration
-from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import JobId, job_of_request
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
@@ -133,7 +133,7 @@ class Dispatcher(JobViews):
             )
             self._ports.jobs.add(_stored(request, setup), request.artifact)
             self._ports.jobs.snapshots(job).starts_with(setup.start.restore)
-            self._start(setup, self._catalogue.add_job)
+            self._start(setup)
         logger.info("event=job_accepted job=%s name=%r lineage=%s", job, request.graph.name, setup.lineage)
         return job
 
@@ -227,11 +227,16 @@ class Dispatcher(JobViews):
         return job_of_request(request_id)
 
     def _exists(self, job: JobId) -> bool:
-        """In memory, to be recovered, or ended: also if the metadata were lost."""
-        known = job in self._jobs or self._recovery.info(job) is not None
-        return (
-            known or self._ports.jobs.result(job) is not None or self._services.metadata.job(job) is not None
-        )
+        """In memory, to be recovered, or ended, as far as anybody knows: the metadata may be away or lost."""
+        if job in self._jobs or self._recovery.info(job) is not None:
+            return True
+        if self._ports.jobs.result(job) is not None:
+            return True
+        try:
+            return self._services.metadata.job(job) is not None
+        except Unreachable as error:
+            logger.warning("event=metadata_not_asked job=%s reason=%r", job, str(error))
+            return False
 
     def _check_capacity(self) -> None:
         if self._closed:
@@ -240,7 +245,7 @@ class Dispatcher(JobViews):
         if running >= JOBS_RUNNING_MAX:
             raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
 
-    def _start(self, setup: JobSetup, record: Callable[[JobRecord], None]) -> None:
+    def _start(self, setup: JobSetup) -> None:
         """Starts a checked job: a submitted one, or one of an earlier leader."""
         master = JobMaster(
             setup,
@@ -251,7 +256,7 @@ class Dispatcher(JobViews):
             finish_later=self._recovery.finish_later,
             create_engine=self._batch_engine,
         )
-        record(
+        self._catalogue.add_job(
             JobRecord(
                 job=setup.job,
                 name=setup.graph.name,
@@ -278,7 +283,7 @@ class Dispatcher(JobViews):
         with self._submit_lock:
             if self._closed:
                 return
-            self._start(setup, self._catalogue.take_over_job)
+            self._start(setup)
         logger.info("event=job_recovered job=%s name=%r", setup.job, setup.graph.name)
         if wanted.cancel:
             self._jobs[setup.job].cancel()

@@ -15,7 +15,7 @@ from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInf
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import CommitRecord, JobRecord, MetadataStore
+from unistream.port.metadata import CheckpointTotals, JobRecord, MetadataStore, SinkTotals
 
 
 def summary_of(info: JobInfo) -> JobSummary:
@@ -53,11 +53,11 @@ def info_from_result(result: StoredResult, target: str) -> JobInfo:
 def info_from_records(record: JobRecord, store: MetadataStore, result: StoredResult | None = None) -> JobInfo:
     """A job that is only in the catalogue. Its `result` is exact, also if the catalogue missed it; a job
     without one that the catalogue has running belongs to a master that is gone."""
-    checkpoints = sorted(store.checkpoints(record.job), key=lambda c: c.checkpoint_id, reverse=True)
-    completed = [c for c in checkpoints if c.status is SnapshotStatus.COMPLETED]
-    savepoints = [c for c in completed if c.kind.is_savepoint]
+    checkpoints = store.checkpoints(record.job, limit=CHECKPOINTS_KEPT_MAX)
+    totals = store.checkpoint_totals(record.job)
+    latest = [c for c in (totals.latest_completed, totals.latest_savepoint) if c is not None]
     graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
-    sinks = _sinks(store.commits(record.job))
+    sinks = {uid: _sink(of_sink) for uid, of_sink in store.sinks(record.job).items()}
     return JobInfo(
         job=record.job,
         name=record.name,
@@ -68,11 +68,11 @@ def info_from_records(record: JobRecord, store: MetadataStore, result: StoredRes
         job_type=(JobType.STREAMING if graph is None else graph.job_type).value,
         ended_ms=record.ended_ms if result is None else result.ended_ms,
         restarts=record.restarts,
-        checkpoints_completed=len(completed),
-        checkpoints_failed=sum(c.status is SnapshotStatus.FAILED for c in checkpoints),
-        latest_checkpoint=completed[0].path if completed else None,
-        savepoint=savepoints[0].path if savepoints else None,
-        checkpoints=tuple(map(CheckpointInfo.of, checkpoints[:CHECKPOINTS_KEPT_MAX])),
+        checkpoints_completed=totals.completed,
+        checkpoints_failed=totals.failed,
+        latest_checkpoint=max(latest, key=lambda c: c.checkpoint_id).path if latest else None,
+        savepoint=None if totals.latest_savepoint is None else totals.latest_savepoint.path,
+        checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         sinks=sinks,
         metrics={"rows_committed": sum(s.rows for s in sinks.values())} if sinks else {},
@@ -95,13 +95,16 @@ def _failure(record: JobRecord, result: StoredResult | None) -> TaskFailure | No
     return TaskFailure(kind="MasterLost", message=text)
 
 
-def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointFigures]) -> CheckpointsInfo:
-    """Statistics from the catalogue, which has neither subtasks nor restores."""
+def checkpoints_from_records(
+    record: JobRecord, records: Iterable[CheckpointFigures], totals: CheckpointTotals | None = None
+) -> CheckpointsInfo:
+    """Statistics from the catalogue, which has neither subtasks nor restores. `records` are the newest;
+    without `totals` they are all that is counted."""
     graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
     kept_max = Configuration(graph.config if graph is not None else {}).get(CHECKPOINTS_HISTORY)
     newest = sorted(records, key=lambda one: one.checkpoint_id, reverse=True)
     completed = [figures for figures in newest if figures.status is SnapshotStatus.COMPLETED]
-    failed = [figures for figures in newest if figures.status is SnapshotStatus.FAILED]
+    totals = totals or _totals(newest)
     summary = {}
     if completed:
         summary = {
@@ -109,25 +112,34 @@ def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointFigu
             "state_bytes": Sample(figures.state_bytes for figures in completed).spread(),
         }
     return CheckpointsInfo(
-        completed=len(completed),
-        failed=len(failed),
-        in_progress=len(newest) - len(completed) - len(failed),
+        completed=totals.completed,
+        failed=totals.failed,
+        in_progress=totals.in_progress,
         latest=tuple(newest[:kept_max]),
-        latest_completed=next((f for f in completed if not f.kind.is_savepoint), None),
-        latest_savepoint=next((f for f in completed if f.kind.is_savepoint), None),
-        latest_failed=next(iter(failed), None),
+        latest_completed=totals.latest_completed,
+        latest_savepoint=totals.latest_savepoint,
+        latest_failed=totals.latest_failed,
         summary=summary,
     )
 
 
-def _sinks(commits: Sequence[CommitRecord]) -> dict[str, SinkInfo]:
-    sinks: dict[str, SinkInfo] = {}
-    for commit in sorted(commits, key=lambda c: c.checkpoint_id):
-        before = sinks.get(commit.sink_uid, SinkInfo())
-        sinks[commit.sink_uid] = SinkInfo(
-            rows=before.rows + commit.rows,
-            commits=before.commits + 1,
-            checkpoint_id=commit.checkpoint_id,
-            table_version=before.table_version if commit.table_version is None else commit.table_version,
-        )
-    return sinks
+def _totals(newest: Sequence[CheckpointFigures]) -> CheckpointTotals:
+    completed = [figures for figures in newest if figures.status is SnapshotStatus.COMPLETED]
+    failed = [figures for figures in newest if figures.status is SnapshotStatus.FAILED]
+    return CheckpointTotals(
+        completed=len(completed),
+        failed=len(failed),
+        in_progress=len(newest) - len(completed) - len(failed),
+        latest_completed=next((f for f in completed if not f.kind.is_savepoint), None),
+        latest_savepoint=next((f for f in completed if f.kind.is_savepoint), None),
+        latest_failed=next(iter(failed), None),
+    )
+
+
+def _sink(totals: SinkTotals) -> SinkInfo:
+    return SinkInfo(
+        rows=totals.rows,
+        commits=totals.commits,
+        checkpoint_id=totals.checkpoint_id,
+        table_version=totals.table_version,
+    )

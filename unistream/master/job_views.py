@@ -61,7 +61,11 @@ class JobViews:
         if master is not None:
             return master.checkpoints()
         record = self._record(job)
-        return checkpoints_from_records(record, self._services.metadata.checkpoints(record.job))
+        return checkpoints_from_records(
+            record,
+            self._services.metadata.checkpoints(record.job),
+            self._services.metadata.checkpoint_totals(record.job),
+        )
 
     def graph_json(self, job: JobId) -> bytes:
         """The job's graph with its current parallelism. Raises NotFound."""

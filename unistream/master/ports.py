@@ -60,10 +60,8 @@ class Messages(Protocol):
 class Records(Protocol):
     """History for people, written in order; `master.catalogue.Catalogue`. Failures are only logged."""
 
-    def add_job(self, record: JobRecord) -> None: ...
-
-    def take_over_job(self, record: JobRecord) -> None:
-        """A job of an earlier leader goes on; it may be known or not."""
+    def add_job(self, record: JobRecord) -> None:
+        """A new job, or one of an earlier leader, whose row is taken over."""
 
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +28,13 @@ BUSY_TIMEOUT_MS: Final = 10_000  # SQLite: longest wait for another writer
 WAL_RETRY_S: Final = 0.01
 CONNECT_TIMEOUT_S: Final = 10
 POOL_TIMEOUT_S: Final = 10
+STATEMENT_TIMEOUT_MS: Final = 30_000  # PostgreSQL: a statement that takes longer is given up
+LOCK_TIMEOUT_MS: Final = 10_000
+SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges what is sent
 DIALECTS: Final = ("sqlite", "postgresql")
+UNDEFINED: Final = ("42P01", "42703")  # PostgreSQL's codes of a missing table and a missing column
 OUTDATED: Final = "the schema of the metadata database is outdated: run `unistream db upgrade`"
+MISSING: Final = "there is no metadata database: `unistream db upgrade` makes it"
 
 
 def parse_url(url: str) -> URL:
@@ -55,8 +60,10 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: str, *, create: bool = True) -> Engine:
     """An engine with bounded waits, not connected yet; the caller disposes it.
+
+    With `create` a SQLite file that is not there is created by the first connection.
 
     Raises:
         ConfigError: the URL cannot be used or its driver is not installed.
@@ -64,22 +71,57 @@ def open_engine(url: str) -> Engine:
     parsed = parse_url(url)
     if parsed.drivername == "postgresql+psycopg":
         require("postgres", "metadata.url")
-    is_sqlite = parsed.get_backend_name() == "sqlite"
-    connect_args = (
-        {"timeout": BUSY_TIMEOUT_MS / 1000} if is_sqlite else {"connect_timeout": CONNECT_TIMEOUT_S}
-    )
-    try:
+    if parsed.get_backend_name() == "sqlite":
         engine = create_engine(
-            parsed, pool_timeout=POOL_TIMEOUT_S, pool_pre_ping=not is_sqlite, connect_args=connect_args
+            parsed, pool_timeout=POOL_TIMEOUT_S, creator=_sqlite_opener(parsed, create=create)
+        )
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        return create_engine(
+            parsed, pool_timeout=POOL_TIMEOUT_S, pool_pre_ping=True, connect_args=_bounded_waits(parsed)
         )
     except (ImportError, NoSuchModuleError, ArgumentError) as error:
         raise ConfigError(
             f"metadata.url: the driver of {parsed.drivername!r} is not installed: {error}"
         ) from error
-    if is_sqlite:
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    return engine
+
+
+def sqlite_path(url: URL) -> Path | None:
+    """The file of a SQLite database; None for other databases."""
+    return Path(url.database).absolute() if url.get_backend_name() == "sqlite" and url.database else None
+
+
+def check_exists(url: str) -> None:
+    """Raises ConfigError if the file of a SQLite database is not there."""
+    parsed = parse_url(url)
+    path = sqlite_path(parsed)
+    if path is not None and not path.exists():
+        raise ConfigError(f"{MISSING} ({parsed.render_as_string(hide_password=True)})")
+
+
+def _sqlite_opener(url: URL, *, create: bool) -> Callable[[], sqlite3.Connection]:
+    path = sqlite_path(url)
+    assert path is not None
+    mode = "rwc" if create else "rw"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_MS / 1000, check_same_thread=False
+        )
+
+    return connect
+
+
+def _bounded_waits(url: URL) -> dict[str, Any]:
+    """Arguments of libpq, on which both psycopg and psycopg2 are built; those of the URL come first."""
+    waits: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S}
+    if url.get_driver_name().startswith("psycopg"):
+        waits["options"] = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS}"
+        waits |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+        waits["tcp_user_timeout"] = SILENT_TIMEOUT_MS
+    return {name: value for name, value in waits.items() if name not in url.query}
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
@@ -109,8 +151,18 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
 
 def _begin_sqlite(connection: Any) -> None:
     # A reader that becomes a writer fails if another one wrote in between, so writers take the lock first.
-    mode = "" if connection.get_execution_options().get("unistream_read") else " IMMEDIATE"
+    options = connection.get_execution_options()
+    if options.get("isolation_level") == "AUTOCOMMIT":
+        return
+    mode = "" if options.get("unistream_read") else " IMMEDIATE"
     connection.exec_driver_sql(f"BEGIN{mode}")
+
+
+def _lacks_tables(error: DBAPIError, text: str) -> bool:
+    if "no such table" in text or "no such column" in text:
+        return True
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return state in UNDEFINED if state is not None else isinstance(error, ProgrammingError)
 
 
 @contextmanager
@@ -131,7 +183,7 @@ def database_errors(engine: Engine) -> Iterator[None]:
         raise Unreachable(f"no free connection to {where} within {POOL_TIMEOUT_S} s") from error
     except DBAPIError as error:
         text = str(error.orig)
-        if isinstance(error, ProgrammingError) or "no such table" in text or "no such column" in text:
+        if _lacks_tables(error, text):
             raise ConfigError(f"{OUTDATED} ({where}: {text.splitlines()[0]})") from error
         if "not a database" in text:
             raise ConfigError(f"metadata.url: {where} is not a SQLite database") from error

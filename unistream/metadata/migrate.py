@@ -20,7 +20,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, text
 
 from unistream.base.errors import ConfigError
-from unistream.metadata.engine import OUTDATED, database_errors, open_engine
+from unistream.metadata.engine import OUTDATED, check_exists, database_errors, open_engine
 from unistream.metadata.tables import TABLE_PREFIX, VERSION_TABLE, metadata
 
 UPGRADE_LOCK: Final = 0x756E6973  # "unis": the advisory lock that serialises upgrades on PostgreSQL
@@ -40,7 +40,13 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def downgrade(url: str, revision: str) -> None:
-    """Downgrades the schema to `revision` ("base" removes all our tables)."""
+    """Downgrades the schema to `revision` ("base" removes all our tables).
+
+    Raises:
+        ConfigError: there is no such database or revision, or a newer version of unistream made the schema.
+        Unreachable: the database did not answer.
+    """
+    check_exists(url)
     with _connected(url) as connection:
         _run(command.downgrade, connection, revision)
 
@@ -52,6 +58,7 @@ def check(url: str) -> None:
         ConfigError: it is not; the text names the command to run.
         Unreachable: the database did not answer.
     """
+    check_exists(url)
     newest = ScriptDirectory.from_config(_config(None)).get_current_head()
     current = current_revision(url)
     if current == newest:
@@ -64,7 +71,8 @@ def check(url: str) -> None:
 
 
 def current_revision(url: str) -> str | None:
-    """The revision of a database; None if it has never been upgraded."""
+    """The revision of a database; None if it has never been upgraded. Raises ConfigError if there is none."""
+    check_exists(url)
     with _connected(url, read_only=True) as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         return context.get_current_revision()
@@ -120,6 +128,7 @@ def _connected(url: str, *, read_only: bool = False) -> Iterator[Connection]:
             with connection.begin():
                 if not read_only and engine.dialect.name == "postgresql":
                     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
+                    connection.execute(text("SET LOCAL statement_timeout = 0"))  # tables may be large
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
                 yield connection
     finally:

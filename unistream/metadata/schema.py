@@ -2,19 +2,22 @@
 
 Alembic takes a second to import, and most clusters start on a new SQLite file or on a current one. An empty
 database gets the current tables and the newest revision's mark, as by Alembic's `stamp` (Dagster does the
-same); any other is upgraded by `migrate.upgrade`.
+same). An older SQLite file, which is the cluster's own, is upgraded. An older schema on PostgreSQL is refused
+and left as it is: other clusters may be using it, and when they are upgraded is for people to decide.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
-from sqlalchemy import Connection, Inspector, inspect, text
+from sqlalchemy import Connection, Engine, Inspector, insert, inspect, text
 
-from unistream.metadata.engine import database_errors, open_engine
-from unistream.metadata.tables import TABLE_PREFIX, VERSION_TABLE, metadata
+from unistream.base.errors import ConfigError
+from unistream.metadata.engine import OUTDATED, database_errors, open_engine
+from unistream.metadata.tables import COUNTERS, TABLE_PREFIX, VERSION_TABLE, counters, metadata
 
-NEWEST_REVISION: Final = "0002"
+NEWEST_REVISION: Final = "0003"
 """The last one in `migrations/versions`; a test compares."""
 
 
@@ -22,7 +25,7 @@ def ensure(url: str) -> None:
     """Returns when the schema is current. Safe to repeat and to run concurrently.
 
     Raises:
-        ConfigError: the URL cannot be used, or a newer version of unistream made the schema.
+        ConfigError: the URL cannot be used, another version of unistream made the schema, or it is not ours.
         Unreachable: the database did not answer.
     """
     if not _is_current(url):
@@ -37,7 +40,7 @@ def _is_current(url: str) -> bool:
         with database_errors(engine), engine.begin() as connection:
             inspector = inspect(connection)
             if inspector.has_table(VERSION_TABLE):
-                return _revision(connection) == NEWEST_REVISION
+                return _is_newest(engine, _revision(connection))
             # on PostgreSQL two could create at once: Alembic's way takes a lock
             if engine.dialect.name != "sqlite" or _has_our_tables(inspector):
                 return False
@@ -45,6 +48,14 @@ def _is_current(url: str) -> bool:
             return True
     finally:
         engine.dispose()
+
+
+def _is_newest(engine: Engine, found: str | None) -> bool:
+    """Raises ConfigError for an older schema that is not for us to upgrade."""
+    if engine.dialect.name != "sqlite" and found is not None and found < NEWEST_REVISION:
+        where = engine.url.render_as_string(hide_password=True)
+        raise ConfigError(f"{OUTDATED} ({where} is at {found}, wanted is {NEWEST_REVISION})")
+    return found == NEWEST_REVISION
 
 
 def _has_our_tables(inspector: Inspector) -> bool:
@@ -58,11 +69,13 @@ def _revision(connection: Connection) -> str | None:
 
 def _create(connection: Connection) -> None:
     metadata.create_all(connection)
+    now_ms = time.time_ns() // 1_000_000
+    connection.execute(insert(counters), [{"name": name, "value": now_ms} for name in COUNTERS])
     connection.execute(
         text(
             f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
             f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
         )
     )
-    insert = f"INSERT INTO {VERSION_TABLE} VALUES (:revision)"  # noqa: S608  # a constant of ours
-    connection.execute(text(insert), {"revision": NEWEST_REVISION})
+    mark = f"INSERT INTO {VERSION_TABLE} VALUES (:revision)"  # noqa: S608  # a constant of ours
+    connection.execute(text(mark), {"revision": NEWEST_REVISION})

@@ -1,33 +1,50 @@
-"""Job metadata in SQL: `unistream.port.metadata.MetadataStore` on SQLite or PostgreSQL."""
+"""Job metadata in SQL: `unistream.port.metadata.MetadataStore` on SQLite or PostgreSQL.
+
+Jobs, attempts, exceptions, events and leaders are here; snapshots, commits, artifacts, links to runs and
+pruning have modules of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, Table, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from unistream.base.errors import ConfigError, Fenced
+from unistream.base.errors import ConfigError, Fenced, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch
+from unistream.metadata import commits, events, snapshots
 from unistream.metadata import tables as t
-from unistream.metadata.engine import database_errors, open_engine
-from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
+from unistream.metadata.artifacts import SqlArtifacts
+from unistream.metadata.database import Database, fields, storable, without
+from unistream.metadata.pruning import Pruning
+from unistream.metadata.run_links import SqlRunLinks
+from unistream.model.checkpoint_figures import CheckpointFigures
+from unistream.port.metadata import (
+    PAGE_ROWS,
+    STATE_EVENT,
+    AttemptChange,
+    CheckpointTotals,
+    CommitRecord,
+    EpochRecord,
+    EventRecord,
+    ExceptionRecord,
+    JobRecord,
+    OutboxRecord,
+    SinkTotals,
+)
+from unistream.port.retention import Pruned, Retention
 
-_STATUS: Final = {status.recorded: status for status in SnapshotStatus}
 EPOCH_ROW: Final = "jobmanager"
-EXCEPTIONS_LISTED_MAX: Final = 1_000  # a job that restarts for weeks must not fill an answer
 
 
 class SqlMetadataStore:
     """Thread-safe; each call is one short transaction on a pooled connection.
 
-    The schema is made by `unistream.metadata.migrate.upgrade`, never here.
+    The schema is made by `unistream.metadata.migrate.upgrade` or `schema.ensure`, here only after its file
+    was removed (`recover`).
 
     Raises:
         ConfigError: the URL cannot be used; from any method: the schema is missing or outdated.
@@ -35,66 +52,157 @@ class SqlMetadataStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = open_engine(url)
-        self._upsert_insert = sqlite.insert if self._engine.dialect.name == "sqlite" else postgresql.insert
+        self._database = Database(url)
+        self._links = SqlRunLinks(self._database)
+        self._artifacts = SqlArtifacts(self._database)
+
+    @property
+    def links(self) -> SqlRunLinks:
+        return self._links
+
+    @property
+    def artifacts(self) -> SqlArtifacts:
+        return self._artifacts
 
     def close(self) -> None:
         """Closes all connections."""
-        self._engine.dispose()
+        self._database.close()
+
+    def recover(self) -> bool:
+        """See the port."""
+        return self._database.recover()
+
+    def prune(
+        self,
+        retention: Retention,
+        now_ms: int,
+        epoch: LeaderEpoch,
+        *,
+        ended_since_ms: int = 0,
+        dry_run: bool = False,
+    ) -> Iterator[Pruned]:
+        """See the port."""
+        return Pruning(self._database, retention, now_ms, epoch, dry_run=dry_run).steps(ended_since_ms)
+
+    # --- leaders ----------------------------------------------------------------------------------
 
     def next_leader_epoch(self) -> LeaderEpoch:
         """See the port. Atomic: concurrent calls get different epochs."""
-        first = self._upsert_insert(t.leaders).values(name=EPOCH_ROW, epoch=1)
+        first = self._database.insert(t.leaders).values(name=EPOCH_ROW, epoch=1)
         counted = first.on_conflict_do_update(
             index_elements=[t.leaders.c.name], set_={"epoch": t.leaders.c.epoch + 1}
         )
-        with self._write() as connection:
+        with self._database.write() as connection:
             epoch = connection.execute(counted.returning(t.leaders.c.epoch)).scalar_one()
         return LeaderEpoch(int(epoch))
 
-    def add_job(self, record: JobRecord, epoch: LeaderEpoch) -> None:
-        """See the port.
+    def record_epoch(self, record: EpochRecord) -> None:
+        """See the port."""
+        values = fields(record)
+        changed = {name: values[name] for name in ("ended_ms", "reason")}
+        row = self._database.insert(t.leader_epochs).values(values)
+        with self._database.write() as connection:
+            connection.execute(row.on_conflict_do_update(index_elements=["epoch", "cluster"], set_=changed))
 
-        Raises:
-            ConfigError: there is a job of this id.
-        """
+    def epochs(self, limit: int = PAGE_ROWS) -> Sequence[EpochRecord]:
+        """See the port."""
+        c = t.leader_epochs.c
+        newest = select(t.leader_epochs).order_by(c.epoch.desc(), c.cluster.desc()).limit(limit)
+        return [EpochRecord(**row._mapping) for row in self._database.rows(newest)]
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def add_job(self, record: JobRecord, epoch: LeaderEpoch) -> None:
+        """See the port."""
         try:
-            with self._write() as connection:
-                connection.execute(insert(t.jobs).values(**_fields(record), leader_epoch=epoch))
+            with self._database.write() as connection:
+                self._insert_job(connection, record, epoch)
         except IntegrityError as error:
             raise ConfigError(f"a job with the id {record.job} exists already") from error
+
+    def put_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
+        """See the port."""
+        try:
+            with self._database.write() as connection:
+                stored = _stored(connection, record.job)
+                if stored is None:
+                    self._insert_job(connection, record, epoch)
+                    return record
+                taken = msgspec.structs.replace(
+                    record, submitted_ms=stored.submitted_ms, version=stored.version
+                )
+                return self._update_job(connection, taken, epoch)
+        except IntegrityError as error:
+            raise Fenced(f"job {record.job} was added by another leader at the same time") from error
 
     def update_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
         """See the port.
 
         Raises:
-            Fenced: another leader or another write was faster, or there is no such job.
+            Fenced: another leader or another write was faster.
+            NotFound: there is no such job.
         """
+        with self._database.write() as connection:
+            return self._update_job(connection, record, epoch)
+
+    def _insert_job(self, connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> None:
+        connection.execute(insert(t.jobs).values(**fields(record), leader_epoch=epoch))
+        self._note_state(connection, record, epoch)
+
+    def _update_job(self, connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
+        before = _stored(connection, record.job)
+        if before is None:
+            raise NotFound(f"job {record.job} is no longer in the metadata")
         stored = msgspec.structs.replace(record, version=record.version + 1)
         mine = (
             (t.jobs.c.job == record.job)
             & (t.jobs.c.version == record.version)
             & (t.jobs.c.leader_epoch <= epoch)
         )
-        with self._write() as connection:
-            written = connection.execute(
-                update(t.jobs).where(mine).values(**_fields(stored), leader_epoch=epoch)
+        written = connection.execute(update(t.jobs).where(mine).values(**fields(stored), leader_epoch=epoch))
+        if written.rowcount != 1:
+            raise Fenced(
+                f"job {record.job}: stored are version {before.version} and epoch {before.leader_epoch}, "
+                f"refused was a write to version {record.version} with epoch {epoch}"
             )
-            if written.rowcount != 1:
-                raise Fenced(_why_fenced(connection, record, epoch))
+        if before.state != stored.state:
+            self._note_state(connection, stored, epoch)
         return stored
+
+    def _note_state(self, connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> None:
+        at_ms = record.changed_ms or record.submitted_ms
+        event = EventRecord(job=record.job, at_ms=at_ms, kind=STATE_EVENT, detail=record.state)
+        events.insert_event(self._database, connection, event, epoch)
 
     def job(self, job: JobId) -> JobRecord | None:
         """The job of this id, or None."""
-        found = self._select(select(t.jobs).where(t.jobs.c.job == job))
+        found = self._database.rows(select(t.jobs).where(t.jobs.c.job == job))
         return _job(found[0]) if found else None
 
-    def jobs(self) -> Sequence[JobRecord]:
-        """All jobs, newest first."""
-        newest_first = select(t.jobs).order_by(t.jobs.c.submitted_ms.desc(), t.jobs.c.job)
-        return [_job(row) for row in self._select(newest_first)]
+    def jobs(self, limit: int = PAGE_ROWS, before: JobRecord | None = None) -> Sequence[JobRecord]:
+        """See the port."""
+        c = t.jobs.c
+        page = select(t.jobs).order_by(c.submitted_ms.desc(), c.job.desc()).limit(limit)
+        if before is not None:
+            older = (c.submitted_ms == before.submitted_ms) & (c.job < before.job)
+            page = page.where(c.submitted_ms <= before.submitted_ms)
+            page = page.where((c.submitted_ms < before.submitted_ms) | older)
+        return [_job(row) for row in self._database.rows(page)]
 
-    def record_attempts(self, changes: Sequence[AttemptChange]) -> None:
+    def record_event(self, record: EventRecord, epoch: LeaderEpoch) -> None:
+        """See the port."""
+        with self._database.of_job(record.job, epoch) as (connection, _):
+            events.insert_event(self._database, connection, record, epoch)
+
+    def events(
+        self, after: int = 0, limit: int = PAGE_ROWS, job: JobId | None = None
+    ) -> Sequence[EventRecord]:
+        """See the port."""
+        return events.read_events(self._database, after, limit, job)
+
+    # --- attempts and exceptions ------------------------------------------------------------------
+
+    def record_attempts(self, changes: Sequence[AttemptChange], epoch: LeaderEpoch) -> None:
         """See the port. An attempt keeps its TaskManager when a later state names none."""
         for job in dict.fromkeys(change.attempt.job for change in changes):
             of_job = [change for change in changes if change.attempt.job == job]
@@ -102,15 +210,15 @@ class SqlMetadataStore:
             steps: dict[AttemptId, list[AttemptChange]] = {}
             for change in of_job:
                 steps.setdefault(change.attempt, []).append(change)
-            with self._write(job) as connection:
+            with self._database.of_job(job, epoch) as (connection, _):
                 for vertex, name in names.items():
                     key = {"job": job, "vertex": vertex}
-                    self._upsert(connection, t.vertices, key, {"name": _storable(name)})
+                    self._database.upsert(connection, t.vertices, key, {"name": storable(name)}, epoch)
                 for attempt, taken in steps.items():
-                    self._upsert_attempt(connection, attempt, taken)
+                    self._upsert_attempt(connection, attempt, taken, epoch)
 
     def _upsert_attempt(
-        self, connection: Connection, attempt: AttemptId, steps: Sequence[AttemptChange]
+        self, connection: Connection, attempt: AttemptId, steps: Sequence[AttemptChange], epoch: LeaderEpoch
     ) -> None:
         key = {
             "job": attempt.job,
@@ -123,128 +231,57 @@ class SqlMetadataStore:
         first: dict[str, Any] = {"started_ms": steps[0].at_ms, "task_manager": None}
         if places:
             changed["task_manager"] = first["task_manager"] = places[-1]
-        self._upsert(connection, t.attempts, key, changed, first)
+        self._database.upsert(connection, t.attempts, key, changed, epoch, first=first)
 
-    def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
-        """See the port. A completed savepoint is also added to the savepoints."""
-        key = {"job": job, "checkpoint_id": record.checkpoint_id}
-        values = {
-            "kind": record.kind.value,
-            "state": record.status.recorded,
-            "triggered_ms": record.timestamp_ms,
-            "duration_ms": record.recorded_duration_ms,
-            "state_bytes": record.state_bytes,
-            "path": _storable(record.path),
-            "reason": _storable(record.reason),
-        }
-        is_completed = record.status is SnapshotStatus.COMPLETED
-        with self._write(job) as connection:
-            self._upsert(connection, t.checkpoints, key, values)
-            if record.kind.is_savepoint and is_completed and record.path is not None:
-                name = connection.execute(select(t.jobs.c.name).where(t.jobs.c.job == job)).scalar_one()
-                listed = {k: values[k] for k in ("kind", "path", "triggered_ms")}
-                self._upsert(connection, t.savepoints, key, {**listed, "job_name": name})
-
-    def checkpoints(self, job: JobId) -> Sequence[CheckpointFigures]:
-        """All snapshots of a job by id."""
-        c = t.checkpoints
-        found = self._select(select(c).where(c.c.job == job).order_by(c.c.checkpoint_id))
-        return [_checkpoint(row) for row in found]
-
-    def record_exception(self, record: ExceptionRecord) -> None:
+    def record_exception(self, record: ExceptionRecord, epoch: LeaderEpoch) -> None:
         """Adds one; the same exception may be recorded twice."""
-        with self._write(record.job) as connection:
-            connection.execute(insert(t.exceptions).values(**_fields(record)))
+        with self._database.of_job(record.job, epoch) as (connection, _):
+            connection.execute(insert(t.exceptions).values(**fields(record)))
 
-    def exceptions(self, job: JobId) -> Sequence[ExceptionRecord]:
-        """The newest of a job (at most `EXCEPTIONS_LISTED_MAX`), oldest of them first."""
-        e = t.exceptions
-        newest = select(e).where(e.c.job == job).order_by(e.c.id.desc()).limit(EXCEPTIONS_LISTED_MAX)
-        return [ExceptionRecord(**_without(row, "id")) for row in reversed(self._select(newest))]
-
-    def record_commit(self, record: CommitRecord) -> None:
+    def exceptions(self, job: JobId, limit: int = PAGE_ROWS) -> Sequence[ExceptionRecord]:
         """See the port."""
-        values = _fields(record)
-        key = {name: values.pop(name) for name in ("job", "sink_uid", "checkpoint_id")}
-        with self._write(record.job) as connection:
-            self._upsert(connection, t.commits, key, values)
+        e = t.exceptions
+        newest = select(e).where(e.c.job == job).order_by(e.c.id.desc()).limit(limit)
+        return [ExceptionRecord(**without(row, "id")) for row in reversed(self._database.rows(newest))]
 
-    def commits(self, job: JobId) -> Sequence[CommitRecord]:
-        """All commits of a job by checkpoint and sink."""
-        c = t.commits
-        found = self._select(select(c).where(c.c.job == job).order_by(c.c.checkpoint_id, c.c.sink_uid))
-        return [CommitRecord(**row._mapping) for row in found]
+    # --- snapshots and commits --------------------------------------------------------------------
 
-    @contextmanager
-    def _write(self, job: JobId | None = None) -> Iterator[Connection]:
-        """One transaction. `job` is named if it is unknown."""
-        with database_errors(self._engine):
-            try:
-                with self._engine.begin() as connection:
-                    yield connection
-            except IntegrityError as error:
-                if job is None:
-                    raise
-                raise ConfigError(f"there is no job {job} in the metadata, or a value is missing") from error
+    def record_checkpoint(self, job: JobId, record: CheckpointFigures, epoch: LeaderEpoch) -> None:
+        """See the port. A completed savepoint is also added to the savepoints."""
+        snapshots.record_checkpoint(self._database, job, record, epoch)
 
-    def _select(self, statement: Select[Any]) -> Sequence[Row[Any]]:
-        with database_errors(self._engine), self._engine.connect() as connection:
-            reader = connection.execution_options(unistream_read=True)
-            return reader.execute(statement).all()
+    def checkpoints(
+        self, job: JobId, limit: int = PAGE_ROWS, before: CheckpointId | None = None
+    ) -> Sequence[CheckpointFigures]:
+        """See the port."""
+        return snapshots.read_checkpoints(self._database, job, limit, before)
 
-    def _upsert(
-        self,
-        connection: Connection,
-        table: Table,
-        key: Mapping[str, Any],
-        changed: Mapping[str, Any],
-        first: Mapping[str, Any] | None = None,
-    ) -> None:
-        """`first`: values of a new row only; `changed` has precedence."""
-        row = self._upsert_insert(table).values({**(first or {}), **key, **changed})
-        connection.execute(row.on_conflict_do_update(index_elements=list(key), set_=dict(changed)))
+    def checkpoint_totals(self, job: JobId) -> CheckpointTotals:
+        """See the port."""
+        return snapshots.read_totals(self._database, job)
+
+    def record_commit(self, record: CommitRecord, epoch: LeaderEpoch) -> int | None:
+        """See the port."""
+        return commits.record_commit(self._database, record, epoch)
+
+    def commits(self, job: JobId, limit: int = PAGE_ROWS) -> Sequence[CommitRecord]:
+        """See the port."""
+        return commits.read_commits(self._database, job, limit)
+
+    def sinks(self, job: JobId) -> dict[str, SinkTotals]:
+        """See the port."""
+        return commits.read_sinks(self._database, job)
+
+    def outbox(self, after: int = 0, limit: int = PAGE_ROWS) -> Sequence[OutboxRecord]:
+        """See the port."""
+        return commits.read_outbox(self._database, after, limit)
 
 
-def _fields(record: msgspec.Struct) -> dict[str, Any]:
-    return {name: _storable(getattr(record, name)) for name in record.__struct_fields__}
-
-
-def _storable(value: object) -> object:
-    """Escapes what databases refuse in texts: NUL (PostgreSQL) and lone surrogates (all)."""
-    if not isinstance(value, str):
-        return value
-    return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
-
-
-def _without(row: Row[Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in row._mapping.items() if name not in names}
+def _stored(connection: Connection, job: JobId) -> Any:
+    c = t.jobs.c
+    columns = (c.version, c.leader_epoch, c.state, c.submitted_ms)
+    return connection.execute(select(*columns).where(c.job == job)).one_or_none()
 
 
 def _job(row: Row[Any]) -> JobRecord:
-    return JobRecord(**_without(row, "leader_epoch"))
-
-
-def _checkpoint(row: Row[Any]) -> CheckpointFigures:
-    return CheckpointFigures(
-        checkpoint_id=CheckpointId(row.checkpoint_id),
-        kind=SnapshotKind(row.kind),
-        status=_STATUS[row.state],
-        timestamp_ms=row.triggered_ms,
-        duration_ms=row.duration_ms or 0,
-        path=row.path,
-        reason=row.reason,
-        recorded_bytes=row.state_bytes,
-        format=None,
-    )
-
-
-def _why_fenced(connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> str:
-    stored = connection.execute(
-        select(t.jobs.c.version, t.jobs.c.leader_epoch).where(t.jobs.c.job == record.job)
-    ).one_or_none()
-    if stored is None:
-        return f"job {record.job} is no longer in the metadata"
-    return (
-        f"job {record.job}: stored are version {stored.version} and epoch {stored.leader_epoch}, "
-        f"refused was a write to version {record.version} with epoch {epoch}"
-    )
+    return JobRecord(**without(row, "leader_epoch"))

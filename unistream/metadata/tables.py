@@ -13,6 +13,10 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData,
 
 TABLE_PREFIX: Final = "unistream_"
 VERSION_TABLE: Final = "unistream_alembic_version"
+OUTBOX: Final = "outbox"
+EVENTS: Final = "events"
+COUNTERS: Final = (OUTBOX, EVENTS)
+"""Rows of `counters`."""
 
 metadata: Final = MetaData(
     naming_convention={
@@ -28,11 +32,20 @@ _JOB: Final = String(64)
 _NAME: Final = Text()  # text of users: without a limit
 _STATE: Final = String(32)
 _SERIAL: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite increments only INTEGER
+_KEY: Final = String(255)  # of an orchestrator: `metadata.run_links` refuses longer ones
 
 
 def _of_job() -> Column[str]:
     return Column(
         "job", _JOB, ForeignKey("unistream_jobs.job", ondelete="CASCADE"), primary_key=True, nullable=False
+    )
+
+
+def _changed_by() -> tuple[Column[int], Column[int]]:
+    """Of every row that changes: how often, and the newest leader that did."""
+    return (
+        Column("version", BigInteger, nullable=False, server_default="0"),
+        Column("leader_epoch", BigInteger, nullable=False, server_default="0"),
     )
 
 
@@ -43,6 +56,28 @@ leaders: Final = Table(
     Column("epoch", BigInteger, nullable=False),
 )
 """One row; `epoch` is the last one in use."""
+
+leader_epochs: Final = Table(
+    "unistream_leader_epochs",
+    metadata,
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("cluster", String(255), primary_key=True),
+    Column("granted_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Column("reason", Text),
+)
+"""Who led when; clusters that share a database may have the same epochs."""
+
+counters: Final = Table(
+    "unistream_counters",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+"""The last number given out. A transaction that takes the next one locks the row until its end, so that
+numbers become visible in their order (a sequence of PostgreSQL would not promise that). Starts at the
+milliseconds since 1970 at which the table was made, so that numbers grow also when a database was lost and
+made again."""
 
 jobs: Final = Table(
     "unistream_jobs",
@@ -58,7 +93,11 @@ jobs: Final = Table(
     Column("graph_json", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("leader_epoch", BigInteger, nullable=False),
-    Index(None, "submitted_ms"),
+    Column("changed_ms", BigInteger, nullable=False, server_default="0"),
+    Index(None, "submitted_ms", "job"),
+    Index(None, "ended_ms"),
+    Index(None, "lineage"),
+    Index(None, "name", postgresql_using="hash"),  # a B-tree refuses names above 2.7 kB
 )
 """Each write names the `version` it has read, and needs a leader epoch that is not older."""
 
@@ -68,6 +107,7 @@ vertices: Final = Table(
     _of_job(),
     Column("vertex", String(64), primary_key=True),
     Column("name", _NAME, nullable=False),
+    *_changed_by(),
 )
 
 attempts: Final = Table(
@@ -81,6 +121,7 @@ attempts: Final = Table(
     Column("task_manager", _NAME),
     Column("started_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
+    *_changed_by(),
 )
 
 checkpoints: Final = Table(
@@ -95,6 +136,8 @@ checkpoints: Final = Table(
     Column("state_bytes", BigInteger, nullable=False),
     Column("path", Text),
     Column("reason", Text),
+    *_changed_by(),
+    Index(None, "job", "state", "checkpoint_id"),
 )
 
 savepoints: Final = Table(
@@ -107,7 +150,9 @@ savepoints: Final = Table(
     Column("kind", _STATE, nullable=False),
     Column("path", Text, nullable=False),
     Column("triggered_ms", BigInteger, nullable=False),
+    *_changed_by(),
     Index(None, "job", "checkpoint_id", unique=True),
+    Index(None, "job_name", postgresql_using="hash"),
 )
 """Completed savepoints. They are the user's and outlive their job, hence no foreign key."""
 
@@ -135,4 +180,111 @@ commits: Final = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("table_version", BigInteger),
+    *_changed_by(),
+    Index(None, "job", "checkpoint_id"),
 )
+
+outbox: Final = Table(
+    "unistream_outbox",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("job", _JOB, nullable=False),
+    Column("job_name", _NAME, nullable=False),
+    Column("lineage", String(64), nullable=False),
+    Column("sink_uid", _NAME, nullable=False),
+    Column("checkpoint_id", BigInteger, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("table_version", BigInteger),
+    Column("leader_epoch", BigInteger, nullable=False),
+)
+"""Commits in the order in which readers may rely on them; rows outlive their job."""
+
+events: Final = Table(
+    "unistream_events",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("job", _JOB, ForeignKey("unistream_jobs.job", ondelete="CASCADE"), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("kind", _STATE, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("leader_epoch", BigInteger, nullable=False),
+    Index(None, "job", "id"),
+)
+
+pruned_checkpoints: Final = Table(
+    "unistream_pruned_checkpoints",
+    metadata,
+    _of_job(),
+    Column("completed", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    *_changed_by(),
+)
+"""How many rows of `checkpoints` were removed."""
+
+pruned_commits: Final = Table(
+    "unistream_pruned_commits",
+    metadata,
+    _of_job(),
+    Column("sink_uid", _NAME, primary_key=True),
+    Column("rows", BigInteger, nullable=False),
+    Column("commits", BigInteger, nullable=False),
+    Column("checkpoint_id", BigInteger, nullable=False),
+    Column("table_version", BigInteger),
+    *_changed_by(),
+)
+"""Totals of removed rows of `commits`; none of a checkpoint up to `checkpoint_id` is recorded again."""
+
+artifacts: Final = Table(
+    "unistream_artifacts",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("used_ms", BigInteger, nullable=False),
+    *_changed_by(),
+    Index(None, "used_ms"),
+)
+
+artifact_uses: Final = Table(
+    "unistream_artifact_uses",
+    metadata,
+    Column(
+        "sha256", String(64), ForeignKey("unistream_artifacts.sha256", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("job", _JOB, ForeignKey("unistream_jobs.job", ondelete="CASCADE"), primary_key=True),
+    Index(None, "job"),
+)
+
+run_links: Final = Table(
+    "unistream_run_links",
+    metadata,
+    Column("key", _KEY, primary_key=True),
+    Column("job", _JOB, nullable=False),
+    Column("root_run", _KEY, nullable=False),
+    Column("run", _KEY, nullable=False),
+    Column("step", _KEY, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("attached_ms", BigInteger, nullable=False),
+    Column("heartbeat_ms", BigInteger, nullable=False),
+    Column("released_ms", BigInteger),
+    Column("version", BigInteger, nullable=False),
+    Index(None, "job"),
+    Index(None, "heartbeat_ms"),
+)
+"""One row for each key. Written by orchestrators, which have no leader epoch: `version` alone fences."""
+
+run_attachments: Final = Table(
+    "unistream_run_attachments",
+    metadata,
+    Column("id", _SERIAL, primary_key=True),
+    Column("key", _KEY, nullable=False),
+    Column("job", _JOB, nullable=False),
+    Column("root_run", _KEY, nullable=False),
+    Column("run", _KEY, nullable=False),
+    Column("step", _KEY, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Index(None, "key", "id"),
+)
+"""The history of `run_links`: which jobs a key had, and who watched them."""

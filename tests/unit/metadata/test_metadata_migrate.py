@@ -18,7 +18,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import LeaderEpoch
 from unistream.cli.db import app
 from unistream.metadata import migrate, schema
-from unistream.metadata.engine import OUTDATED, open_engine
+from unistream.metadata.engine import MISSING, OUTDATED, open_engine
 from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.tables import metadata
 
@@ -142,7 +142,16 @@ def test_a_new_file_is_opened_by_many_at_the_same_moment(tmp_path: Path) -> None
             assert [mode.result() for mode in modes] == ["wal"] * 4
 
 
+def test_a_file_that_is_not_there_is_missing_and_is_not_made_by_the_check(url: str, path: Path) -> None:
+    for look in (migrate.check, migrate.current_revision):
+        with pytest.raises(ConfigError, match=r"there is no metadata database: `unistream db upgrade` makes"):
+            look(url)
+    assert not path.exists()
+
+
 def test_an_empty_database_is_outdated(url: str) -> None:
+    migrate.upgrade(url)
+    migrate.downgrade(url, "base")
     with pytest.raises(ConfigError, match=r"outdated: run `unistream db upgrade`.*at no revision"):
         migrate.check(url)
 
@@ -159,8 +168,13 @@ def test_a_database_of_a_newer_version_is_refused(url: str, path: Path) -> None:
         migrate.upgrade(url)
 
 
-def test_a_store_without_a_schema_says_what_to_do(url: str) -> None:
+def test_a_store_without_a_schema_says_what_to_do(url: str, path: Path) -> None:
     store = SqlMetadataStore(url)
+    with pytest.raises(ConfigError, match=MISSING):
+        store.jobs()
+    sqlite3.connect(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as empty:
+        empty.execute("PRAGMA user_version=1")
     with pytest.raises(ConfigError, match=OUTDATED):
         store.jobs()
     with pytest.raises(ConfigError, match=OUTDATED):
@@ -212,8 +226,8 @@ def test_the_command_upgrades_and_checks(url: str) -> None:
     run = CliRunner()
     before = run.invoke(app, ["check", "--url", url])
     assert isinstance(before.exception, ConfigError)
-    assert "run `unistream db upgrade`" in str(before.exception)
-    assert run.invoke(app, ["upgrade", "--url", url]).stdout.endswith("metadata.db is at revision 0002\n")
+    assert "`unistream db upgrade` makes it" in str(before.exception)
+    assert run.invoke(app, ["upgrade", "--url", url]).stdout.endswith("metadata.db is at revision 0003\n")
     after = run.invoke(app, ["check"], env={"UNISTREAM_METADATA_URL": url})
     assert (after.exit_code, after.stdout) == (0, f"{url} is up to date\n")
 

@@ -15,6 +15,7 @@ from unistream.base.config.configuration import *
 from unistream.base.config.exchange import *
 from unistream.base.config.failures import *
 from unistream.base.config.high_availability import *
+from unistream.base.config.history import *
 from unistream.base.config.memory import *
 from unistream.base.config.parsing import *
 from unistream.base.config.pipeline import *

@@ -14,6 +14,7 @@ from unistream.base.config import (
     exchange,
     failures,
     high_availability,
+    history,
     memory,
     pipeline,
     rocksdb,
@@ -38,6 +39,7 @@ TOPICS: Final = (
     workers,
     cluster,
     high_availability,
+    history,
 )
 """The modules that declare options, in the order of the reference page."""
 

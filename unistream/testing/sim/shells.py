@@ -232,9 +232,6 @@ class SimCatalogue:
         self._store.leaders.setdefault(record.job, []).append(self._epoch)
         self._store.world.log(f"{record.job} starts under leader {self._epoch}")
 
-    def take_over_job(self, record: JobRecord) -> None:
-        self.add_job(record)
-
     def update_graph(self, *_facts: object) -> None: ...
 
     def record_attempt(self, *_facts: object) -> None: ...

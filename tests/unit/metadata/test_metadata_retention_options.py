@@ -1,0 +1,31 @@
+"""The options of the retention."""
+
+from __future__ import annotations
+
+import pytest
+
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError
+from unistream.port.retention import DAY_MS, Retention
+
+
+def test_the_options_have_the_defaults_of_the_code() -> None:
+    assert Retention.of(Configuration({})) == Retention()
+
+
+def test_an_option_sets_its_limit() -> None:
+    given = {"metadata.retention.age": "7 d", "metadata.retention.jobs": "3"}
+    assert Retention.of(Configuration(given)) == Retention(age_ms=7 * DAY_MS, jobs=3)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"metadata.retention.age": "1 s"},
+        {"metadata.retention.jobs": "-1"},
+        {"metadata.retention.interval": "0"},
+    ],
+)
+def test_a_limit_that_cannot_be_meant_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        Retention.of(Configuration(given))

@@ -1,0 +1,172 @@
+"""What waits to be written to the metadata: in order, bounded, and nothing twice. Pure.
+
+A fact (a job, a commit, a savepoint, a leader) is never dropped. Statistics are: first the attempts of
+tasks, then snapshots in progress, then other checkpoints, each oldest first. A newer state of the same row
+takes the place of the one that waits. States and exceptions of one job are kept by number, since the
+metadata keep no more of them either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from unistream.base.ids import JobId
+
+STATISTICS_MAX: Final = 10_000
+OF_JOB_MAX: Final = 1_000  # states, and exceptions, of one job
+BATCH_MAX: Final = 1_000  # rows that are written together
+
+
+class Kind(Enum):
+    """What is written. Values are names of the counters of what was dropped."""
+
+    EPOCH = "epochs"
+    JOB = "jobs"
+    STATE = "states"
+    GRAPH = "graphs"
+    COMMIT = "commits"
+    SAVEPOINT = "savepoints"
+    ARTIFACT = "artifacts"
+    EXCEPTION = "exceptions"
+    CHECKPOINT = "checkpoints"
+    TRIGGERED = "checkpoints_in_progress"
+    ATTEMPT = "attempts"
+
+
+STATISTICS: Final = (Kind.ATTEMPT, Kind.TRIGGERED, Kind.CHECKPOINT)
+"""In the order in which they are dropped."""
+
+LIMITED: Final = (Kind.STATE, Kind.EXCEPTION)
+
+Merge = Callable[[Any, Any], Any]
+
+
+def newer(_waiting: Any, new: Any) -> Any:
+    """The newer state of a row replaces the one that waits."""
+    return new
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One write.
+
+    Attributes:
+        row: What is the same for two entries of one row; None: nothing replaces it.
+        merge: The content of this entry from that of one that waits for the same row, and its own.
+        after: Called when the write was tried, or will not be soon.
+    """
+
+    kind: Kind
+    job: JobId | None
+    content: Any
+    row: Hashable = None
+    merge: Merge = newer
+    after: list[Callable[[], None]] = field(default_factory=list)
+
+
+class WriteQueue:
+    """Not thread-safe."""
+
+    def __init__(self, statistics_max: int = STATISTICS_MAX, of_job_max: int = OF_JOB_MAX) -> None:
+        self._statistics_max = statistics_max
+        self._of_job_max = of_job_max
+        self._waiting: dict[Entry, None] = {}
+        self._by_row: dict[tuple[JobId | None, Hashable], Entry] = {}
+        self._of_kind: dict[Kind, dict[Entry, None]] = {kind: {} for kind in STATISTICS}
+        self._of_job: dict[tuple[Kind, JobId | None], dict[Entry, None]] = {}
+        self._taken: list[Entry] = []
+        self.dropped: Counter[Kind] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._taken) + len(self._waiting)
+
+    def put(self, entry: Entry) -> None:
+        """Last, or in the place of an older state of its row."""
+        waiting = self._by_row.get((entry.job, entry.row)) if entry.row is not None else None
+        if waiting is None:
+            self._add(entry)
+        else:
+            self._replace(waiting, entry)
+        self._limit(entry)
+
+    def take(self) -> Sequence[Entry]:
+        """The first entry, or the first ones if they are attempts; the same again until `done`."""
+        if not self._taken:
+            for entry in self._waiting:
+                batched = not self._taken or (
+                    entry.kind is Kind.ATTEMPT is self._taken[0].kind and len(self._taken) < BATCH_MAX
+                )
+                if not batched:
+                    break
+                self._taken.append(entry)
+            for entry in self._taken:
+                self._remove(entry)
+        return tuple(self._taken)
+
+    def done(self) -> None:
+        """What was taken is written, or never will be."""
+        self._taken = []
+
+    def release_all(self) -> Sequence[Callable[[], None]]:
+        """What is to be called once: nobody should wait for these writes any longer."""
+        calls = []
+        for entry in (*self._taken, *self._waiting):
+            calls += entry.after
+            entry.after = []
+        return calls
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> None:
+        self._waiting[entry] = None
+        self._index(entry)
+
+    def _index(self, entry: Entry) -> None:
+        if entry.row is not None:
+            self._by_row[entry.job, entry.row] = entry
+        if entry.kind in STATISTICS:
+            self._of_kind[entry.kind][entry] = None
+        if entry.kind in LIMITED:
+            self._of_job.setdefault((entry.kind, entry.job), {})[entry] = None
+
+    def _unindex(self, entry: Entry) -> None:
+        if entry.row is not None:
+            del self._by_row[entry.job, entry.row]
+        if entry.kind in STATISTICS:
+            del self._of_kind[entry.kind][entry]
+        if entry.kind in LIMITED:
+            of_job = self._of_job[entry.kind, entry.job]
+            del of_job[entry]
+            if not of_job:
+                del self._of_job[entry.kind, entry.job]
+
+    def _remove(self, entry: Entry) -> None:
+        del self._waiting[entry]
+        self._unindex(entry)
+
+    def _replace(self, waiting: Entry, entry: Entry) -> None:
+        """The entry that waits keeps its place, and becomes what the new one is."""
+        self._unindex(waiting)
+        waiting.kind = entry.kind
+        waiting.content = entry.merge(waiting.content, entry.content)
+        waiting.after += entry.after
+        entry.after = []
+        self._index(waiting)
+
+    def _limit(self, entry: Entry) -> None:
+        of_job = self._of_job.get((entry.kind, entry.job), {})
+        if len(of_job) > self._of_job_max:
+            self._drop(next(iter(of_job)))
+        while sum(map(len, self._of_kind.values())) > self._statistics_max:
+            self._drop(next(e for kind in STATISTICS for e in self._of_kind[kind]))
+
+    def _drop(self, entry: Entry) -> None:
+        self._remove(entry)
+        self.dropped[entry.kind] += 1
+        for call in entry.after:
+            call()
+        entry.after = []
