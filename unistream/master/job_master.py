@@ -40,7 +40,7 @@ from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
-from unistream.master.live import live_info
+from unistream.master.live import live_info, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.outgoing import Outgoing
@@ -148,10 +148,14 @@ class JobMaster:
         """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it.
 
         The future raises ConfigError with the reason if it is impossible, AlreadyEnded if the job has ended.
+
+        Raises:
+            ConfigError: it is impossible, whatever the job does.
         """
+        after = widths(self.view(), parallelism)
         request, answer = self._requests.add()
         if request is not None:
-            answer.add_done_callback(partial(self._durable.rescaled, dict(parallelism)))
+            answer.add_done_callback(partial(self._durable.rescaled, after))
             self._loop.post(contract.RescaleRequested(request=request, parallelism=dict(parallelism)))
         return answer
 

@@ -1,10 +1,12 @@
-"""`JobInfo` of a job that is in memory."""
+"""What a job in memory shows: its `JobInfo`, and how wide it would be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from unistream.base.ids import VertexId
 from unistream.core.contract import JobEnded, JobView
+from unistream.core.job import with_parallelism
 from unistream.master.job_info import JobInfo, TaskManagerInfo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
@@ -50,3 +52,10 @@ def live_info(
         task_managers=tuple(worker for worker in workers if worker.id in used),
         failure=view.failure if end is None else end.failure,
     )
+
+
+def widths(view: JobView, parallelism: Mapping[VertexId, int]) -> dict[VertexId, int]:
+    """The parallelism of every vertex of the job after a change of some: vertices that forward edges join to
+    them follow. Raises ConfigError: it is impossible."""
+    graph = with_parallelism(view.wanted or view.graph, parallelism)
+    return {vertex.id: vertex.parallelism for vertex in graph.vertices}

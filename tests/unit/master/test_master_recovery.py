@@ -166,6 +166,22 @@ def test_a_stop_that_failed_is_not_repeated(succession: Succession, checkpointed
     assert succession.jobs().request(job) == StoredRequest()
 
 
+def test_a_changed_parallelism_outlives_the_master(
+    succession: Succession, checkpointed: dict[str, str]
+) -> None:
+    first = succession.cluster.dispatcher
+    job = first.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    assert first.rescale(job, {"sink": 1}).result(WAIT_S) == ""
+    eventually(lambda: bool(first._ports.jobs.load(job).parallelism), "it is stored", WAIT_S)
+    second = succession.lead(ends=False)
+    eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+    deployed = [
+        message.deployment.vertex.name for message in succession.cluster.workers.messages(mm.DeployTask)
+    ]
+    assert sorted(deployed) == ["sink", "source", "source"]
+
+
 # --- what cannot start ----------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.job_master import JobMaster
 from unistream.master.job_setup import SubmitRequest
+from unistream.master.live import widths as every_width
 from unistream.model.chain import Chain
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.testing.sim.checkers import Outputs
@@ -225,13 +226,14 @@ class Users:
             return
         self._world.log(f"user: rescale {job.id} to {dict(widths)}")
         self._mark_moment(leader, job)
+        view = leader.masters()[job.id].view()
         try:
             answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
         except UnistreamError as error:
             self._world.sometimes("a rescale was refused at once")
             self._world.log(f"user gets: {error}")
             return
-        for vertex, parallelism in widths.items():
+        for vertex, parallelism in every_width(view, widths).items():
             self._site.requested.rescale(job.id, vertex, parallelism)
         self._waiting.append(_Pending(job, leader.masters()[job.id], None, widths, answer))
 
