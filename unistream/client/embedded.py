@@ -24,6 +24,8 @@ from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
 from unistream.base.config import (
     CHECKPOINT_DIR,
+    HA_STORAGE_DIR,
+    HA_TYPE,
     JOBMANAGER_BIND,
     METADATA_URL,
     REST_ADDRESS,
@@ -116,6 +118,7 @@ class EmbeddedCluster(Closing):
         session: bool = True,
     ) -> None:
         refuse_outside_tests()
+        _check_availability(config)
         if rest:
             require("server", "the REST API of a cluster")
         self.id = uuid.uuid4().hex
@@ -323,6 +326,17 @@ class _Granted:
 
     def revoked(self, reason: str) -> None:
         raise AssertionError(f"nobody takes the lock of a folder away: {reason}")
+
+
+def _check_availability(config: Configuration) -> None:
+    """Raises ConfigError for what no cluster does yet: to ignore it would be worse than to refuse it."""
+    for option in (HA_TYPE, HA_STORAGE_DIR):
+        value = config.find(option)
+        if value not in (None, HA_TYPE.default):
+            raise ConfigError(
+                f"{option.key}: {value} is not possible yet: a cluster has one master, which finds its jobs "
+                "in the cluster's folder when it is started again; remove the option"
+            )
 
 
 def _new_id() -> str:

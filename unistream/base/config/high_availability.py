@@ -12,7 +12,7 @@ HA_TYPE: Final = ConfigOption(
     one_of("single", "zookeeper"),
     "single",
     "single: one master, which finds its jobs in the cluster's folder when it starts again. zookeeper: "
-    "several masters, of which ZooKeeper elects the leader.",
+    "several masters, of which ZooKeeper elects the leader (no cluster does that yet, and refuses it).",
     other_keys=("high-availability",),
 )
 HA_CLUSTER_ID: Final = ConfigOption(
@@ -26,7 +26,7 @@ HA_STORAGE_DIR: Final = ConfigOption(
     str,
     None,
     "URL of the folder for submitted jobs and their code; all masters of a cluster reach it. ZooKeeper only "
-    "holds pointers into it.",
+    "holds pointers into it. (Refused as long as zookeeper is.)",
 )
 ZOOKEEPER_QUORUM: Final = ConfigOption(
     "high-availability.zookeeper.quorum",
