@@ -26,7 +26,7 @@ HA_STORAGE_DIR: Final = ConfigOption(
     str,
     None,
     "URL of the folder for submitted jobs and their code; all masters of a cluster reach it. ZooKeeper only "
-    "holds pointers into it. (Refused as long as zookeeper is.)",
+    "holds pointers into it. Refused as long as zookeeper is.",
 )
 ZOOKEEPER_QUORUM: Final = ConfigOption(
     "high-availability.zookeeper.quorum",
