@@ -50,6 +50,7 @@ from unistream.model.snapshot import Manifest
 from unistream.worker.code import pack
 
 WAIT_S = 90.0
+AWAY_S = 5.0  # a cluster that was killed does not come back under its address
 RECOVERING = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "20",
@@ -262,6 +263,9 @@ def commands_in(folder: Path) -> Iterator[Callable[..., Command]]:
         for child in command.family():
             if child.is_running():
                 child.kill()
+        for pipe in (command.process.stdout, command.process.stderr):
+            if pipe is not None:  # of one that died, and whose test did not come to wait for it
+                pipe.close()
 
 
 def entry_of(folder: Path) -> dict[str, Any]:
@@ -360,7 +364,7 @@ class Lives:
     def watch(self, life: Command) -> Iterator[tuple[RestClient, JobId]]:
         """A connection to the cluster of a life that has begun, and its job."""
         job = job_of(life.line())
-        with RestClient(entry_of(self.folder)["url"]) as client:
+        with RestClient(entry_of(self.folder)["url"], timeout_s=AWAY_S) as client:
             yield client, job
 
     def assert_killed(self, life: Command) -> None:
