@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -30,7 +30,7 @@ from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.graph import shown
-from unistream.model.stored_job import StoredJob, StoredRequest
+from unistream.model.stored_job import StoredJob
 from unistream.port.engine import BatchEngine
 from unistream.port.metadata import JobRecord
 from unistream.port.transport import Server
@@ -123,6 +123,9 @@ class Dispatcher(JobViews):
         with self._submit_lock:
             if request.request_id is not None and self._exists(job):
                 return job
+            if request.request_id is not None and self._ports.jobs.pointer(job) is not None:
+                self._recovery.resume(job)  # it was stored, and its user did not get to know
+                return job
             self._check_capacity()
             setup = prepare(
                 request,
@@ -131,8 +134,7 @@ class Dispatcher(JobViews):
                 services=self._services,
                 epoch=self._ports.jobs.epoch,
             )
-            self._ports.jobs.add(_stored(request, setup), request.artifact)
-            self._ports.jobs.snapshots(job).starts_with(setup.start.restore)
+            self._ports.jobs.add(_stored(request, setup), request.artifact, setup.start.restore)
             self._start(setup)
         logger.info("event=job_accepted job=%s name=%r lineage=%s", job, request.graph.name, setup.lineage)
         return job
@@ -245,7 +247,7 @@ class Dispatcher(JobViews):
         if running >= JOBS_RUNNING_MAX:
             raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
 
-    def _start(self, setup: JobSetup) -> None:
+    def _start(self, setup: JobSetup) -> JobMaster:
         """Starts a checked job: a submitted one, or one of an earlier leader."""
         master = JobMaster(
             setup,
@@ -270,6 +272,7 @@ class Dispatcher(JobViews):
         with self._jobs_lock:
             self._jobs[setup.job] = master
         master.start()
+        return master
 
     def recover(self) -> None:
         """Goes on with the jobs of earlier leaders, in the background. Once, before any job is submitted.
@@ -279,14 +282,13 @@ class Dispatcher(JobViews):
         """
         self._recovery.begin()
 
-    def _recovered(self, setup: JobSetup, wanted: StoredRequest) -> None:
+    def _recovered(self, setup: JobSetup) -> Callable[[contract.Event], None]:
         with self._submit_lock:
             if self._closed:
-                return
-            self._start(setup)
+                return lambda _event: None  # the next leader starts it
+            master = self._start(setup)
         logger.info("event=job_recovered job=%s name=%r", setup.job, setup.graph.name)
-        if wanted.cancel:
-            self._jobs[setup.job].cancel()
+        return master.post
 
     def _batch_engine(self) -> BatchEngine:
         """Of all BATCH jobs; made for the first one."""

@@ -60,9 +60,11 @@ class JobStore:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    def add(self, job: StoredJob, artifact: bytes) -> None:
-        """Makes a new job durable. Raises Fenced: another one has its id; ConfigError: it is too large."""
+    def add(self, job: StoredJob, artifact: bytes, restore: RestorePoint | None = None) -> None:
+        """Makes a new job durable, with the snapshot that it claims. Raises Fenced: another one has its id;
+        ConfigError: it is too large."""
         with self._lock:
+            self.snapshots(job.job).starts_with(restore)
             self._artifacts.put(artifact)
             crash_point("job.code_stored")
             pointer = self._pointer(job)
@@ -98,13 +100,11 @@ class JobStore:
         return self._read(_name(job, "job"), JobPointer)
 
     def load(self, job: JobId) -> StoredJob:
-        """An unfinished job. Raises CorruptSnapshot: it, or its code, is missing or altered."""
+        """An unfinished job. Raises CorruptSnapshot: it is missing or altered."""
         pointer = self.pointer(job)
         if pointer is None:
             raise CorruptSnapshot(f"job {job} has no pointer to what was submitted")
-        stored = decode_stored(self._artifacts.get(pointer.stored), StoredJob, f"job {job}")
-        self._artifacts.get(stored.artifact)
-        return stored
+        return decode_stored(self._artifacts.get(pointer.stored), StoredJob, f"job {job}")
 
     def request(self, job: JobId) -> StoredRequest:
         """What was accepted for it, and is to be done."""
@@ -154,8 +154,11 @@ class JobStore:
     # --- a new leader -----------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Removes what no job needs: code whose submission was cut off, and the oldest results."""
+        """Removes what no job needs: what a submission that was cut off has left, and the oldest results."""
         with self._lock:
+            for name in self._ha.children(JOBS):
+                if self.pointer(JobId(name)) is None:
+                    self._ha.remove(f"{JOBS}/{name}")
             self._remove_unneeded(self._artifacts.names())
             cleaned = sorted((r for r in self.results() if r.cleaned), key=lambda result: result.ended_ms)
             for result in cleaned[: max(0, len(cleaned) - RESULTS_KEPT_MAX)]:

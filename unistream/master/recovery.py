@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from unistream.base.config import CLAIM_MODE, Configuration
-from unistream.base.errors import AlreadyEnded, Fenced, OutcomeUnknown, Transient, UnistreamError
+from unistream.base.errors import AlreadyEnded, ConfigError, Fenced, OutcomeUnknown, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, JobId, LineageId
+from unistream.core import contract
 from unistream.core.contract import RestorePoint
 from unistream.master.durable_job import discard_of, stop_of
 from unistream.master.job_info import JobInfo
@@ -31,7 +32,7 @@ from unistream.master.loop import CreateLoop, Loop
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
-from unistream.model.stored_job import CheckpointPointer, StoredJob, StoredRequest, StoredResult
+from unistream.model.stored_job import CheckpointPointer, Leftover, StoredJob, StoredRequest, StoredResult
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -49,19 +50,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A job that is not started. `failure`: why not, so far."""
+    """A job that is not started. `failure`: why not, so far. `cancelled`: meanwhile."""
 
     name: str
     submitted_ms: int
     state: str = RECONCILING
     failure: TaskFailure | None = None
+    cancelled: bool = False
 
 
 class Recovery:
     """See the module. Thread-safe.
 
     Args:
-        start: Starts a prepared job, and does what was accepted for it.
+        start: Starts a prepared job; what takes its events.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Recovery:
         services: ClusterServices,
         config: Configuration,
         create_loop: CreateLoop,
-        start: Callable[[JobSetup, StoredRequest], None],
+        start: Callable[[JobSetup], Callable[[contract.Event], None]],
     ) -> None:
         self._jobs = jobs
         self._services = services
@@ -105,6 +107,15 @@ class Recovery:
             return True
 
         self._loop.start(first, self._step)
+
+    def resume(self, job: JobId) -> None:
+        """A job was stored, and whether it was is known only now: its submission is sent again. Returns at
+        once. Raises Unreachable, CorruptSnapshot."""
+        pointer = self._jobs.pointer(job)
+        if pointer is not None:
+            with self._lock:
+                self._waiting[job] = _Waiting(pointer.name, pointer.submitted_ms)
+            self._loop.post(job)
 
     def finish_later(self, result: StoredResult) -> None:
         """A job has ended, and the store did not take its result: tried until it does. Returns at once."""
@@ -162,6 +173,7 @@ class Recovery:
                 return False
             if found.state == RECONCILING:
                 self._jobs.set_request(job, StoredRequest(cancel=True))
+                found.cancelled = True
                 return True
         self._give_up(job, found, "CANCELED", None)
         return True
@@ -206,16 +218,20 @@ class Recovery:
                 self._give_up(job, found, "FAILED", _half_committed(stored))
                 return
             wanted = self._jobs.request(job)
-            self._start(self._prepared(stored, wanted), wanted)
+            post = self._start(self._prepared(stored, wanted))
         except Fenced as error:
             logger.warning("event=job_not_recovered job=%s reason=%r", job, str(error))
         except (Transient, OutcomeUnknown) as error:
             self._note(job, RECONCILING, error)
             self._loop.set_timer(job, RETRY_MS)
-        except UnistreamError as error:
+        except Exception as error:
+            if not isinstance(error, UnistreamError):  # a bug of ours must not stop the others
+                logger.exception("event=recovery_defect job=%s", job)
             self._note(job, SUSPENDED, error)
         else:
-            self._gone(job)
+            self._gone(job)  # from now on users reach the job itself
+            if wanted.cancel or found.cancelled:
+                post(contract.CancelRequested())
 
     def _gone(self, job: JobId) -> None:
         with self._lock:
@@ -257,7 +273,7 @@ class Recovery:
             origin=origin,
         )
 
-    def _note(self, job: JobId, state: str, error: UnistreamError) -> None:
+    def _note(self, job: JobId, state: str, error: Exception) -> None:
         logger.warning("event=job_not_recovered job=%s state=%s reason=%r", job, state, str(error))
         failure = TaskFailure(kind=type(error).__name__, message=str(error), recoverable=state == RECONCILING)
         with self._lock:
@@ -289,7 +305,7 @@ class Recovery:
             if result.checkpoint_root:
                 storage = self._services.create_storage(result.checkpoint_root)
                 for leftover in result.leftovers:
-                    remove_snapshot(storage, result.job, discard_of(leftover))
+                    _remove(storage, result.job, leftover)
                 storage.forget(result.job)
             self._jobs.cleaned(result)
         except UnistreamError as error:
@@ -300,6 +316,14 @@ class Recovery:
             self._jobs.sweep()
         except UnistreamError as error:
             logger.warning("event=store_not_swept reason=%r", str(error))
+
+
+def _remove(storage: CheckpointStorage, job: JobId, leftover: Leftover) -> None:
+    """Raises Transient, Unreachable: not all of it was removed."""
+    try:
+        remove_snapshot(storage, job, discard_of(leftover))
+    except ConfigError as error:  # a snapshot that the job had claimed from another place: it stays
+        logger.warning("event=snapshot_not_removed job=%s reason=%r", job, str(error))
 
 
 def _remove_unpointed(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) -> None:

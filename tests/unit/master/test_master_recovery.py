@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from msgspec import structs
 from tests.eventually import eventually
 from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
-from unistream.base.errors import AlreadyEnded, Fenced, Unreachable
+from unistream.base.errors import AlreadyEnded, Fenced, OutcomeUnknown, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.dispatcher import Dispatcher
@@ -340,3 +341,55 @@ def _stop() -> Any:
     from unistream.core.contract import SnapshotRequest
 
     return SnapshotRequest(kind=SnapshotKind.SUSPEND)
+
+
+# --- races ----------------------------------------------------------------------------------------
+
+
+def test_a_submission_whose_outcome_was_unknown_is_started_when_it_is_sent_again(
+    succession: Succession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = succession.lead()
+    create = FolderHaStore.create
+
+    def answer_lost(store: FolderHaStore, name: str, value: bytes) -> Any:
+        create(store, name, value)
+        raise OutcomeUnknown("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderHaStore, "create", answer_lost)
+        with pytest.raises(OutcomeUnknown):
+            leader.submit(request(request_id="once"))
+    assert leader.jobs() == []
+    job = leader.submit(request(request_id="once"))
+    assert leader.wait(job, WAIT_S)
+    assert [one.state for one in leader.jobs()] == ["FINISHED"], "one job, started once"
+
+
+def test_a_cancellation_that_comes_while_a_job_is_prepared_reaches_it(
+    succession: Succession, checkpointed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = succession.cluster.dispatcher.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    create, preparing, cancelled = succession.cluster.create_storage, threading.Event(), threading.Event()
+
+    def storage(root: str) -> object:
+        preparing.set()
+        assert cancelled.wait(WAIT_S)
+        return create(root)
+
+    monkeypatch.setattr(succession.cluster, "create_storage", storage)
+    second = succession.lead(ends=False)
+    assert preparing.wait(WAIT_S), "what was accepted before is read by now"
+    second.cancel(job)
+    cancelled.set()
+    eventually(lambda: second.job(job).is_terminal, "the job has ended", WAIT_S)
+    assert second.job(job).state == "CANCELED"
+
+
+def test_what_a_cut_off_submission_has_left_is_swept(succession: Succession) -> None:
+    jobs = succession.jobs()
+    jobs.snapshots(JobId("half")).begun(CheckpointId(1))
+    assert jobs.unfinished() == ["half"]
+    jobs.sweep()
+    assert jobs.unfinished() == []
