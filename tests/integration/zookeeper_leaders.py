@@ -78,7 +78,12 @@ class ZooKeeperLeaders:
         seen = self._queue.join(1)
         assert isinstance(seen, NodeFirst)
         assert self._queue.node is not None
-        fence = Fence(client, self._queue.node, seen.epoch, settings.request_s, lambda: False)
+        fence = Fence(
+            *(client, self._queue.node, seen.epoch),
+            request_s=settings.request_s,
+            lease_is_over=lambda: False,
+            may_decide=lambda: True,
+        )
         return ZooKeeperStore(fence, settings.layout)
 
 

@@ -27,6 +27,7 @@ from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, 
 from unistream.master import ports
 from unistream.master.catalogue import Catalogue
 from unistream.master.job_store import JobStore
+from unistream.master.leadership import Leadership
 from unistream.master.loop import ThreadLoop
 from unistream.master.ordered import Pool
 from unistream.master.ports import MasterPorts
@@ -146,9 +147,10 @@ class ClusterServices:
     retention: Retention = field(default_factory=Retention)
 
 
-def master_ports(services: ClusterServices, ha: HaStore) -> MasterPorts:
-    """Threads, and connections to workers. `ha`: of this leader."""
+def master_ports(services: ClusterServices, ha: HaStore, leadership: Leadership | None = None) -> MasterPorts:
+    """Threads, and connections to workers. `ha`: of this leader; `leadership`: None: one that lasts."""
     return MasterPorts(
+        leadership=leadership or Leadership(ha),
         jobs=JobStore(ha, services.artifacts),
         catalogue=Catalogue(services.metadata, ha.epoch, services.retention, services.clock),
         senders=Senders(services.connect),

@@ -72,7 +72,7 @@ class Dispatcher(JobViews):
             self._close_half_made()
             raise
         self._gateway = WorkerGateway(self._resources, self._jobs.get, services.artifacts.get)
-        self._recovery = Recovery(ports.jobs, services, config, ports.create_loop, self._recovered)
+        self._recovery = Recovery(ports, services, config, self._recovered)
         self._resources.start()
 
     def handle(self, request: bytes) -> bytes:
@@ -117,9 +117,11 @@ class Dispatcher(JobViews):
         Raises:
             ConfigError: graph, configuration or savepoint cannot work; nothing was started.
             CorruptSnapshot: the savepoint is damaged.
-            Fenced, Unreachable, OutcomeUnknown: it could not be made durable; send it again with the same id.
+            Fenced, Unreachable, OutcomeUnknown: it could not be made durable, or this master does not lead
+                now; send it again with the same id.
         """
         job = self.job_id(request.request_id)
+        self._ports.leadership.demand()
         with self._submit_lock:
             if request.request_id is not None and self._exists(job):
                 return job
@@ -149,6 +151,7 @@ class Dispatcher(JobViews):
             NotFound, AlreadyEnded: it has finished or failed.
             Fenced, Unreachable, OutcomeUnknown: the request could not be made durable.
         """
+        self._ports.leadership.demand()
         if self._recovery.cancel(job):
             return
         master = self._master(job)
@@ -183,12 +186,18 @@ class Dispatcher(JobViews):
         with_parallelism(graph, wanted)  # refuses an invalid parallelism; the machine checks again
         return master.rescale(wanted)
 
+    def step_down(self, reason: str) -> None:
+        """Another master leads, or may: all jobs are its own, and the workers of this one end. Bounded."""
+        self._ports.leadership.end(reason)
+        self.close()
+
     def close(self) -> None:
         """Suspends running jobs and keeps their snapshots, ends all workers; bounded. Safe to repeat."""
         with self._submit_lock:
             if self._closed:
                 return
             self._closed = True
+        self._ports.leadership.end_unless_leading("its cluster was shut down while nobody knew who leads")
         self._recovery.close()
         self._end_jobs()
         if self._engine is not None:
@@ -316,6 +325,7 @@ class Dispatcher(JobViews):
 
     def _running(self, job: JobId, what: str) -> JobMaster:
         """Raises NotFound, AlreadyEnded; `what` is the consequence in its text."""
+        self._ports.leadership.demand()
         master = self._master(job)
         if master.wait(0):
             raise AlreadyEnded(f"job {job} has already ended as {master.state}: {what}")

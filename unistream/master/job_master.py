@@ -254,6 +254,9 @@ class JobMaster:
     def _take(self) -> Sequence[contract.Command]:
         """Decides on the events that are queued. Returns as `_feed`."""
         event, timer = self._loop.take(WAIT_MS)
+        over = self._ports.leadership.await_leading()
+        if over is not None:
+            return self._feed([contract.LeadershipLost(reason=over)])
         if timer is not None:
             return self._feed([contract.TimerFired(timer)])
         gathered: list[contract.Event] = []

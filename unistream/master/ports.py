@@ -13,6 +13,7 @@ from typing import Protocol
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core import contract
 from unistream.master.job_store import JobStore
+from unistream.master.leadership import Leadership
 from unistream.master.loop import CreateLoop
 from unistream.master.ordered import WorkPool
 from unistream.master.senders import OnOutcome, OutgoingMessage
@@ -93,6 +94,7 @@ class MasterPorts:
     """The ports of one dispatcher, which closes them.
 
     Attributes:
+        leadership: Whether it may decide.
         jobs: What the next leader finds, written with the epoch of this one.
         io: Runs storage access and discovery.
         stopping: Stops workers on their hosts, which may be slow.
@@ -101,6 +103,7 @@ class MasterPorts:
             exception that it raises ends the loop.
     """
 
+    leadership: Leadership
     jobs: JobStore
     catalogue: Records
     senders: Messages

@@ -27,8 +27,8 @@ from unistream.master.durable_job import discard_of, stop_of
 from unistream.master.job_info import JobInfo
 from unistream.master.job_io import remove_snapshot
 from unistream.master.job_setup import JobSetup, Origin, SubmitRequest, prepare, restore_point
-from unistream.master.job_store import JobStore, SnapshotPointers
-from unistream.master.loop import CreateLoop, Loop
+from unistream.master.job_store import SnapshotPointers
+from unistream.master.loop import Loop
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
@@ -37,6 +37,7 @@ from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
     from unistream.master.cluster_services import ClusterServices
+    from unistream.master.ports import MasterPorts
 
 RETRY_MS: Final = 5_000
 CLOSE_TIMEOUT_S: Final = 30.0
@@ -68,19 +69,19 @@ class Recovery:
 
     def __init__(
         self,
-        jobs: JobStore,
+        ports: MasterPorts,
         services: ClusterServices,
         config: Configuration,
-        create_loop: CreateLoop,
         start: Callable[[JobSetup], Callable[[contract.Event], None]],
     ) -> None:
-        self._jobs = jobs
+        self._jobs = ports.jobs
+        self._leadership = ports.leadership
         self._services = services
         self._config = config
         self._start = start
         self._lock = threading.Condition()
         self._waiting: dict[JobId, _Waiting] = {}
-        self._loop: Loop[_Work | None, _Work] = create_loop("recovery")
+        self._loop: Loop[_Work | None, _Work] = ports.create_loop("recovery")
         self._closed = False
 
     def begin(self) -> None:
@@ -189,6 +190,8 @@ class Recovery:
 
     def _step(self) -> bool:
         new, again = self._loop.take(RETRY_MS)
+        if self._leadership.await_leading() is not None:
+            return False  # all of it is the next leader's
         work = new or again
         if isinstance(work, StoredResult):
             self._finish(work)

@@ -44,6 +44,11 @@ class HaStore(Protocol):
         """Larger than those of all earlier leaders of this cluster."""
         ...
 
+    def leads(self) -> bool:
+        """Whether this leader may decide now, as far as is known here without a question to anybody: False
+        while it is suspended, once its lease is over, and when it was revoked. Returns at once."""
+        ...
+
     def read(self, name: str) -> HaEntry | None:
         """What is stored under `name`; None: nothing. Sees all writes of earlier leaders.
 

@@ -42,6 +42,7 @@ from unistream.core.leadership import (
     Resume,
     Revoke,
     SetTimer,
+    Standing,
     Suspend,
     Timer,
     TimerFired,
@@ -140,6 +141,13 @@ class ZooKeeperElection(Closing):
         self._events.put(TimerFired(Timer.LEASE))
         return True
 
+    def _may_decide(self) -> bool:
+        """Without waiting for the thread that decides to be awake."""
+        with self._deciding:
+            ends_ms = self._machine.lease_ends_ms
+            leads = self._machine.standing is Standing.LEADING
+            return leads and ends_ms is not None and self._clock.monotonic_ms() < ends_ms
+
     # --- the thread that decides ------------------------------------------------------------------
 
     def _decide(self) -> None:
@@ -185,7 +193,12 @@ class ZooKeeperElection(Closing):
                 assert_never(command)
 
     def _grant(self, epoch: LeaderEpoch) -> None:
-        fence = Fence(self._client, self._nodes[epoch], epoch, self._settings.request_s, self._lease_is_over)
+        fence = Fence(
+            *(self._client, self._nodes[epoch], epoch),
+            request_s=self._settings.request_s,
+            lease_is_over=self._lease_is_over,
+            may_decide=self._may_decide,
+        )
         self._nodes.clear()
         self._fence = fence
         self._notify("granted", lambda contender: contender.granted(ZooKeeperStore(fence, self._layout)))

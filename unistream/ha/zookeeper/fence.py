@@ -54,6 +54,7 @@ class Fence:
         epoch: The transaction that created `node`.
         request_s: Longest time for a write.
         lease_is_over: Whether this process has to assume that another one leads.
+        may_decide: Whether it leads and is in touch with the service.
     """
 
     def __init__(
@@ -61,19 +62,26 @@ class Fence:
         client: ZooKeeperClient,
         node: str,
         epoch: LeaderEpoch,
+        *,
         request_s: float,
         lease_is_over: Callable[[], bool],
+        may_decide: Callable[[], bool],
     ) -> None:
         self.client = client
         self.epoch = epoch
         self._node = node
         self._request_s = request_s
         self._lease_is_over = lease_is_over
+        self._may_decide = may_decide
         self._revoked: str | None = None
 
     def revoke(self, reason: str) -> None:
         """From now on every write is refused, without a question to the server."""
         self._revoked = self._revoked or reason
+
+    def leads(self) -> bool:
+        """As `HaStore.leads`."""
+        return self._revoked is None and self._may_decide()
 
     def repeat(self, attempt: Callable[[], _T]) -> _T:
         """What `attempt` returns, which reads and commits; repeated as long as it clashes."""

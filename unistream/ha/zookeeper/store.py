@@ -38,6 +38,9 @@ class ZooKeeperStore:
     def epoch(self) -> LeaderEpoch:
         return self._fence.epoch
 
+    def leads(self) -> bool:
+        return self._fence.leads()
+
     def read(self, name: str) -> HaEntry | None:
         return self._entry(name, self._client.value(self._path(components(name))))
 

@@ -75,6 +75,9 @@ class SimHaStore:
     def epoch(self) -> LeaderEpoch:
         return self._epoch
 
+    def leads(self) -> bool:
+        return True  # the simulation has no suspension: an older leader learns by its writes
+
     def read(self, name: str) -> HaEntry | None:
         return self._pointers.values.get(name)
 

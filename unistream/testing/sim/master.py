@@ -15,6 +15,7 @@ from unistream.master.cluster_services import ClusterServices, create_resource_m
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_master import JobMaster
 from unistream.master.job_store import JobStore
+from unistream.master.leadership import Leadership
 from unistream.master.ports import MasterPorts
 from unistream.model.graph import JobGraph
 from unistream.port.metadata import MetadataStore
@@ -103,9 +104,10 @@ class SimMaster:
         )
 
     def _ports(self) -> MasterPorts:
-        world, store = self._cluster.world, self._cluster.store
+        world, store, ha = self._cluster.world, self._cluster.store, self._ha()
         return MasterPorts(
-            jobs=JobStore(self._ha(), self._artifacts),
+            leadership=Leadership(ha),
+            jobs=JobStore(ha, self._artifacts),
             catalogue=SimCatalogue(store, self.epoch),
             senders=SimSenders(self._cluster.network, self.process),
             io=SimPool(store, self.process, self._storage),
