@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from unistream.base.closing import Closing
+from unistream.base.config import (
+    HA_CLUSTER_ID,
+    HA_TYPE,
+    REST_ADDRESS,
+    REST_PORT,
+    ZOOKEEPER_QUORUM,
+    ZOOKEEPER_ROOT,
+    Configuration,
+)
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.servers import ZOOKEEPER_SCHEME, parse_zookeeper_address
 from unistream.port.ha import LeaderRetrieval
+
+_HOST_AND_PORT: Final = re.compile(
+    r"(?:http://)?(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})/?"
+)
 
 
 class LeaderAddress(Protocol):
@@ -83,3 +98,54 @@ class ElectedAddress(Closing):
 
     def close(self) -> None:
         self._retrieval.close()
+
+
+def options_of(address: str) -> dict[str, str]:
+    """The options that name the cluster at this address, as in the configuration of its masters.
+
+    >>> options_of("127.0.0.1:8081")
+    {'rest.address': '127.0.0.1', 'rest.port': '8081'}
+    >>> options_of("zookeeper://zk1,zk2:2182/team")["high-availability.zookeeper.quorum"]
+    'zk1:2181,zk2:2182/team'
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if address.strip().lower().startswith(ZOOKEEPER_SCHEME):
+        return {HA_TYPE.key: "zookeeper", ZOOKEEPER_QUORUM.key: str(parse_zookeeper_address(address))}
+    found = _HOST_AND_PORT.fullmatch(address.strip())
+    if found is None or not 0 < int(found["port"]) < 65_536:
+        raise ConfigError(
+            f"{address[:80]!r} is not the address of a cluster, like 127.0.0.1:8081 or "
+            f"{ZOOKEEPER_SCHEME}zk1:2181,zk2:2181,zk3:2181"
+        )
+    return {REST_ADDRESS.key: found["host"].strip("[]"), REST_PORT.key: found["port"]}
+
+
+def is_elected(config: Configuration) -> bool:
+    """The cluster that it names has several masters, and ZooKeeper knows which one leads."""
+    return config.get(HA_TYPE) == "zookeeper"
+
+
+def names_cluster(key: str) -> bool:
+    """The option says which cluster is meant, not how a job runs."""
+    return key in {REST_ADDRESS.key, REST_PORT.key} or key.startswith("high-availability")
+
+
+def retrieval(config: Configuration) -> LeaderRetrieval:
+    """Finds the leader of the cluster that it names. Raises ConfigError: how ZooKeeper is reached is not
+    said, or not possible."""
+    from unistream.ha.zookeeper import ZooKeeperRetrieval, zookeeper_settings
+
+    return ZooKeeperRetrieval(zookeeper_settings(config))
+
+
+def elected_name(config: Configuration) -> str:
+    """Where the leader of the cluster that it names is looked up, for messages."""
+    servers, root, id_ = config.get(ZOOKEEPER_QUORUM), config.get(ZOOKEEPER_ROOT), config.get(HA_CLUSTER_ID)
+    return f"{ZOOKEEPER_SCHEME}{servers} (cluster {id_} in {root})"
+
+
+def elected_address(config: Configuration) -> ElectedAddress:
+    """Of the cluster that it names; the caller closes it. Raises ConfigError as `retrieval`."""
+    return ElectedAddress(retrieval(config), elected_name(config))

@@ -44,6 +44,11 @@ class Caller(Closing):
         """Where the cluster was reached last."""
         return self._url or self._address.name
 
+    @property
+    def is_elected(self) -> bool:
+        """See `LeaderAddress`."""
+        return self._address.is_elected
+
     def close(self) -> None:
         self._http.close()
         self._address.close()

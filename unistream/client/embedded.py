@@ -7,7 +7,6 @@ find it. Its folder holds logs, checkpoints, savepoints and the metadata.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import shutil
 import tempfile
@@ -15,69 +14,37 @@ import threading
 import uuid
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
-from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
-from unistream.base.config import (
-    CHECKPOINT_DIR,
-    HA_STORAGE_DIR,
-    HA_TYPE,
-    JOBMANAGER_BIND,
-    METADATA_URL,
-    REST_ADDRESS,
-    REST_PORT,
-    SAVEPOINT_DIR,
-    TMP_DIRS,
-    Configuration,
-)
+from unistream.base.config import HA_STORAGE_DIR, HA_TYPE, TMP_DIRS, Configuration
 from unistream.base.crash_points import refuse_outside_tests
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.ids import JobId
 from unistream.client import home
 from unistream.client.background import in_background
+from unistream.client.contending import Contending, Term
 from unistream.client.embedded_job import EmbeddedJobClient
-from unistream.client.hosts import (
-    LOCAL,
-    STANDALONE,
-    control_port,
-    engine_factory,
-    host_factory,
-    host_traits,
-    workers_max,
-)
+from unistream.client.hosts import LOCAL, engine_factory, host_factory, host_traits, workers_max
 from unistream.client.job_client import identified
-from unistream.connector.registry import create_discovery
-from unistream.ha.single_node import FolderElection
+from unistream.client.job_folder import job_folder
+from unistream.client.leader_process import LeaderPlan, LeaderProcess
+from unistream.ha.single_node import FolderElection, FolderLock
 from unistream.host.echo import Echo, Show
-from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
-from unistream.metadata.schema import ensure
-from unistream.metadata.store import SqlMetadataStore
 from unistream.net.address import TCP_SCHEME
-from unistream.net.client import FlightControlClient
 from unistream.net.folder import remove_stale_folders
-from unistream.net.server import FlightServer
-from unistream.port.ha import HaStore
-from unistream.port.retention import Retention
-from unistream.port.transport import ControlHandler, Server
-from unistream.storage.artifacts import FsArtifactStore
-from unistream.storage.fs import FsCheckpointStorage
+from unistream.port.ha import LeaderElection
 from unistream.worker.exchange import (
     PLACE_FOLDER_PREFIX,
     SPILL_FOLDER_PREFIX,
     STATE_FOLDER_PREFIX,
     spill_roots,
 )
-
-REST_START_TIMEOUT_S: Final = 30.0  # above that of the server itself
-LINGER_S: Final = 2.5  # a client that polls for a savepoint does so again within 2 s
 
 logger = logging.getLogger(__name__)
 
@@ -98,9 +65,16 @@ class EmbeddedCluster(Closing):
             libraries take half a second to load); call `ready` then.
         show: Called with the lines that workers of the local target print; None: they are only logged.
         session: It goes on when its job has ended; False: it is for one job.
+        on_leading: Of several masters: called with this each time that it has begun to lead, on a thread of
+            its own; must not wait for the cluster.
+
+    Attributes:
+        is_elected: There may be several masters, of which one leads.
+        failure: Why this master can never lead, of several; its end was requested.
 
     Raises:
         ConfigError: the configuration cannot work; nothing is left behind.
+        Unreachable: ZooKeeper does not answer.
     """
 
     def __init__(
@@ -116,36 +90,36 @@ class EmbeddedCluster(Closing):
         wait: bool = True,
         show: Show | None = None,
         session: bool = True,
+        on_leading: Callable[[EmbeddedCluster], None] | None = None,
     ) -> None:
         refuse_outside_tests()
-        _check_availability(config)
         if rest:
             require("server", "the REST API of a cluster")
         self.id = uuid.uuid4().hex
         self.target = target
-        self._session = session
-        self._close_lock = threading.Lock()
+        self.shutdown_requested = threading.Event()
+        self.failure: UnistreamError | None = None
+        self._on_shutdown_request = on_shutdown_request
+        self._on_leading = on_leading
         self._cleanups: list[Callable[[], None]] = []
         self._tmp_dirs = config.find(TMP_DIRS)
-        self._rest: Future[None] | None = None
-        self.shutdown_requested = threading.Event()
-        self._on_shutdown_request = on_shutdown_request
+        self._leader: LeaderProcess | None = None
+        self._close_lock = threading.Lock()
+        self.is_elected = config.get(HA_TYPE) != HA_TYPE.default
         self._owns_workdir = workdir is None
         self.workdir = Path(workdir) if workdir is not None else home.home() / "runs" / self.id
-        self.rest_url: str | None = None
-        self._max_workers = workers_max(target) if max_workers is None else max_workers
         self._echo = None if show is None else Echo(show)
-        factory = create_host or host_factory(target, config, self._echo)
-        self._create_engine = engine_factory(target, config) if create_host is None else None
-        self._traits = host_traits(target if create_host is None else LOCAL, config)
+        self._election = self._create_election(config, session=session)
+        self._plan = self._create_plan(config, session=session, rest=rest, create_host=create_host)
+        if max_workers is not None:
+            self._plan = replace(self._plan, max_workers=max_workers)
         try:
             self._prepare_workdir()
-            leader = self._lead()
-            services = self._services(target, config, factory)
-            self.dispatcher = Dispatcher(config, services, master_ports(services, leader))
-            self._cleanups.append(self.dispatcher.close)
-            self.dispatcher.recover()
-            self._rest = in_background(lambda: self._serve(config), "rest-start") if rest else None
+            self._contending = Contending(self._election, self._begin, self._end_with)
+            self._cleanups.append(self._contending.close)
+            if self.is_elected and rest:
+                in_background(_load_rest, "load-rest")  # a standby has it when it is elected
+            self._contending.start()
             if wait:
                 self.ready()
         except BaseException:
@@ -154,19 +128,38 @@ class EmbeddedCluster(Closing):
         _open_clusters.add(self)
 
     @property
+    def dispatcher(self) -> Dispatcher:
+        """Raises Unreachable: this process does not lead."""
+        leader = self._leader
+        if leader is None:
+            raise Unreachable("this master is a standby; ask the leader")
+        return leader.dispatcher
+
+    @property
+    def rest_url(self) -> str | None:
+        """None: it has no REST API, or this process does not lead."""
+        return None if self._leader is None else self._leader.rest_url
+
+    @property
+    def leads(self) -> bool:
+        """This process has the jobs; False: it is a standby."""
+        return self._leader is not None
+
+    @property
     def jobmanager(self) -> str | None:
         """``HOST:PORT`` where workers of a standalone cluster register; None: it is another target."""
         address = self.dispatcher.control_address
-        return None if self._traits.active else address.removeprefix(TCP_SCHEME)
+        return None if self._plan.traits.active else address.removeprefix(TCP_SCHEME)
 
     def ready(self) -> None:
-        """Returns when the REST API listens.
+        """Returns when the REST API listens; at once for a standby.
 
         Raises:
             ConfigError: its address cannot be used.
         """
-        if self._rest is not None:
-            self._rest.result(REST_START_TIMEOUT_S)
+        leader = self._leader
+        if leader is not None:
+            leader.ready()
 
     def settle(self) -> None:
         """Returns when all output of workers has been passed to `show`."""
@@ -189,8 +182,6 @@ class EmbeddedCluster(Closing):
     def close(self) -> None:
         """Suspends the jobs, ends all workers and servers, removes the entry; safe to repeat. Checkpoints of
         suspended jobs stay, and a warning says from which one each can resume."""
-        with contextlib.suppress(Exception):  # it was raised by `ready`
-            self.ready()
         with self._close_lock:
             cleanups, self._cleanups = self._cleanups[::-1], []
             failure: Exception | None = None
@@ -215,79 +206,71 @@ class EmbeddedCluster(Closing):
                 f"cannot use {self.workdir} as the cluster's folder: {error.strerror}"
             ) from error
         self._cleanups.append(self._remove_leftovers)
-        self._election = FolderElection(self.workdir)
-        self._cleanups.append(self._election.close)
+        if self.is_elected:  # several masters on one machine have a folder each
+            self._cleanups.append(FolderLock(self.workdir).close)
         self._cleanups.append(self._clean_workdir)
 
-    def _lead(self) -> HaStore:
-        """Raises ConfigError: another cluster has the folder, or something else is in it."""
-        granted = _Granted()
-        self._election.start(granted)
-        assert granted.store is not None, "who has the folder leads"
-        return granted.store
+    def _create_election(self, config: Configuration, *, session: bool) -> LeaderElection:
+        """Raises ConfigError: its options contradict each other."""
+        if not self.is_elected:
+            return FolderElection(self.workdir)
+        if not session:
+            raise ConfigError(
+                f"{HA_TYPE.key}: zookeeper is for clusters that outlive their jobs: start masters with "
+                "'unistream cluster start' and submit to them (-t remote), or remove the option"
+            )
+        if config.find(HA_STORAGE_DIR) is None:
+            raise ConfigError(
+                f"{HA_TYPE.key}: zookeeper needs {HA_STORAGE_DIR.key}, the URL of a folder that all masters "
+                "of the cluster reach"
+            )
+        from unistream.ha.zookeeper import ZooKeeperElection, zookeeper_settings
 
-    def _services(self, target: str, config: Configuration, factory: HostFactory) -> ClusterServices:
-        url = config.find(METADATA_URL) or f"sqlite:///{self.workdir / 'metadata.db'}"
-        ensure(url)
-        artifacts = FsArtifactStore(str(self.workdir / "artifacts"))
-        bind_host = config.get(JOBMANAGER_BIND)
-        standalone = target == STANDALONE
+        return ZooKeeperElection(zookeeper_settings(config))
 
-        def serve(control: ControlHandler) -> Server:
-            port = control_port(target, config)
-            return FlightServer(bind_host, control=control, partitions=None, port=port, unix=not standalone)
-
-        return ClusterServices(
+    def _create_plan(
+        self, config: Configuration, *, session: bool, rest: bool, create_host: HostFactory | None
+    ) -> LeaderPlan:
+        """Raises ConfigError: there is no such target, or it cannot be used."""
+        target, known = self.target, session and not self._owns_workdir
+        return LeaderPlan(
+            id=self.id,
             target=target,
-            clock=SystemClock(),
-            create_host=factory,
-            create_server=serve,
-            connect=FlightControlClient,
-            metadata=SqlMetadataStore(url),
-            checkpoint_root=config.find(CHECKPOINT_DIR) or str(self.workdir / "checkpoints"),
-            savepoint_root=config.find(SAVEPOINT_DIR) or str(self.workdir / "savepoints"),
-            create_storage=FsCheckpointStorage,
-            artifacts=artifacts,
-            discover=create_discovery,
-            new_id=_new_id,
-            log_dir=str(self.workdir / "logs"),
-            goes_on=self._goes_on(target),
-            max_workers=self._max_workers,
-            traits=self._traits,
-            create_engine=self._create_engine,
-            retention=Retention.of(config),
+            config=config,
+            workdir=self.workdir,
+            jobs=job_folder(config),
+            goes_on=f"unistream cluster start -t {target} --workdir {self.workdir}" if known else "",
+            session=session,
+            rest=rest,
+            create_host=create_host or host_factory(target, config, self._echo),
+            create_engine=engine_factory(target, config) if create_host is None else None,
+            traits=host_traits(target if create_host is None else LOCAL, config),
+            max_workers=workers_max(target),
+            on_shutdown_request=self._request_shutdown,
         )
 
-    def _goes_on(self, target: str) -> str:
-        """A cluster for one job ends with it; what it leaves is for a new one."""
-        known = self._session and not self._owns_workdir
-        return f"unistream cluster start -t {target} --workdir {self.workdir}" if known else ""
+    def _begin(self, term: Term) -> _Leading:
+        leader = LeaderProcess(self._plan, term, self._election)
+        self._leader = leader
+        if self.is_elected:
+            try:
+                leader.ready()
+            except BaseException:
+                self._leader = None
+                leader.close()
+                raise
+            logger.info("event=leads epoch=%s url=%s", term.store.epoch, leader.rest_url)
+            if self._on_leading is not None:
+                self._on_leading(self)
+        return _Leading(self, leader)
 
-    def _serve(self, config: Configuration) -> None:
-        from unistream.rest.app import create_app
-        from unistream.rest.server import RestServer
-        from unistream.rest.triggers import Triggers
+    def _is_standby(self) -> None:
+        self._leader = None
 
-        triggers = Triggers(_new_id)
-        app = create_app(
-            self.dispatcher,
-            clock=SystemClock(),
-            version=version("unistream"),
-            triggers=triggers,
-            on_shutdown=self._request_shutdown,
-        )
-        server = RestServer(app, host=config.get(REST_ADDRESS), port=config.get(REST_PORT))
-        self._cleanups.append(server.close)
-        self.rest_url = server.url
-        entry = home.register(
-            self.id,
-            url=server.url,
-            target=self.target,
-            now_ms=SystemClock().wall_ms(),
-            session=self._session,
-        )
-        self._cleanups.append(lambda: entry.unlink(missing_ok=True))
-        self._cleanups.append(lambda: triggers.linger(LINGER_S))
+    def _end_with(self, failure: UnistreamError) -> None:
+        """This master can never lead: its process ends."""
+        self.failure = failure
+        self._request_shutdown()
 
     def _request_shutdown(self) -> None:
         self.shutdown_requested.set()
@@ -305,42 +288,29 @@ class EmbeddedCluster(Closing):
         if not self._owns_workdir:
             return
         holds_snapshot = next(self.workdir.rglob("_metadata"), None) is not None
-        dispatcher: Dispatcher | None = getattr(self, "dispatcher", None)
-        if not holds_snapshot and (dispatcher is None or dispatcher.counts["failed"] == 0):
+        leader = self._leader
+        if not holds_snapshot and (leader is None or leader.dispatcher.counts["failed"] == 0):
             shutil.rmtree(self.workdir, ignore_errors=True)
 
 
-class _Granted:
-    """`port.ha.Contender` that leads until its process ends."""
+class _Leading:
+    """Implements `client.contending.Leader`."""
 
-    store: HaStore | None = None
+    def __init__(self, cluster: EmbeddedCluster, leader: LeaderProcess) -> None:
+        self._cluster = cluster
+        self._leader = leader
 
-    def granted(self, store: HaStore) -> None:
-        self.store = store
+    def step_down(self, reason: str) -> None:
+        self._cluster._is_standby()
+        self._leader.step_down(reason)
 
-    def suspended(self) -> None:
-        raise AssertionError("nobody takes the lock of a folder away")
-
-    def resumed(self) -> None:
-        raise AssertionError("nobody takes the lock of a folder away")
-
-    def revoked(self, reason: str) -> None:
-        raise AssertionError(f"nobody takes the lock of a folder away: {reason}")
+    def close(self) -> None:
+        self._leader.close()  # clients in this process still ask it how their jobs ended
 
 
-def _check_availability(config: Configuration) -> None:
-    """Raises ConfigError for what no cluster does yet: to ignore it would be worse than to refuse it."""
-    for option in (HA_TYPE, HA_STORAGE_DIR):
-        value = config.find(option)
-        if value not in (None, HA_TYPE.default):
-            raise ConfigError(
-                f"{option.key}: {value} is not possible yet: a cluster has one master, which finds its jobs "
-                "in the cluster's folder when it is started again; remove the option"
-            )
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex
+def _load_rest() -> None:
+    import unistream.rest.app
+    import unistream.rest.server  # noqa: F401
 
 
 _open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()

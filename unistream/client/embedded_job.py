@@ -23,7 +23,8 @@ PROGRESS_S: Final = 0.2  # between two calls of `on_progress`
 class OwnedCluster(Protocol):
     """What a client needs of a cluster that ends with it."""
 
-    rest_url: str | None
+    @property
+    def rest_url(self) -> str | None: ...
 
     def settle(self) -> None: ...
 

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.client import home
+from unistream.client.address import is_elected
 from unistream.client.background import in_background
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.submission import connect
@@ -47,12 +48,13 @@ class Found:
 
 
 def running_clusters(config: Configuration) -> list[RestClient]:
-    """The cluster that `rest.port` names, or all that run on this machine; the caller closes them.
+    """The cluster that `high-availability.*` or `rest.port` names, or all that run on this machine; the
+    caller closes them.
 
     Raises:
         Unreachable: there is none.
     """
-    if config.get(REST_PORT):
+    if is_elected(config) or config.get(REST_PORT):
         return [connect(config)]
     limit_s = timeout_s(config)
     return [RestClient(entry.url, timeout_s=limit_s) for entry in home.clusters()] or [connect(config)]
@@ -80,18 +82,20 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
     """
     clusters = running_clusters(config)
     silent: list[Silent] = []
+    cluster: RestClient | None = None
     patience_s = ONE_WITHIN_S if len(clusters) == 1 else ALL_WITHIN_S
     try:
         found = _choose(all_jobs(clusters, silent.append, patience_s=patience_s), text)
+        cluster = found.cluster
     except NotFound as error:
         if not silent:
             raise
         may = "so the job may be there" if len(silent) == 1 else "so the job may be in one of these"
         raise NotFound("; ".join(map(str, [error, *silent, may]))) from None
     finally:
-        for cluster in clusters:
-            cluster.close()
-    cluster = RestClient(found.cluster.url, timeout_s=timeout_s(config))
+        for other in clusters:
+            if other is not cluster:
+                other.close()
     return RestJobClient(cluster, found.job.job, owns_connection=True)
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # as embedded
+LEFT: Final = ("LeadershipLost", "JobSuspended")  # kinds of failures of jobs that the next leader has
 MSGPACK: Final = "application/msgpack"
 
 
@@ -73,6 +74,11 @@ class RestClient(Closing):
     def url(self) -> str:
         """Where it was reached last."""
         return self._caller.url
+
+    @property
+    def is_elected(self) -> bool:
+        """It has several masters, of which one leads."""
+        return self._caller.is_elected
 
     def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
         """Newest first. `timeout_s`: for the whole call; None: as for all others."""
@@ -211,9 +217,14 @@ class RestJobClient(Closing):
                 if not self._absence.heard:
                     raise
                 raise restarts.lost_job(self._job, self._cluster.url) from error
-            if info is not None and info.is_terminal:
+            if info is not None and info.is_terminal and not self._goes_on_elsewhere(info):
                 return result_of(info)
         raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
+
+    def _goes_on_elsewhere(self, info: JobInfo) -> bool:
+        """One master has left it, and the next one goes on with it."""
+        left = info.state == "SUSPENDED" and info.failure is not None and info.failure.kind in LEFT
+        return left and self._cluster.is_elected
 
     def result(self, timeout_s: float | None = None) -> JobResult:
         return checked(self.wait(timeout_s))

@@ -11,6 +11,7 @@ from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import is_installed
 from unistream.client import at_exit, home
+from unistream.client.address import elected_address, is_elected
 from unistream.client.job_client import JobClient, identified
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 
@@ -52,8 +53,8 @@ def submit(
             the id (also on clusters that share `metadata.url`).
         target: "local" or "spark": a cluster of its own in this process, which ends when the client is
             closed; the end of a script waits for the job (`unistream.client.at_exit`). "remote": the cluster
-            at `rest.address`:`rest.port`, or the one that runs on this machine. None: spark, or local where
-            Spark is not installed.
+            that `high-availability.*` or `rest.*` names, or the one that runs on this machine. None: spark,
+            or local where Spark is not installed.
         config: Options of the job's own cluster, or where to find the remote one.
         show: Called with the lines that workers of the local target print.
 
@@ -91,12 +92,14 @@ def submit(
 
 
 def connect(config: Configuration) -> RestClient:
-    """The cluster that `rest.port` names, or the one that runs on this machine.
+    """The cluster that `high-availability.*` or `rest.port` names, or the one that runs on this machine.
 
     Raises:
         Unreachable: there is none.
         ConfigError: there are several.
     """
+    if is_elected(config):
+        return RestClient(elected_address(config), timeout_s=timeout_s(config))
     port = config.get(REST_PORT)
     if port:
         host = config.get(REST_ADDRESS)
@@ -107,9 +110,9 @@ def connect(config: Configuration) -> RestClient:
         advice = "" if is_installed("server") else f"; {NO_SERVER}"
         raise Unreachable(
             "no cluster runs here; start one with 'unistream cluster start', or name one with "
-            f"-D rest.port=PORT{advice}"
+            f"-m HOST:PORT{advice}"
         )
     if len(found) > 1:
         urls = ", ".join(f"{entry.url} ({entry.target})" for entry in found)
-        raise ConfigError(f"several clusters run here: {urls}; choose one with -D rest.port=PORT")
+        raise ConfigError(f"several clusters run here: {urls}; choose one with -m HOST:PORT")
     return RestClient(found[0].url, timeout_s=timeout_s(config))

@@ -12,7 +12,7 @@ HA_TYPE: Final = ConfigOption(
     one_of("single", "zookeeper"),
     "single",
     "single: one master, which finds its jobs in the cluster's folder when it starts again. zookeeper: "
-    "several masters, of which ZooKeeper elects the leader (no cluster does that yet, and refuses it).",
+    "several masters, of which ZooKeeper elects the leader; clients and workers find it there.",
     other_keys=("high-availability",),
 )
 HA_CLUSTER_ID: Final = ConfigOption(
@@ -25,8 +25,10 @@ HA_STORAGE_DIR: Final = ConfigOption(
     "high-availability.storageDir",
     str,
     None,
-    "URL of the folder for submitted jobs and their code; all masters of a cluster reach it. ZooKeeper only "
-    "holds pointers into it. Refused as long as zookeeper is.",
+    "URL of the folder for submitted jobs and their code; ZooKeeper only holds pointers into it. All masters "
+    "and workers of a cluster reach it: it is also where checkpoints and savepoints are, unless their own "
+    "options say otherwise. Each cluster has a folder in it, named by its id. Required with zookeeper; with "
+    "single the default is the cluster's own folder.",
 )
 ZOOKEEPER_QUORUM: Final = ConfigOption(
     "high-availability.zookeeper.quorum",

@@ -1,0 +1,91 @@
+"""The folder in which a cluster stores its jobs belongs to it alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
+from unistream.client.job_folder import NAME, OWNER, claim, job_folder
+from unistream.ha.folder_store import FolderHaStore, claim_folder
+from unistream.master.job_store import JobStore
+from unistream.storage.artifacts import FsArtifactStore
+
+
+class Cluster:
+    """The HA store of one cluster, led again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def lead(self, url: str | None) -> None:
+        self.store = FolderHaStore(self._folder, claim_folder(self._folder))
+        claim(self.store, JobStore(self.store, FsArtifactStore(str(self._folder / "artifacts"))), url)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path / "ours")
+
+
+def test_each_leader_of_a_cluster_gets_its_folder(tmp_path: Path, ours: Cluster) -> None:
+    url = str(tmp_path / "jobs")
+    for _ in range(3):
+        ours.lead(url)
+    assert (tmp_path / "jobs" / OWNER).is_file()
+
+
+def test_another_cluster_is_refused_and_changes_nothing(tmp_path: Path, ours: Cluster) -> None:
+    url = str(tmp_path / "jobs")
+    ours.lead(url)
+    owner = (tmp_path / "jobs" / OWNER).read_bytes()
+    with pytest.raises(ConfigError, match="has the jobs of another cluster"):
+        Cluster(tmp_path / "theirs").lead(url)
+    assert (tmp_path / "jobs" / OWNER).read_bytes() == owner
+    ours.lead(url)
+
+
+def test_a_leader_that_died_before_it_marked_the_folder_is_followed(tmp_path: Path, ours: Cluster) -> None:
+    url = str(tmp_path / "jobs")
+    ours.lead(url)
+    (tmp_path / "jobs" / OWNER).unlink()  # the pointer comes first
+    ours.lead(url)
+    assert (tmp_path / "jobs" / OWNER).is_file()
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), (None, "b"), ("a", None)])
+def test_jobs_that_are_stored_elsewhere_are_not_left_behind(
+    tmp_path: Path, ours: Cluster, first: str | None, second: str | None
+) -> None:
+    before, after = (None if name is None else str(tmp_path / name) for name in (first, second))
+    ours.lead(before)
+    ours.store.create("jobs/x/job", b"{}")
+    with pytest.raises(ConfigError, match="the jobs of this cluster are stored in"):
+        ours.lead(after)
+    ours.lead(before)
+    ours.store.remove("jobs/x")
+    ours.lead(after)
+    assert after is None or (tmp_path / "b" / OWNER).is_file()
+
+
+def test_a_folder_that_cannot_be_written_is_tried_again(tmp_path: Path, ours: Cluster) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Transient, match="cannot use"):
+        ours.lead(str(tmp_path / "file" / "jobs"))
+
+
+def test_what_cannot_be_read_is_not_overwritten(tmp_path: Path, ours: Cluster) -> None:
+    ours.lead(None)
+    entry = ours.store.read(NAME)
+    assert entry is not None
+    ours.store.replace(NAME, b"?", entry.version)
+    with pytest.raises(CorruptSnapshot, match="where the jobs are stored"):
+        ours.lead(str(tmp_path / "jobs"))
+
+
+def test_the_folder_is_named_by_the_cluster(tmp_path: Path) -> None:
+    assert job_folder(Configuration({})) is None
+    values = {"high-availability.storageDir": str(tmp_path), "high-availability.cluster-id": "orders"}
+    assert job_folder(Configuration(values)) == f"file://{tmp_path}/orders"
