@@ -18,10 +18,11 @@ import fsspec
 from msgspec import structs
 
 from unistream.backfill.journal import Order
-from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
+from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
 from unistream.base.ids import JobId, job_of_request
 from unistream.client import home
+from unistream.client.address import is_elected, names_cluster
 from unistream.client.lookup import all_jobs, find_job, running_clusters
 from unistream.client.rest_client import Poll, RestClient
 from unistream.client.submission import connect
@@ -164,7 +165,7 @@ def _session(order: Order, config: Configuration) -> RestClient:
         cluster.jobs()
     except Unreachable:
         cluster.close()
-        if config.get(REST_PORT) or home.clusters():
+        if is_elected(config) or config.get(REST_PORT) or home.clusters():
             return connect(config)
         raise
     return cluster
@@ -186,8 +187,8 @@ def _runs_here(job: JobId) -> bool:
 
 def own_cluster(config: Configuration) -> Configuration:
     """Options for a cluster of our own: not those by which the cluster of the job is found."""
-    named = {REST_PORT.key, REST_ADDRESS.key}
-    return Configuration({key: value for key, value in config.to_dict().items() if key not in named})
+    values = config.to_dict().items()
+    return Configuration({key: value for key, value in values if not names_cluster(key)})
 
 
 def savepoint_folder(folder: Path) -> str:

@@ -25,7 +25,7 @@ from unistream.cli.errors import (
 )
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
-from unistream.cli.options import AsJson, Defines, Job, Parallelism, Verbose, configuration
+from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, Verbose, configuration
 from unistream.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def backfill(  # noqa: PLR0917  # typer passes them by name
     offline: Offline = False,
     target: Target = None,
     parallelism: Parallelism = None,
+    jobmanager: JobManager = None,
     defines: Defines = None,
     state: State = None,
     savepoint_path: SavepointPath = None,
@@ -136,7 +137,7 @@ def backfill(  # noqa: PLR0917  # typer passes them by name
         offline=offline,
         target=target,
         savepoint_path=absolute(savepoint_path),
-        config=configuration(defines, parallelism),
+        config=configuration(defines, parallelism, jobmanager),
     )
     _go_on_or_begin(asked, state, abort=abort, dry_run=dry_run, as_json=as_json)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId
-from unistream.cli.options import AsJson, Defines, Job, configuration
+from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, duration, moment, new_table, print_facts, print_json
 from unistream.client.lookup import find_job
 from unistream.core.memory import describe_bytes
@@ -48,11 +48,12 @@ _SPREADS: Final = {
 def checkpoint(
     job: Job,
     full: Annotated[bool, typer.Option("--full", help="Refer to no file of an older checkpoint.")] = False,
+    jobmanager: JobManager = None,
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a checkpoint now, whatever the interval is; the job keeps running."""
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         path = client.checkpoint(type="full" if full else "configured")
     if as_json:
         print_json({"job": client.job_id, "checkpoint": path})
@@ -61,10 +62,14 @@ def checkpoint(
 
 
 def checkpoints(
-    job: Job, checkpoint: Checkpoint = None, defines: Defines = None, as_json: AsJson = False
+    job: Job,
+    checkpoint: Checkpoint = None,
+    jobmanager: JobManager = None,
+    defines: Defines = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the newest checkpoints and savepoints of one job, or the tasks of one of them."""
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         info = client.checkpoints()
     if checkpoint is not None:
         figures = info.find(CheckpointId(checkpoint))

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from unistream.cli.options import AsJson, Defines, Job, configuration
+from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, moment, new_table, print_json
 from unistream.client.lookup import find_job
 from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
@@ -18,10 +18,14 @@ Attempts = Annotated[bool, typer.Option("--attempts", help="Show former attempts
 
 
 def exceptions(
-    job: Job, attempts: Attempts = False, defines: Defines = None, as_json: AsJson = False
+    job: Job,
+    attempts: Attempts = False,
+    jobmanager: JobManager = None,
+    defines: Defines = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the failures of one job, newest first; concurrent failures are indented below the first."""
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         details = client.status()
     if as_json:
         print_json({"job": details.job, "exceptions": details.exceptions, "subtasks": details.subtasks})

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from unistream.base.config import CLIENT_TIMEOUT
+from unistream.base.config import CLIENT_TIMEOUT, Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.extras import is_installed
 from unistream.cli.errors import report
-from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
+from unistream.cli.options import AsJson, Defines, Directory, Format, Job, JobManager, configuration
 from unistream.cli.output import console, print_info, print_jobs, print_json
 from unistream.client.lookup import Silent, all_jobs, find_job, running_clusters
 from unistream.client.rest_client import RestClient
@@ -24,12 +24,13 @@ from unistream.model.elements import SavepointFormat
 
 def list_jobs(
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also jobs that have ended.")] = False,
+    jobmanager: JobManager = None,
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of all clusters that run on this machine."""
     silent: list[Silent] = []
-    with clusters_here(defines) as clusters:
+    with clusters_here(configuration(defines, jobmanager=jobmanager)) as clusters:
         found = all_jobs(clusters, silent.append)
     found = [item for item in found if all_ or item.job.state not in TERMINAL_STATES]
     if as_json:
@@ -50,13 +51,12 @@ def unanswered(silent: Iterable[Silent]) -> list[dict[str, str]]:
 
 
 @contextmanager
-def clusters_here(defines: list[str] | None) -> Iterator[list[RestClient]]:
-    """All clusters of this machine, or the one that `defines` name; a list of none is not an error.
+def clusters_here(config: Configuration) -> Iterator[list[RestClient]]:
+    """All clusters of this machine, or the one that `config` names; a list of none is not an error.
 
     Raises:
         Unreachable: the one that is named is not there.
     """
-    config = configuration(defines)
     try:
         clusters = running_clusters(config)
     except Unreachable:
@@ -72,9 +72,9 @@ def clusters_here(defines: list[str] | None) -> Iterator[list[RestClient]]:
             cluster.close()
 
 
-def info(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
+def info(job: Job, jobmanager: JobManager = None, defines: Defines = None, as_json: AsJson = False) -> None:
     """Show one job: state, tasks, checkpoints, workers, late rows, failures."""
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         details = client.status()
     if as_json:
         print_json(details)
@@ -82,15 +82,16 @@ def info(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
         print_info(details)
 
 
-def savepoint(
+def savepoint(  # noqa: PLR0917  # typer passes them by name
     job: Job,
     directory: Directory = None,
+    jobmanager: JobManager = None,
     defines: Defines = None,
     as_json: AsJson = False,
     form: Format = SavepointFormat.CANONICAL,
 ) -> None:
     """Take a savepoint; the job keeps running. `savepoint JOB` is short for it."""
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         path = client.savepoint(absolute(directory), format=form.value)
     _print_savepoint(client.job_id, path, as_json, "savepoint complete")
 
@@ -101,6 +102,7 @@ def stop(  # noqa: PLR0917  # typer passes them by name
         bool, typer.Option("--drain", help="Treat all input as ended: windows fire before the savepoint.")
     ] = False,
     directory: Directory = None,
+    jobmanager: JobManager = None,
     defines: Defines = None,
     as_json: AsJson = False,
     form: Format = SavepointFormat.CANONICAL,
@@ -109,15 +111,15 @@ def stop(  # noqa: PLR0917  # typer passes them by name
 
     With --drain there are two, both of --type: one after the end of data, and the one to resume from.
     """
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         path, resumable = client.stopped(drain=drain, target=absolute(directory), format=form.value)
     text = "job drained" if drain else "job stopped"
     _print_savepoint(client.job_id, path, as_json, text, resumable=resumable)
 
 
-def cancel(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
+def cancel(job: Job, jobmanager: JobManager = None, defines: Defines = None, as_json: AsJson = False) -> None:
     """Cancel a job, without a savepoint."""
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         client.cancel()
     if as_json:
         print_json({"job": client.job_id})

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from unistream.base.config import PARALLELISM, Configuration, parse_assignments
+from unistream.client.address import options_of
 from unistream.model.elements import SavepointFormat
 
 Pipeline = Annotated[
@@ -23,6 +24,15 @@ AllowNonRestored = Annotated[
 Defines = Annotated[
     list[str] | None,
     typer.Option("-D", metavar="KEY=VALUE", help="Set one configuration option; may be repeated."),
+]
+JobManager = Annotated[
+    str | None,
+    typer.Option(
+        "-m",
+        "--jobmanager",
+        metavar="ADDRESS",
+        help="The cluster: HOST:PORT of its REST API, or zookeeper://HOST:PORT,HOST:PORT/CHROOT.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for programs.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log events to stderr.")]
@@ -41,9 +51,12 @@ Format = Annotated[
 ]
 
 
-def configuration(defines: list[str] | None, parallelism: int | None = None) -> Configuration:
+def configuration(
+    defines: list[str] | None, parallelism: int | None = None, jobmanager: str | None = None
+) -> Configuration:
     """Raises ConfigError for an unknown key or a value that does not fit."""
-    values = parse_assignments(defines or ())
+    where = {} if jobmanager is None else options_of(jobmanager)
+    values = {**where, **parse_assignments(defines or ())}
     if parallelism is not None:
         values[PARALLELISM.key] = str(parallelism)
     return Configuration(values)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from unistream.base.errors import ConfigError
-from unistream.cli.options import AsJson, Defines, Job, configuration
+from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.cli.output import console, print_json
 from unistream.cli.progress import Progress
 from unistream.client.lookup import find_job
@@ -23,10 +23,12 @@ Widths = Annotated[
 ]
 
 
-def rescale(job: Job, widths: Widths, defines: Defines = None, as_json: AsJson = False) -> None:
+def rescale(
+    job: Job, widths: Widths, jobmanager: JobManager = None, defines: Defines = None, as_json: AsJson = False
+) -> None:
     """Change the parallelism of vertices of a running job; it resumes from a checkpoint."""
     parallelism = parse_widths(widths)
-    with find_job(configuration(defines), job) as client:
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         info = client.status()
         before = parallelism_of(info)
         if sys.stdout.isatty() and not as_json:

@@ -20,6 +20,7 @@ from unistream.cli.options import (
     AllowNonRestored,
     AsJson,
     Defines,
+    JobManager,
     Parallelism,
     Pipeline,
     Verbose,
@@ -62,6 +63,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
         str | None,
         typer.Option("--request-id", metavar="ID", help="Submissions with the same id start one job."),
     ] = None,
+    jobmanager: JobManager = None,
     defines: Defines = None,
     detached: Annotated[
         bool, typer.Option("--detached", "-d", help="Return when the job is accepted; it keeps running.")
@@ -74,8 +76,8 @@ def run(  # noqa: PLR0917  # typer passes them by name
     from unistream.client.submission import submit, to_stderr, to_stdout
 
     log_to_stderr(verbose)
-    target = checked_target(target, detached=detached)
-    environment = Environment(configuration(defines, parallelism), target=target)
+    target = checked_target(target, detached=detached, jobmanager=jobmanager)
+    environment = Environment(configuration(defines, parallelism, jobmanager), target=target)
     build(load_function(function), environment)
     request, frames = job_request(environment, name, detached=detached)
     request = structs.replace(
@@ -119,9 +121,14 @@ def job_request(
     return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict()), frames
 
 
-def checked_target(given: str | None, *, detached: bool) -> str:
-    """Raises ConfigError: there is no such target, or its libraries are not installed."""
-    target = chosen_target(given)
+def checked_target(given: str | None, *, detached: bool, jobmanager: str | None = None) -> str:
+    """Raises ConfigError: there is no such target, its libraries are not installed, or it is not the cluster
+    at `jobmanager`."""
+    if jobmanager is not None and given not in (None, "remote"):
+        raise ConfigError(
+            f"-m names a running cluster, and -t {given} starts one for this job: give one of them"
+        )
+    target = chosen_target(given if jobmanager is None else "remote")
     if target not in (*TARGETS, "remote"):
         raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
     if target == SPARK:

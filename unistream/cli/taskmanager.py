@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import time
@@ -15,10 +16,12 @@ from rich.table import Table
 from unistream.base.config import JOBMANAGER_PORT, REGISTRATION_TIMEOUT, TASK_SLOTS, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
+from unistream.base.servers import ZOOKEEPER_SCHEME
 from unistream.cli.errors import log_to_stderr, report
 from unistream.cli.jobs import clusters_here, unanswered
-from unistream.cli.options import AsJson, Defines, Verbose, configuration
+from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration
 from unistream.cli.output import console, duration, new_table, print_json
+from unistream.client.address import elected_name, is_elected, retrieval
 from unistream.client.hosts import STANDALONE_PORT
 from unistream.client.lookup import Silent, ask_all
 from unistream.core.memory import describe_bytes, memory_plan
@@ -45,23 +48,37 @@ def _group() -> None:
 @app.command()
 def start(
     jobmanager: Annotated[
-        str, typer.Option("--jobmanager", metavar="HOST:PORT", help="Where workers register at the cluster.")
-    ],
+        str | None,
+        typer.Option(
+            "-m",
+            "--jobmanager",
+            metavar="HOST:PORT",
+            help="Where workers register; zookeeper://HOST:PORT,HOST:PORT/CHROOT: at the leader.",
+        ),
+    ] = None,
     slots: Slots = None,
     defines: Defines = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a worker of a standalone cluster until SIGINT, SIGTERM or the cluster's end.
 
-    A worker that loses its master cancels its tasks and registers again. Exit code 1: its master has replaced
-    it.
+    A worker that loses its master cancels its tasks and registers again, at the leader if there are several.
+    Exit code 1: its master has replaced it.
     """
     from unistream.port.host import TaskManagerSpec
     from unistream.worker.process import run_standalone
 
     config = configuration(defines)
     log_to_stderr(verbose)
-    master = location(jobmanager, config)
+    if jobmanager is not None and jobmanager.lower().startswith(ZOOKEEPER_SCHEME):
+        config = configuration(defines, jobmanager=jobmanager)
+    elif jobmanager is None and not is_elected(config):
+        raise ConfigError(
+            "--jobmanager is missing: HOST:PORT where workers register at the cluster, as 'unistream cluster "
+            f"start -t standalone' prints it, or {ZOOKEEPER_SCHEME}HOST:PORT,HOST:PORT"
+        )
+    elected = is_elected(config) and (jobmanager is None or ZOOKEEPER_SCHEME in jobmanager.lower())
+    master = "" if elected or jobmanager is None else location(jobmanager, config)
     spec = TaskManagerSpec(
         id=_new_id(),
         master=master,
@@ -69,15 +86,18 @@ def start(
         config=config.to_dict(),
         standalone=True,
     )
-    waiting = Waiting(master.removeprefix(TCP_SCHEME), config.get(REGISTRATION_TIMEOUT))
-    raise typer.Exit(run_standalone(spec, _new_id, waiting.on_silence))
+    with contextlib.ExitStack() as closing:
+        leaders = closing.enter_context(contextlib.closing(retrieval(config))) if elected else None
+        where = elected_name(config) if elected else master.removeprefix(TCP_SCHEME)
+        waiting = Waiting(where, config.get(REGISTRATION_TIMEOUT))
+        raise typer.Exit(run_standalone(spec, _new_id, waiting.on_silence, leaders))
 
 
 @app.command("list")
-def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
+def list_workers(jobmanager: JobManager = None, defines: Defines = None, as_json: AsJson = False) -> None:
     """List the workers of all clusters that run on this machine."""
     silent: list[Silent] = []
-    with clusters_here(defines) as clusters:
+    with clusters_here(configuration(defines, jobmanager=jobmanager)) as clusters:
         answers = ask_all(
             clusters, lambda cluster, limit_s: cluster.task_managers(timeout_s=limit_s), silent.append
         )

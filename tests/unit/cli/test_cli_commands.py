@@ -182,7 +182,7 @@ class TestRegistry:
     ) -> None:
         first, second = start_cluster(), start_cluster()
         assert shell("run", f"{pipelines}:bounded", "-t", "remote") == 2
-        assert "choose one with -D rest.port=PORT" in shell.err
+        assert "choose one with -m HOST:PORT" in shell.err
         assert str(first.rest_url) in shell.err
         port = str(second.rest_url).rpartition(":")[2]
         assert shell("run", f"{pipelines}:bounded", "-t", "remote", "-D", f"rest.port={port}") == 0

@@ -20,11 +20,13 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.config import Configuration
-from unistream.base.errors import ConfigError, UnistreamError
+from unistream.base.config import REGISTRATION_TIMEOUT, Configuration
+from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import TaskManagerId
+from unistream.port.ha import LeaderInfo, LeaderRetrieval
 from unistream.port.host import TaskManagerSpec
 from unistream.worker.process.ending import Ending
+from unistream.worker.process.leader_watch import LeaderWatch, await_leader
 from unistream.worker.process.limits import apply_limits
 from unistream.worker.process.reports import OnSilence, unheard
 from unistream.worker.process.services import Services, default_services, worker_ports
@@ -33,6 +35,7 @@ from unistream.worker.process.task_manager import TaskManager
 RELEASED: Final = 0
 ENDED: Final = 1
 NOT_STARTED: Final = 2
+STANDALONE_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
 _log = logging.getLogger(__name__)
@@ -51,50 +54,91 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
     if host in spec.avoid:
         raise ConfigError(f"{host} is blocked for workers: it has lost too many of them recently")
     apply_limits(Configuration(spec.config), spec.slots)
-    return _code(_live(spec, services or default_services(), (signal.SIGTERM,)))
+    manager = TaskManager(spec, worker_ports(spec, services or default_services()))
+    return _code(_live(manager, (signal.SIGTERM,)))
 
 
 def run_standalone(
-    spec: TaskManagerSpec, new_id: Callable[[], TaskManagerId], on_silence: OnSilence = unheard
+    spec: TaskManagerSpec,
+    new_id: Callable[[], TaskManagerId],
+    on_silence: OnSilence = unheard,
+    leaders: LeaderRetrieval | None = None,
 ) -> int:
     """A standalone worker: when it has lost its master it cancels its tasks and registers again, under a new
     id, until `taskmanager.registration.timeout`. Returns the exit code.
 
     It ends when it is released or gets a signal, and when its master has replaced it. `on_silence` is called
-    for each attempt to register that is not answered.
+    for each attempt to register that is not answered. `leaders`: finds the master, instead of `spec`.
 
     Raises:
         ConfigError: the spec or its configuration is invalid.
         Unreachable: no master was found.
     """
-    apply_limits(Configuration(spec.config), spec.slots)
+    config = Configuration(spec.config)
+    apply_limits(config, spec.slots)
     own = replace(default_services(), on_silence=on_silence)
     while True:
-        ending = _live(spec, own, (signal.SIGTERM, signal.SIGINT))
+        leader = None
+        if leaders is not None:
+            leader = _find(leaders, own, config.get(REGISTRATION_TIMEOUT))
+            if leader is None:
+                return RELEASED
+            assert leader.control is not None, "await_leader refuses others"
+            spec = replace(spec, master=leader.control)
+        ending = _live_standalone(spec, own, leaders, leader)
         if ending is not Ending.MASTER_LOST:
             return _code(ending)
         spec = replace(spec, id=new_id())
+
+
+def _find(leaders: LeaderRetrieval, services: Services, patience_ms: int) -> LeaderInfo | None:
+    """The leader; None: a signal came first."""
+    stop = threading.Event()
+    _on_signals(lambda _name: stop.set())
+    return await_leader(
+        leaders, clock=services.clock, patience_ms=patience_ms, stop=stop, on_silence=services.on_silence
+    )
 
 
 def _code(ending: Ending) -> int:
     return RELEASED if ending is Ending.RELEASED else ENDED
 
 
-def _live(spec: TaskManagerSpec, services: Services, signals: tuple[signal.Signals, ...]) -> Ending:
-    """One registration, until the worker ends."""
+def _live_standalone(
+    spec: TaskManagerSpec, services: Services, leaders: LeaderRetrieval | None, leader: LeaderInfo | None
+) -> Ending:
+    """One registration, until the worker ends, or until another master leads."""
     manager = TaskManager(spec, worker_ports(spec, services))
-    if threading.current_thread() is threading.main_thread():
-        for number in signals:
-            signal.signal(number, lambda got, _frame: manager.release(signal.Signals(got).name))
+    if leaders is None or leader is None:
+        return _live(manager, STANDALONE_SIGNALS)
+    with LeaderWatch(leaders, leader.epoch, lambda why: manager.release(why, rejoin=True)):
+        try:
+            return _live(manager, STANDALONE_SIGNALS)
+        except Unreachable:
+            if manager.ending is Ending.MASTER_LOST:  # another one was found meanwhile
+                return Ending.MASTER_LOST
+            raise
+
+
+def _live(manager: TaskManager, signals: tuple[signal.Signals, ...]) -> Ending:
+    """One registration, until the worker ends."""
+    _on_signals(manager.release, signals)
     try:
         manager.start()
         manager.wait()
         return manager.ending
     finally:
         if not manager.close():
-            _log.error("event=task_holds_on task_manager=%s action=exit", spec.id)
+            _log.error("event=task_holds_on task_manager=%s action=exit", manager.id)
             logging.shutdown()
             os._exit(ENDED)
+
+
+def _on_signals(end: Callable[[str], None], signals: tuple[signal.Signals, ...] = STANDALONE_SIGNALS) -> None:
+    """`end` is called with the name of the signal."""
+    if threading.current_thread() is threading.main_thread():
+        for number in signals:
+            signal.signal(number, lambda got, _frame: end(signal.Signals(got).name))
 
 
 def main(arguments: list[str]) -> int:
