@@ -18,6 +18,7 @@ from unistream.ha.zookeeper.client import NO_ANSWER
     ("owner", "name", "parameters"),
     [
         (ConnectionHandler, "_invoke", ["self", "timeout", "request", "xid"]),
+        (ConnectionHandler, "_authenticate_with_sasl", ["self", "host", "timeout"]),
         (ConnectionHandler, "__init__", ["self", "client", "retry_sleeper", "logger", "sasl_options"]),
         (ConnectionHandler, "stop", ["self", "timeout"]),
         (KazooClient, "_session_callback", ["self", "state"]),

@@ -18,7 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from unistream.base.closing import Closing
-from unistream.base.config import HA_STORAGE_DIR, HA_TYPE, TMP_DIRS, Configuration
+from unistream.base.config import (
+    HA_CLUSTER_ID,
+    HA_STORAGE_DIR,
+    HA_TYPE,
+    TMP_DIRS,
+    ZOOKEEPER_QUORUM,
+    ZOOKEEPER_ROOT,
+    Configuration,
+)
 from unistream.base.crash_points import refuse_outside_tests
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
@@ -232,14 +240,14 @@ class EmbeddedCluster(Closing):
         self, config: Configuration, *, session: bool, rest: bool, create_host: HostFactory | None
     ) -> LeaderPlan:
         """Raises ConfigError: there is no such target, or it cannot be used."""
-        target, known = self.target, session and not self._owns_workdir
+        target = self.target
         return LeaderPlan(
             id=self.id,
             target=target,
             config=config,
             workdir=self.workdir,
             jobs=job_folder(config),
-            goes_on=f"unistream cluster start -t {target} --workdir {self.workdir}" if known else "",
+            goes_on=self._goes_on(config, session=session),
             session=session,
             rest=rest,
             create_host=create_host or host_factory(target, config, self._echo),
@@ -248,6 +256,16 @@ class EmbeddedCluster(Closing):
             max_workers=workers_max(target),
             on_shutdown_request=self._request_shutdown,
         )
+
+    def _goes_on(self, config: Configuration, *, session: bool) -> str:
+        """The command that starts a master which has the jobs; "": they end with this cluster."""
+        command = f"unistream cluster start -t {self.target}"
+        if self.is_elected:  # of other options, and credentials, the user knows
+            values = config.to_dict()
+            named = (HA_TYPE, HA_CLUSTER_ID, HA_STORAGE_DIR, ZOOKEEPER_QUORUM, ZOOKEEPER_ROOT)
+            options = (f" -D {o.key}={values[o.key]}" for o in named if o.key in values)
+            return command + "".join(options)
+        return f"{command} --workdir {self.workdir}" if session and not self._owns_workdir else ""
 
     def _begin(self, term: Term) -> _Leading:
         leader = LeaderProcess(self._plan, term, self._election)

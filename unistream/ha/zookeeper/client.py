@@ -25,6 +25,7 @@ from kazoo.exceptions import (
     OperationTimeoutError,
     RolledBackError,
     RuntimeInconsistency,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
     SessionMovedError,
     UnimplementedError,
@@ -66,9 +67,18 @@ _POLL_S: Final = 0.02
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """Keeps the session timeout on which the server has decided."""
+    """Keeps the session timeout on which the server has decided, and whether it refused a login."""
 
     negotiated_ms = 0
+    refused = False
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        self.refused = False
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except (AuthFailedError, SessionClosedRequireSaslError) as error:
+            self.refused = True  # kazoo tells its listeners only of those that were connected before
+            raise AuthFailedError("the login was refused") from error
 
     def _invoke(self, timeout: float, request: Any, xid: Any = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
@@ -153,7 +163,7 @@ class ZooKeeperClient(Closing):
     def wait_connected(self, deadline_s: float) -> None:
         """Until `deadline_s` of the monotonic clock. Raises ConfigError: denied; Unreachable: too late."""
         while not self._live.wait(min(_POLL_S * 5, max(0.0, deadline_s - time.monotonic()))):
-            if self._refused:
+            if self._refused or self._kazoo._connection.refused:
                 raise self._denied()
             if time.monotonic() >= deadline_s:
                 raise Unreachable(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -43,6 +44,11 @@ admin.enableServer=false
 4lw.commands.whitelist=ruok,srvr
 {members}
 """
+_ONLY_SASL: Final = """
+authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
+enforce.auth.enabled=true
+enforce.auth.schemes=sasl
+"""
 
 
 class ZooKeeperEnsemble(Closing):
@@ -51,10 +57,12 @@ class ZooKeeperEnsemble(Closing):
     Args:
         folder: For data and logs; made if absent.
         members: A majority of them has to run.
+        users: Passwords of those who may connect, by SASL (DIGEST-MD5), by name; none: everybody may.
     """
 
-    def __init__(self, folder: Path, members: int = MEMBERS) -> None:
+    def __init__(self, folder: Path, members: int = MEMBERS, users: Mapping[str, str] | None = None) -> None:
         self._folder = folder.absolute()
+        self._users = dict(users or {})
         ports = free_ports(3 * members)
         self.ports: Final = tuple(ports[:members])
         self._peers = [
@@ -150,8 +158,9 @@ class ZooKeeperEnsemble(Closing):
                 client=self.ports[member],
                 host=HOST,
                 tick_ms=TICK_MS,
-                members="\n".join(self._peers),
-            ),
+                members="\n".join(self._peers if len(self._peers) > 1 else ()),
+            )
+            + (_ONLY_SASL if self._users else ""),
             encoding="utf-8",
         )
         main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
@@ -160,8 +169,19 @@ class ZooKeeperEnsemble(Closing):
             "-Dzookeeper.jmx.log4j.disable=true",
             "-cp",
             zookeeper_classpath(),
+            *self._login(home),
         ]
         return start_bound([*java_command(home, ZOOKEEPER), *options, *main], self._log(member), home)
+
+    def _login(self, home: Path) -> list[str]:
+        """Options of Java by which the server knows its users."""
+        if not self._users:
+            return []
+        jaas = home / "jaas.conf"
+        users = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+        module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+        jaas.write_text(f"Server {{ {module} required {users}; }};\n", encoding="utf-8")
+        return [f"-Djava.security.auth.login.config={jaas}"]
 
     def _log(self, member: int) -> Path:
         return self._folder / str(member) / "zookeeper.log"

@@ -19,7 +19,11 @@ from unistream.testing.devtools.process import file_lock
 CACHE_VARIABLE: Final = "UNISTREAM_CACHE"
 COMPLETE: Final = ".complete"  # written last; holds the checksum of the pom that the jars are of
 DOWNLOAD_TIMEOUT_S: Final = 600
-ZOOKEEPER_JARS: Final = ("zookeeper-*", "slf4j-api-*", "log4j-*", "snappy-java-*", "metrics-core-*")
+ZOOKEEPER_JARS: Final = (
+    *("zookeeper-*", "slf4j-api-*", "log4j-*", "snappy-java-*", "metrics-core-*"),
+    *("netty-common-*", "netty-buffer-*", "netty-transport-*", "netty-handler-*", "netty-resolver-*"),
+    *("netty-codec-base-*", "commons-io-*"),  # those, and Netty, for logins by SASL
+)
 _POM: Final = "{http://maven.apache.org/POM/4.0.0}"
 
 
