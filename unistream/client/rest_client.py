@@ -116,8 +116,11 @@ class RestClient(Closing):
         return RestJobClient(self, job)
 
     def info(self, job: JobId, *, timeout_s: float | None = None) -> JobInfo:
-        """Raises NotFound. `timeout_s`: see `jobs`."""
-        return decode(self.request("GET", f"/unistream/jobs/{job}", timeout_s=timeout_s), JobInfo)
+        """A job that one of several masters has left is RECONCILING until the next one has it. Raises
+        NotFound. `timeout_s`: see `jobs`."""
+        info = decode(self.request("GET", f"/unistream/jobs/{job}", timeout_s=timeout_s), JobInfo)
+        left = info.state == "SUSPENDED" and info.failure is not None and info.failure.kind in LEFT
+        return msgspec.structs.replace(info, state="RECONCILING") if left and self.is_elected else info
 
     def shutdown(self) -> None:
         """Requests the end of the cluster."""
@@ -217,14 +220,9 @@ class RestJobClient(Closing):
                 if not self._absence.heard:
                     raise
                 raise restarts.lost_job(self._job, self._cluster.url) from error
-            if info is not None and info.is_terminal and not self._goes_on_elsewhere(info):
+            if info is not None and info.is_terminal:
                 return result_of(info)
         raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
-
-    def _goes_on_elsewhere(self, info: JobInfo) -> bool:
-        """One master has left it, and the next one goes on with it."""
-        left = info.state == "SUSPENDED" and info.failure is not None and info.failure.kind in LEFT
-        return left and self._cluster.is_elected
 
     def result(self, timeout_s: float | None = None) -> JobResult:
         return checked(self.wait(timeout_s))

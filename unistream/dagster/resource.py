@@ -16,6 +16,7 @@ from pydantic import Field
 from unistream.api.environment import Environment
 from unistream.base.config import CHECKPOINT_RETENTION
 from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.client.address import options_of
 from unistream.client.hosts import default_target
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_attached
 from unistream.dagster.report import (
@@ -38,6 +39,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     Attributes:
         target: "spark" (workers in Spark tasks), "local" (child processes; the default where Spark is not
             installed) or "remote" (a session cluster).
+        jobmanager: Where the session cluster is: HOST:PORT of its REST API, or zookeeper://HOST:PORT,… for
+            the leader of several masters; empty: the one that runs on this machine, or as `config` says.
         config: Configuration by key, as on the command line with `-D`.
         savepoint: Directory of a savepoint or checkpoint to start from; empty: from the beginning. The
             run's tag `unistream/savepoint` takes precedence.
@@ -53,6 +56,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     """
 
     target: str = default_target()
+    jobmanager: str = ""
     config: dict[str, str] = Field(default_factory=dict)
     savepoint: str = ""
     on_terminate: OnTerminate = "stop_with_savepoint"
@@ -83,7 +87,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         name = name or context.op_execution_context.op.name
         savepoint = context.run.tags.get(SAVEPOINT_TAG) or self.savepoint or None
         try:
-            env = Environment({**DEFAULTS, **self.config, **(config or {})}, target=self.target)
+            env = Environment({**DEFAULTS, **self._cluster(), **(config or {})}, target=self.target)
             build(env)
             report = RunReport(context, target=self.target, retention=env.config.get(CHECKPOINT_RETENTION))
             if savepoint is not None:
@@ -99,6 +103,17 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             yield dg.MaterializeResult(
                 asset_key=spec.key, metadata=asset_metadata(spec, info), tags=data_version(spec, info)
             )
+
+    def _cluster(self) -> dict[str, str]:
+        """Raises ConfigError: it is no address, or the target is not remote."""
+        if not self.jobmanager:
+            return self.config
+        if self.target != "remote":
+            raise ConfigError(
+                f"jobmanager {self.jobmanager!r} names a running cluster, and target {self.target!r} starts "
+                "one for each run: let the target be remote, or leave jobmanager out"
+            )
+        return {**options_of(self.jobmanager), **self.config}
 
     def _end_policy(self) -> EndPolicy:
         return EndPolicy(
