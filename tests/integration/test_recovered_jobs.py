@@ -42,7 +42,7 @@ CONFIG = {
 }
 WAIT_S = 90.0
 
-SUBMITTING = ("job.code_stored", "job.stored", "job.pointed")
+SUBMITTING = ("job.code_stored", "job.stored", "job.pointed", "attempts.stored")
 """Where the answer to a submission is lost: sent again under the same id, it is one job."""
 
 RUNNING = (

@@ -61,7 +61,10 @@ NOT_REACHED = {
     "result.before_record": "the job has no end before it is stopped: see test_final_phase_crashes",
     "result.recorded": "the job has no end before it is stopped: see test_final_phase_crashes",
     **dict.fromkeys(
-        ("job.code_stored", "job.stored", "job.pointed", "job.unpointed", "pointer.before_swap"),
+        (
+            *("job.code_stored", "job.stored", "job.pointed", "job.unpointed", "pointer.before_swap"),
+            "attempts.stored",
+        ),
         "the cluster is started again on its folder there: see test_recovered_jobs",
     ),
     "pointer.swapped": "between manifest.created and notify.sent: see test_recovered_jobs",

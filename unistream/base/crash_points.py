@@ -21,10 +21,11 @@ The points of a master, in the order of a checkpoint and then of the end of a jo
     result.before_record, result.recorded           around the record of the job's result
     job.unpointed        only the result is left of a job, and its code
 
-and when a job is submitted:
+and when a job is submitted and started:
 
     job.code_stored, job.stored     the code, and then the description of the job are durable
     job.pointed          the job exists, and its user does not know
+    attempts.stored      the numbers of attempts are durable, which are about to start
 
 of a worker, in the order of the path from a row to a commit:
 

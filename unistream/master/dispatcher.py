@@ -275,6 +275,7 @@ class Dispatcher(JobViews):
                 state="INITIALIZING",
                 target=self._services.target,
                 submitted_ms=setup.start.submitted_ms,
+                restarts=setup.start.used.restarts_then,
                 graph_json=msgspec.json.encode(shown(setup.graph)).decode(),
             )
         )

@@ -7,6 +7,7 @@ result is durable before anything is answered or removed (FLIP-194).
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
@@ -21,7 +22,7 @@ from unistream.master.job_store import JobStore
 from unistream.master.ordered import WorkPool
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
-from unistream.model.stored_job import Leftover, StoredRequest, StoredResult
+from unistream.model.stored_job import AttemptCounter, Leftover, StoredRequest, StoredResult
 
 TRIES: Final = 3  # each waits as long as the store's own timeouts say
 TRACEBACK_CHARS_MAX: Final = 16_000  # of a stored failure: a pointer is small
@@ -49,6 +50,30 @@ class DurableJob:
         self._jobs = jobs
         self._pool = pool
         self._is_committing = False
+        self._used = setup.start.used
+        self._used_lock = threading.Lock()
+
+    def attempting(self, number: int, restarts: int) -> None:
+        """An attempt of this number is about to start, after so many restarts: a later leader uses other
+        numbers, so that nothing of this attempt is taken for its own. Raises as the `JobStore`: it must not
+        start."""
+        with self._used_lock:
+            known = self._used
+            used = AttemptCounter(highest=max(number, known.highest), restarts=max(restarts, known.restarts))
+            if used != known:
+                self._jobs.set_attempts(self._setup.job, used)
+                self._used = used
+
+    def attempted(self, number: int, restarts: int) -> None:
+        """The same of an attempt that an engine has begun by itself. Returns at once."""
+        if number > self._used.highest:
+            self._pool.submit(self._attempted, number, restarts)
+
+    def _attempted(self, number: int, restarts: int) -> None:
+        try:
+            self.attempting(number, restarts)
+        except UnistreamError as error:
+            logger.warning("event=attempt_not_stored job=%s reason=%r", self._setup.job, str(error))
 
     def committing(self) -> None:
         """A BATCH job is about to commit. Raises as the `JobStore`: it must not."""

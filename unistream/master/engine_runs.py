@@ -27,7 +27,8 @@ EngineOrder = RunOrder | contract.CancelRun | contract.KeepStored
 
 class EngineRuns:
     """Implements `port.engine.EngineListener`. `create_engine` may take seconds: Spark starts.
-    `before_commit` is called before the engine commits, which it does not if that raises."""
+    `before_commit` is called before the engine commits, which it does not if that raises; `before_run` in
+    the same way with the number of the first attempts of a run."""
 
     def __init__(
         self,
@@ -39,8 +40,10 @@ class EngineRuns:
         journal: Journal,
         post: Callable[[contract.Event], None],
         before_commit: Callable[[], None] = lambda: None,
+        before_run: Callable[[int], None] = lambda _number: None,
     ) -> None:
         self._before_commit = before_commit
+        self._before_run = before_run
         self._setup = setup
         self._create_engine = create_engine
         self._get_artifact = get_artifact
@@ -86,6 +89,7 @@ class EngineRuns:
 
     def _start(self, command: RunOrder) -> None:
         setup = self._setup
+        self._before_run(command.first_attempt)
         part = command.graph if isinstance(command, contract.RunStages) else None
         self._first_attempt = None if part is None else command.first_attempt
         run = EngineRun(

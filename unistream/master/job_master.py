@@ -102,8 +102,12 @@ class JobMaster:
             journal=self.journal,
             post=self.post,
             before_commit=self._durable.committing,
+            before_run=self._attempting,
         )
-        self._outgoing = Outgoing(setup.job, ports.senders, self.post, self._durable.committing)
+        self._restarts = setup.start.used.restarts_then  # as last recorded
+        self._outgoing = Outgoing(
+            *(setup.job, ports.senders, self.post, self._durable.committing, self._attempting)
+        )
         self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
         self._view = self._machine.view()
         self._checkpoints = CheckpointsInfo()
@@ -333,7 +337,8 @@ class JobMaster:
         | contract.JobEnded,
     ) -> None:
         match command:
-            case contract.RecordJobState(state=state):
+            case contract.RecordJobState(state=state, restarts=restarts):
+                self._restarts = restarts
                 logger.info("event=job_state job=%s state=%s", self.setup.job, state)
                 if state not in TERMINAL_STATES:  # the result is recorded once, by `_conclude`
                     self.journal.job_state(command)
@@ -341,6 +346,8 @@ class JobMaster:
                     stop, self._stop = self._stop, None
                     self._requested(*self._requests.add(), stop)
             case contract.RecordAttempt():
+                if self.setup.has_engine:  # which repeats tasks by itself
+                    self._durable.attempted(command.attempt.attempt, self._restarts)
                 self.journal.attempt(command)
             case contract.RecordException():
                 self.journal.exception(command, self._outgoing.address(command.task_manager))
@@ -352,6 +359,9 @@ class JobMaster:
                 self.journal.rescaled(graph)
             case contract.JobEnded():
                 pass  # kept by `_feed`, acted on by `_conclude`
+
+    def _attempting(self, number: int) -> None:
+        self._durable.attempting(number, self._restarts)
 
     # --- the end ----------------------------------------------------------------------------------
 

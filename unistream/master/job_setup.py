@@ -47,6 +47,7 @@ from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot import Manifest
+from unistream.model.stored_job import NOTHING_USED, AttemptCounter
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Origin:
         first_checkpoint_id: No lower id is free.
         parallelism: Of vertices whose parallelism a user has changed.
         stop: A stop that an earlier leader has accepted, to be requested once the job runs.
+        used: Attempts and restarts under earlier leaders.
     """
 
     restore: RestorePoint | None
@@ -98,6 +100,7 @@ class Origin:
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
     parallelism: Mapping[VertexId, int] = field(default_factory=dict)
     stop: contract.SnapshotRequest | None = None
+    used: AttemptCounter = NOTHING_USED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,7 @@ def prepare(
         batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
         first_checkpoint_id=start.first_checkpoint_id,
+        used=start.used,
         offloads=offloads,
     )
     machine = (services.create_machine if native else _bounded_machine)(graph, settings, start.restore)

@@ -24,6 +24,8 @@ from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.core.contract import RestorePoint
 from unistream.model.elements import SnapshotKind
 from unistream.model.stored_job import (
+    NOTHING_USED,
+    AttemptCounter,
     CheckpointCounter,
     CheckpointPointer,
     JobPointer,
@@ -116,6 +118,15 @@ class JobStore:
         with self._lock:
             if self._ha.read(_name(job, "job")) is not None:
                 self._put(name, wanted)
+
+    def attempts(self, job: JobId) -> AttemptCounter:
+        """What an unfinished job has used by now."""
+        return self._read(_name(job, "attempts"), AttemptCounter) or NOTHING_USED
+
+    def set_attempts(self, job: JobId, used: AttemptCounter) -> None:
+        """No leader uses these numbers again."""
+        self._put(_name(job, "attempts"), used)
+        crash_point("attempts.stored")
 
     def set_committing(self, job: JobId) -> None:
         """A BATCH job is about to make its output visible: it never starts from its beginning again."""

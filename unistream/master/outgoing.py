@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from unistream.base.errors import UnistreamError
+from unistream.base.errors import Fenced, UnistreamError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core import contract
 from unistream.core.contract import AttemptView
@@ -26,6 +26,8 @@ class Outgoing:
 
     Args:
         before_commit: Called before a committer of a BATCH job is deployed, which it is not if that raises.
+        before_deploy: Called with the number of an attempt before it is deployed, in the same way. If one of
+            the two raises Fenced, another leader has the job.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class Outgoing:
         senders: Messages,
         post: Callable[[contract.Event], None],
         before_commit: Callable[[], None] = lambda: None,
+        before_deploy: Callable[[int], None] = lambda _number: None,
     ) -> None:
         self._before_commit = before_commit
+        self._before_deploy = before_deploy
         self._job = job
         self._senders = senders
         self._post = post
@@ -74,12 +78,16 @@ class Outgoing:
 
     def _refused(self, command: contract.Send) -> Failed | None:
         message = command.message
-        if not isinstance(message, DeployTask) or not message.deployment.reads_reported:
+        if not isinstance(message, DeployTask):
             return None
         try:
-            self._before_commit()
+            self._before_deploy(message.deployment.attempt.attempt)
+            if message.deployment.reads_reported:
+                self._before_commit()
         except UnistreamError as error:
-            return Failed(f"nothing is committed, since the store of the job failed: {error}", refused=True)
+            if isinstance(error, Fenced):
+                self._post(contract.LeadershipLost(reason=str(error)))
+            return Failed(f"nothing is started, since the store of the job failed: {error}", refused=True)
         return None
 
     def flush(self) -> None:

@@ -258,6 +258,7 @@ class Recovery:
                 parallelism=stored.parallelism,
                 submitted_ms=stored.submitted_ms,
                 stop=None if restore is not None and restore.concludes else stop_of(wanted),
+                used=self._jobs.attempts(stored.job),
             )
 
         request = SubmitRequest(

@@ -88,6 +88,28 @@ class CheckpointCounter(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
+class AttemptCounter(msgspec.Struct, frozen=True, kw_only=True):
+    """``jobs/<job>/attempts``: no attempt of a task has a higher number; how often the job was restarted."""
+
+    highest: int
+    restarts: int
+    format: int = FORMAT
+
+    @property
+    def next_attempt(self) -> int:
+        """The lowest number that is free."""
+        return self.highest + 1
+
+    @property
+    def restarts_then(self) -> int:
+        """When a further leader goes on with the job, which starts it again."""
+        return self.restarts + 1
+
+
+NOTHING_USED: Final = AttemptCounter(highest=-1, restarts=-1)
+"""Of a job that has begun no attempt."""
+
+
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """Files to remove after the end of a job, see `core.contract.DiscardSnapshot`."""
 

@@ -52,7 +52,8 @@ class Executions:
     """All current attempts, in the order of the plan.
 
     Args:
-        attempts: Number of the first attempt of each subtask; 0 if it is not listed.
+        attempts: Number of the first attempt of each subtask.
+        first: The same for those that are not listed.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class Executions:
         plan: ExecutionPlan,
         outbox: Outbox,
         attempts: Mapping[SubtaskId, int] | None = None,
+        *,
+        first: int = 0,
     ) -> None:
         self._job = job
         self._outbox = outbox
@@ -68,7 +71,7 @@ class Executions:
         self._current: dict[SubtaskId, Execution] = {}
         self._counts: Counter[ExecutionState] = Counter()
         for subtask in plan.subtasks:
-            self._create(subtask, (attempts or {}).get(subtask, 0))
+            self._create(subtask, (attempts or {}).get(subtask, first))
 
     def _create(self, subtask: SubtaskId, number: int) -> None:
         attempt = AttemptId(self._job, subtask.vertex, subtask.index, number)

@@ -62,6 +62,7 @@ class FailureHandler:
 
     Args:
         restarts_user_errors: False: an error of a user's function is final, as it would come again.
+        restarts: What `number_of_restarts` begins with. They do not count for the backoff.
 
     Attributes:
         number_of_restarts: Decisions to restart so far; merged failures count once.
@@ -74,12 +75,13 @@ class FailureHandler:
         all_tasks: Iterable[SubtaskId],
         *,
         restarts_user_errors: bool = True,
+        restarts: int = 0,
     ) -> None:
         self._strategy = strategy
         self._backoff = backoff
         self._all_tasks = frozenset(all_tasks)
         self._restarts_user_errors = restarts_user_errors
-        self.number_of_restarts = 0
+        self.number_of_restarts = restarts
 
     def handle(
         self, failed: SubtaskId | None, failure: TaskFailure, now_ms: int, view: FailoverView

@@ -51,7 +51,9 @@ class JobRun:
         self.offloaded = frozenset(offloaded_vertices(graph)) if settings.offloads else frozenset[VertexId]()
         self.stored_rows: dict[PartitionId, StoredRows] = {}
         self.regions = build_regions(self.topology, self.offloaded)
-        self.executions = Executions(settings.job, self.plan, outbox, attempts)
+        self.executions = Executions(
+            settings.job, self.plan, outbox, attempts, first=settings.used.next_attempt
+        )
         self.tracker = PartitionTracker(settings.job, self.regions)
         self.reported = ReportedResults(self.topology)
         self.scheduling: SchedulingStrategy = create_strategy(

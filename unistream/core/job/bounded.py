@@ -97,7 +97,7 @@ class BoundedJobMachine:
         self._outbox = Outbox()
         self._log = JobLog(settings.job)
         self._backoff = settings.create_backoff()
-        self._restarts = 0
+        self._restarts = settings.used.restarts_then
         self._failure: TaskFailure | None = None
         self._suspended_because = SuspendRequested(reason="")
         self._next = _Next.DISCOVER
@@ -111,7 +111,8 @@ class BoundedJobMachine:
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._attempts = {
             subtask: AttemptState(
-                attempt=AttemptId(settings.job, subtask.vertex, subtask.index, 0), state="CREATED"
+                attempt=AttemptId(settings.job, subtask.vertex, subtask.index, settings.used.next_attempt),
+                state="CREATED",
             )
             for subtask in ExecutionPlan(graph).subtasks
         }
@@ -219,7 +220,8 @@ class BoundedJobMachine:
             self._run += 1
         commits = self._next is not _Next.STAGES
         again = {s: one for s, one in self._attempts.items() if (s.vertex in self._committers) is commits}
-        first = 1 + max((self._newest(s) for s, one in again.items() if one.state != "CREATED"), default=-1)
+        used = (self._newest(s) for s, one in again.items() if one.state != "CREATED")
+        first = 1 + max(used, default=self._settings.used.highest)
         self._attempts |= {subtask: self._scheduled(subtask, first) for subtask in again}
         self._runs = True
         if self._next is _Next.STAGES:

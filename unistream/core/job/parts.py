@@ -82,7 +82,7 @@ class JobParts:
         self.sources = self._create_sources()
         self.scheduler = RegionScheduler(self.run, self.slots.pool, settings, self.outbox)
         self._backoff = settings.create_backoff()
-        self.failures = self._failure_handler()
+        self.failures = self._failure_handler(settings.used.restarts_then)
         self.recoveries = Recoveries()
         self._attempts: dict[SubtaskId, int] = {}  # unused numbers, after all former graphs
         self.coordinator = CheckpointCoordinator(
@@ -96,12 +96,13 @@ class JobParts:
         self.failed_starts = 0
         self.suspended_because = SuspendRequested(reason="")
 
-    def _failure_handler(self) -> FailureHandler:
+    def _failure_handler(self, restarts: int) -> FailureHandler:
         return FailureHandler(
             self.run.failover,
             self._backoff,
             self.run.plan.subtasks,
             restarts_user_errors=self._settings.restarts_user_errors,
+            restarts=restarts,
         )
 
     def _create_scheduling(self, graph: JobGraph) -> Scheduling:
@@ -196,9 +197,7 @@ class JobParts:
         self.scheduler = RegionScheduler(
             self.run, self.slots.pool, self._settings, self.outbox, self.scheduler
         )
-        count = self.failures.number_of_restarts
-        self.failures = self._failure_handler()
-        self.failures.number_of_restarts = count
+        self.failures = self._failure_handler(self.failures.number_of_restarts)
         self.coordinator.rebind(self.run, self.sources)
 
     def _create_sources(self, former: Sources | None = None) -> Sources:

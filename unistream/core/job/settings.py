@@ -11,6 +11,7 @@ from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.core.contract import FIRST_CHECKPOINT, AdaptiveSettings, JobSettings, Retention
 from unistream.core.execution import Draw, restart_backoff_from_config
 from unistream.core.task import BarrierSettings
+from unistream.model.stored_job import NOTHING_USED, AttemptCounter
 
 CHECKPOINT_INTERVAL_MS_MIN: Final = 10  # as Flink; below it a job does nothing but checkpoints
 
@@ -28,9 +29,10 @@ def job_settings(
     allow_non_restored: bool = False,
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT,
     offloads: bool = False,
+    used: AttemptCounter = NOTHING_USED,
 ) -> JobSettings:
     """Reads the job's options (cluster configuration with the job's own merged on top). `batch`: of a BATCH
-    job. `offloads`: as in `JobSettings`.
+    job. `offloads`, `used`: as in `JobSettings`.
 
     Raises:
         ConfigError: a value is out of its range; names the key.
@@ -68,6 +70,7 @@ def job_settings(
         allow_non_restored=allow_non_restored or config.get(options.IGNORE_UNCLAIMED_STATE),
         first_checkpoint_id=first_checkpoint_id,
         offloads=offloads,
+        used=used,
     )
 
 
