@@ -3,6 +3,7 @@
 UnistreamError
 ├── ConfigError            the user can fix it; never retried
 │   ├── NotFound           there is no such job, worker or request
+│   ├── FolderInUse        another cluster has the folder
 │   └── AlreadyEnded       the job has ended, so this can no longer be done
 ├── UserCodeError          from the user's own function or data; carries where, original as __cause__
 │   ├── MissingCode        a worker lacks a module that the user's code imports; no restart can help
@@ -33,6 +34,14 @@ class ConfigError(UnistreamError):
 
 class NotFound(ConfigError):
     """The named object does not exist here."""
+
+
+class FolderInUse(ConfigError):
+    """A running cluster has the folder. `pid`: of its master, on this machine; None: not known."""
+
+    def __init__(self, message: str, pid: int | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
 
 
 class AlreadyEnded(ConfigError):

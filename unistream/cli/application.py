@@ -13,12 +13,12 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType
 
 import msgspec
 
 from unistream.base.config import Configuration
 from unistream.base.errors import UnistreamError
+from unistream.cli.ending import Ending
 from unistream.cli.errors import JOB_FAILED, OK, complain, exit_code, log_to_stderr
 from unistream.cli.output import print_result
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -56,19 +56,27 @@ Answer = Accepted | Refused
 
 def serve(application: Application, answer_fd: int) -> int:
     """Runs the job to its end, or until SIGTERM, SIGINT or DELETE /cluster. Returns the exit code."""
-    ending = threading.Event()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _end_by_signal(ending)
+    with Ending() as ending:
+        return _serve(application, answer_fd, ending)
+
+
+def _serve(application: Application, answer_fd: int, ending: Ending) -> int:
     answers = _Answers(answer_fd)
     try:
         config = Configuration(application.config)
         with EmbeddedCluster(
-            application.target, config, on_shutdown_request=ending.set, show=to_stdout, session=False
+            application.target,
+            config,
+            on_shutdown_request=ending.requested.set,
+            show=to_stdout,
+            session=False,
         ) as cluster:
-            _end_by_signal(ending)  # Spark has replaced the handlers
+            ending.claim()  # Spark has replaced the handlers
+            ending.abandon = cluster.dispatcher.abandon
             job = cluster.submit(application.request)
             answers.say(Accepted(job=job.job_id, url=cluster.rest_url or "", pid=os.getpid()))
-            result = _wait(job, ending)
+            result = _wait(job, ending.requested)
     except BrokenPipeError:
         complain("the command that submitted the job has ended, so this cluster shuts down")
         return JOB_FAILED
@@ -78,7 +86,7 @@ def serve(application: Application, answer_fd: int) -> int:
         return exit_code(error)
     if result is None:
         complain("the cluster was shut down; its job was suspended")
-        return JOB_FAILED
+        return ending.exit_code or JOB_FAILED
     print_result(result)
     if result.failure is not None:
         complain(f"job {result.name!r} ended as {result.state}: {result.failure.message}")
@@ -97,14 +105,6 @@ class _Answers:
         if descriptor is not None:
             with os.fdopen(descriptor, "wb") as pipe:
                 pipe.write(msgspec.json.encode(answer) + b"\n")
-
-
-def _end_by_signal(ending: threading.Event) -> None:
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ending.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
 
 
 def _wait(job: EmbeddedJobClient, ending: threading.Event) -> JobResult | None:

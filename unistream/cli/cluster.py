@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from types import FrameType
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unistream.base.config import Configuration
+from unistream.cli.ending import Ending
 from unistream.cli.errors import log_to_stderr
 from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.address import elected_name
 from unistream.client.hosts import chosen_target
+from unistream.client.sessions import in_session_folder
 
 if TYPE_CHECKING:
     from unistream.client.embedded import EmbeddedCluster
@@ -33,62 +34,76 @@ def start(
         typer.Option("-t", "--target", help="spark (the default if installed), local or standalone."),
     ] = None,
     workdir: Annotated[
-        str | None, typer.Option(help="Folder for logs, checkpoints, savepoints and metadata.")
+        str | None,
+        typer.Option(
+            help="Folder for jobs, logs, checkpoints, savepoints and metadata; without it "
+            "$UNISTREAM_HOME/sessions/NAME, where NAME is high-availability.cluster-id."
+        ),
     ] = None,
     defines: Defines = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start a cluster, print its REST address, run until SIGINT, SIGTERM or DELETE /cluster.
+    """Start a cluster, print its REST address, run until SIGINT, SIGTERM, `cluster stop` or DELETE /cluster.
 
-    Jobs that run then are suspended: their checkpoints stay, and stderr says from which one each can resume.
+    It goes on with the jobs that an earlier cluster on its folder has left. Jobs that run when it ends are
+    suspended: their checkpoints stay, and the next cluster on its folder goes on with them. A second signal
+    ends it at once, with exit code 130 (SIGINT) or 143 (SIGTERM); nothing is lost by that either.
     """
-    from unistream.client.embedded import EmbeddedCluster
-
     config = configuration(defines)
     log_to_stderr(verbose)
-    target = chosen_target(target)
-    ending = threading.Event()
-
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        ending.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with EmbeddedCluster(
-            target,
-            config,
-            workdir=workdir,
-            on_shutdown_request=ending.set,
-            on_leading=lambda cluster: _print_leader(cluster, as_json=as_json),
-        ) as cluster:
+    with Ending() as ending:
+        with _started(chosen_target(target), config, workdir, ending, as_json=as_json) as cluster:
+            ending.claim()  # Spark may have replaced the handlers
+            ending.abandon = cluster.abandon
             if cluster.is_elected:
                 _print_contender(cluster, elected_name(config), as_json=as_json)
             else:
                 _print_leader(cluster, as_json=as_json)
-            ending.wait()
+            ending.requested.wait()
             if cluster.failure is not None:
                 raise cluster.failure
             if not as_json:
                 console().print("shutting down: running jobs are suspended and keep their checkpoints")
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if ending.exit_code:
+            raise typer.Exit(ending.exit_code)
+
+
+def _started(
+    target: str, config: Configuration, workdir: str | None, ending: Ending, *, as_json: bool
+) -> EmbeddedCluster:
+    from unistream.client.embedded import EmbeddedCluster
+
+    def start(folder: str | Path) -> EmbeddedCluster:
+        return EmbeddedCluster(
+            target,
+            config,
+            workdir=folder,
+            on_shutdown_request=ending.requested.set,
+            on_leading=lambda cluster: _print_leader(cluster, as_json=as_json),
+        )
+
+    return in_session_folder(config, start) if workdir is None else start(workdir)
 
 
 def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
     """With several masters: each time that this one begins to lead."""
+    found = cluster.dispatcher.jobs_found
     if as_json:
         facts = {"cluster": cluster.id, "url": cluster.rest_url, "workdir": str(cluster.workdir)}
-        print_json({**facts, "jobmanager": cluster.jobmanager})
+        print_json({**facts, "jobmanager": cluster.jobmanager, "jobs_found": found})
         return
     out = console()
     out.print(f"cluster {cluster.id} ({cluster.target}) listens on {cluster.rest_url}")
+    jobs = "no job was left there" if not found else f"it goes on with {found} job(s) that it found there"
+    if cluster.is_elected:
+        out.print(f"it leads now; {jobs}")
+        return
     if cluster.jobmanager is not None:
-        where = cluster.jobmanager
-        out.print(f"start each of its workers with: unistream taskmanager start --jobmanager {where}")
-    if not cluster.is_elected:
-        out.print(f"its folder is {cluster.workdir}; stop it with Ctrl-C")
+        command = f"unistream taskmanager start --jobmanager {cluster.jobmanager}"
+        out.print(f"it has no workers yet; start each with: {command}")
+    out.print(f"its folder is {cluster.workdir}; {jobs}", markup=False)
+    out.print("stop it with Ctrl-C, or 'unistream cluster stop'")
 
 
 def _print_contender(cluster: EmbeddedCluster, where: str, *, as_json: bool) -> None:
@@ -97,4 +112,4 @@ def _print_contender(cluster: EmbeddedCluster, where: str, *, as_json: bool) -> 
         return
     out = console()
     out.print(f"master {cluster.id} ({cluster.target}) is a standby until it is elected at {where}")
-    out.print(f"its folder is {cluster.workdir}; stop it with Ctrl-C")
+    out.print(f"its folder is {cluster.workdir}; stop it with Ctrl-C", markup=False)

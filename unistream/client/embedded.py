@@ -187,6 +187,12 @@ class EmbeddedCluster(Closing):
         self.dispatcher.job(job)
         return EmbeddedJobClient(self.dispatcher, job)
 
+    def abandon(self, timeout_s: float) -> None:
+        """Before or during `close`: nothing waits for tasks any more; see `Dispatcher.abandon`."""
+        leader = self._leader
+        if leader is not None:
+            leader.dispatcher.abandon(timeout_s)
+
     def close(self) -> None:
         """Suspends the jobs, ends all workers and servers, removes the entry; safe to repeat. Checkpoints of
         suspended jobs stay, and a warning says from which one each can resume."""

@@ -1,7 +1,8 @@
 """Which clusters run on this machine for this user: one small file each, below `$UNISTREAM_HOME`.
 
     <home>/clusters/<id>.json   0600; removed when the cluster ends
-    <home>/runs/<id>/           a cluster's own folder, unless it is given one
+    <home>/sessions/<name>/     the folder of a session cluster, unless it is given one; it stays
+    <home>/runs/<id>/           the folder of a cluster for one job
 
 `$UNISTREAM_HOME` is `~/.unistream` unless set. An entry whose process has ended is removed.
 """

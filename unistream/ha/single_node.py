@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.closing import Closing
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, FolderInUse
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.port.ha import Contender, LeaderInfo
 
@@ -24,10 +24,11 @@ HA_FOLDER: Final = "ha"
 
 
 class FolderLock(Closing):
-    """Held from construction until `close`.
+    """Held from construction until `close`. Its file names the process that holds it.
 
     Raises:
-        ConfigError: another master holds it, or the folder cannot be written.
+        FolderInUse: another master holds it.
+        ConfigError: the folder cannot be written.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -39,16 +40,40 @@ class FolderLock(Closing):
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            pid = _holder(self._descriptor)
             self.close()
-            raise ConfigError(
-                f"{folder} is in use by another cluster; stop that one, or choose another folder"
+            who = "" if pid is None else f" (process {pid})"
+            raise FolderInUse(
+                f"{folder} is in use by another cluster{who}; stop that one, or choose another folder", pid
             ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
 
     def close(self) -> None:
         """Safe to repeat."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def holder(folder: str | Path) -> int | None:
+    """The process whose cluster has `folder` now; None: nobody has it, or it cannot be said who."""
+    try:
+        descriptor = os.open(Path(folder) / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _holder(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).strip()
+    return int(text) if text.isdigit() else None
 
 
 class FolderElection(Closing):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -64,6 +64,7 @@ class Dispatcher(JobViews):
         self._engine: BatchEngine | None = None
         self._engine_lock = threading.Lock()
         self._closed = False
+        self._reported: set[JobId] = set()  # as suspended
         self.started_ms = self._clock.wall_ms()
         try:
             self._server = services.create_server(self.handle)
@@ -207,25 +208,44 @@ class Dispatcher(JobViews):
         self._ports.io.close(IO_TIMEOUT_S)
         self._catalogue.close(CATALOGUE_TIMEOUT_S)
 
+    def abandon(self, timeout_s: float) -> None:
+        """Suspends running jobs without waiting for their tasks, so that a `close` that runs meanwhile, on
+        another thread, does not wait for them either. Their snapshots stay."""
+        why = self._suspension("its cluster was ended at once, before its tasks had ended")
+        running = [master for master in self.masters().values() if not master.wait(0)]
+        for master in running:
+            master.abandon(why, 0)
+        deadline_ms = self._clock.monotonic_ms() + timeout_s * 1000
+        for master in running:
+            master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))
+        self._report_suspended(running)
+
+    def _report_suspended(self, masters: Iterable[JobMaster]) -> None:
+        for master in masters:
+            if master.state == "SUSPENDED" and master.failure is not None:
+                if master.setup.job not in self._reported:
+                    logger.warning("event=job_suspended: %s", master.failure.message)
+                self._reported.add(master.setup.job)
+
+    def _suspension(self, reason: str) -> contract.SuspendRequested:
+        return contract.SuspendRequested(reason=reason, goes_on=self._services.goes_on)
+
     def _end_jobs(self) -> None:
         masters = list(self.masters().values())
         running = [master for master in masters if not master.wait(0)]
         for master in running:
-            master.suspend(
-                contract.SuspendRequested(reason="its cluster was shut down", goes_on=self._services.goes_on)
-            )
+            master.suspend(self._suspension("its cluster was shut down"))
         deadline_ms = self._clock.monotonic_ms() + CANCEL_TIMEOUT_S * 1000
         for master in running:
             master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))
         for master in running:
             if not master.wait(0):
                 logger.error("event=job_abandoned job=%s", master.setup.job)
-                master.abandon("its cluster was shut down before its tasks had ended", ABANDON_TIMEOUT_S)
+                why = self._suspension("its cluster was shut down before its tasks had ended")
+                master.abandon(why, ABANDON_TIMEOUT_S)
         for master in masters:
             master.join(ABANDON_TIMEOUT_S)
-        for master in running:
-            if master.state == "SUSPENDED" and master.failure is not None:
-                logger.warning("event=job_suspended: %s", master.failure.message)
+        self._report_suspended(running)
 
     # --- starting a job ---------------------------------------------------------------------------
 
@@ -291,6 +311,11 @@ class Dispatcher(JobViews):
             Unreachable, CorruptSnapshot: what they have left cannot be read.
         """
         self._recovery.begin()
+
+    @property
+    def jobs_found(self) -> int:
+        """How many unfinished jobs `recover` has found."""
+        return self._recovery.found
 
     def _recovered(self, setup: JobSetup) -> Callable[[contract.Event], None]:
         with self._submit_lock:

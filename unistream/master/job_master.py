@@ -176,9 +176,9 @@ class JobMaster:
         """True once the job has ended and its result is recorded."""
         return self._ended.wait(timeout_s)
 
-    def abandon(self, reason: str, timeout_s: float) -> bool:
+    def abandon(self, why: contract.SuspendRequested, timeout_s: float) -> bool:
         """Suspends the job without waiting for its tasks; the last resort of a shutdown."""
-        self._loop.post(_Abandon(reason))
+        self._loop.post(_Abandon(why))
         return self._ended.wait(timeout_s)
 
     def join(self, timeout_s: float) -> bool:
@@ -273,7 +273,7 @@ class JobMaster:
             event.taken.set()
         elif isinstance(event, _Abandon) and self._end is None:
             latest = self.journal.latest_checkpoint
-            why = abandonment(self.setup.job, self.setup.graph.name, event.reason, latest)
+            why = abandonment(self.setup.job, self.setup.graph.name, event.why, latest)
             return self._give_up(why, "SUSPENDED")
         return final
 
@@ -411,7 +411,7 @@ class JobMaster:
 
 @dataclass(frozen=True, slots=True)
 class _Abandon:
-    reason: str
+    why: contract.SuspendRequested
 
 
 class _Picture:

@@ -65,6 +65,9 @@ class Recovery:
 
     Args:
         start: Starts a prepared job; what takes its events.
+
+    Attributes:
+        found: How many unfinished jobs there were at the beginning.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Recovery:
         self._start = start
         self._lock = threading.Condition()
         self._waiting: dict[JobId, _Waiting] = {}
+        self.found = 0
         self._loop: Loop[_Work | None, _Work] = ports.create_loop("recovery")
         self._closed = False
 
@@ -96,10 +100,11 @@ class Recovery:
             pointer = self._jobs.pointer(job)
             if pointer is not None:
                 self._waiting[job] = _Waiting(pointer.name, pointer.submitted_ms)
+        self.found = len(self._waiting)
         for job in sorted(self._waiting, key=lambda job: self._waiting[job].submitted_ms):
             self._loop.post(job)
         if self._waiting:
-            logger.info("event=jobs_found epoch=%s count=%d", self._jobs.epoch, len(self._waiting))
+            logger.info("event=jobs_found epoch=%s count=%d", self._jobs.epoch, self.found)
 
         def first() -> bool:
             for result in ended:

@@ -31,20 +31,21 @@ def suspension(
         snapshot: Directory and manifest of the latest one that the job could restart from.
         has_checkpoints: Periodic checkpoints are on.
     """
-    how = _how(snapshot, has_checkpoints)
+    return _suspended(job, name, why, _how(snapshot, has_checkpoints))
+
+
+def abandonment(job: JobId, name: str, why: SuspendRequested, latest: str | None) -> TaskFailure:
+    """The same, if the job's machine did not end in time. `latest`: directory of its newest snapshot."""
+    how = "no checkpoint of it is known"
+    if latest is not None:
+        how = f"its latest known checkpoint is resumed by 'unistream run MODULE:FUNCTION -s {latest}'"
+    return _suspended(job, name, why, how)
+
+
+def _suspended(job: JobId, name: str, why: SuspendRequested, how: str) -> TaskFailure:
     if why.goes_on:  # to do both would be two jobs with one output
         how = f"'{why.goes_on}' goes on with it; only if that is never run again: {how}"
-    return _suspended(job, name, why.reason, how)
-
-
-def abandonment(job: JobId, name: str, reason: str, latest: str | None) -> TaskFailure:
-    """The same, if the job's machine did not end in time. `latest`: directory of its newest snapshot."""
-    how = "no checkpoint of it is known" if latest is None else f"its latest known checkpoint is {latest}"
-    return _suspended(job, name, reason, how)
-
-
-def _suspended(job: JobId, name: str, reason: str, how: str) -> TaskFailure:
-    text = f"job {name!r} ({job}) was suspended because {reason}; {how}"
+    text = f"job {name!r} ({job}) was suspended because {why.reason}; {how}"
     return TaskFailure(kind="JobSuspended", message=text, recoverable=False)
 
 
