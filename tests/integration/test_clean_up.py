@@ -217,7 +217,7 @@ def test_who_cannot_wait_and_interrupts_twice_leaves_no_process_either(start: St
     run.await_rows()
     run.send(signal.SIGINT)
     poll = Poll(END_S)
-    while poll.next() and "cancelling job" not in run.errors:
+    while poll.next() and "suspending job" not in run.errors:
         assert run.process.poll() is None, run.errors
     run.send(signal.SIGINT)
     assert run.wait() != 0

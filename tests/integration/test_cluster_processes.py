@@ -52,7 +52,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
 @pytest.mark.parametrize(
     ("number", "reported"),
-    [(signal.SIGINT, "cancelling"), (signal.SIGTERM, "suspending")],
+    [(signal.SIGINT, "interrupted; suspending"), (signal.SIGTERM, "terminated; suspending")],
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_an_interrupted_run_ends_its_job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.crash_runs import Command, await_info, commands_in
+from tests.integration.crash_runs import Command, await_info, commands_in, in_the_gate
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import read_collected
@@ -209,3 +210,33 @@ def test_a_second_signal_waits_for_no_task_and_keeps_everything(
     assert found["jobs_found"] == 2
     await_checkpoints(found["url"], other)
     assert again.end(signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_a_run_that_is_interrupted_twice_keeps_its_checkpoints(start: Start, tmp_path: Path) -> None:
+    run = start("run", "session_pipelines:endless", "-t", "local", "-p", "2", *STREAM)
+    job = JobId(run.line().split()[1])
+    [entry] = (tmp_path / "home" / "clusters").glob("*.json")
+    await_checkpoints(json.loads(entry.read_text())["url"], job)
+    run.family()
+    os.kill(run.process.pid, signal.SIGINT)
+    code = run.end(signal.SIGINT)
+    assert code == 130
+    run.assert_nothing_is_left()
+    assert f"suspending job {job}" in run.err
+    assert "Traceback" not in run.err
+    assert list((tmp_path / "home" / "runs").rglob(f"{job}/chk-*/_metadata"))
+
+
+@pytest.mark.parametrize("number", in_the_gate([signal.SIGINT, signal.SIGTERM], 0))
+def test_an_interrupted_run_goes_on_as_a_session_cluster(start: Start, tmp_path: Path, number: int) -> None:
+    run = start("run", "session_pipelines:short", "-t", "local", "-p", "2", *STREAM)
+    job = JobId(run.line().split()[1])
+    [entry] = (tmp_path / "home" / "clusters").glob("*.json")
+    await_checkpoints(json.loads(entry.read_text())["url"], job)
+    assert run.end(number) == 130
+    [folder] = (tmp_path / "home" / "runs").iterdir()
+    cluster, facts = begin(start, "--workdir", str(folder))
+    assert facts["jobs_found"] == 1
+    await_finished(facts["url"], job)
+    assert cluster.end(signal.SIGTERM) == 0
+    assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(6000))

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
+from unistream.cli.ending import Ending
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
@@ -163,24 +164,13 @@ def _print_accepted(client: JobClient, as_json: bool) -> None:
 
 
 def attach(client: JobClient, as_json: bool, *, owns_cluster: bool, prints: bool) -> JobResult:
-    """Waits for the end; the exit code says how the job ended. Ctrl-C and SIGTERM cancel it; with
-    `owns_cluster` SIGTERM (of a machine or container that shuts down) ends the cluster, which suspends it.
+    """Waits for the end; the exit code says how the job ended. With `owns_cluster` Ctrl-C and SIGTERM end the
+    cluster, which suspends the job, and a second signal ends it at once; without it they cancel the job.
     `prints`: the result, which is returned if the job has succeeded."""
-    before = signal.signal(signal.SIGTERM, _terminate if owns_cluster else _interrupt)
-    try:
-        if not as_json:
-            _print_accepted(client, as_json=False)
-        result = _wait(client, shows=sys.stdout.isatty() and not as_json)
-    except _Terminated:
-        complain(f"terminated; suspending job {client.job_id}")
-        client.close()  # before a second SIGTERM kills this process
-        raise typer.Exit(INTERRUPTED) from None
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _cancel(client)
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    if not as_json:
+        _print_accepted(client, as_json=False)
+    shows = sys.stdout.isatty() and not as_json
+    result = _wait_as_owner(client, shows=shows) if owns_cluster else _wait_as_guest(client, shows=shows)
     if prints and as_json:
         print_json(result)
     elif prints:
@@ -190,6 +180,32 @@ def attach(client: JobClient, as_json: bool, *, owns_cluster: bool, prints: bool
         complain(f"job {result.name!r} ended as {result.state}{why}")
         raise typer.Exit(JOB_FAILED)
     return result
+
+
+def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
+    from unistream.client.embedded_job import EmbeddedJobClient
+
+    with Ending(_raise_ended) as ending:
+        try:
+            return _wait(client, shows=shows)
+        except _Ended as ended:
+            complain(f"{ended}; suspending job {client.job_id}")
+            if isinstance(client, EmbeddedJobClient):
+                ending.abandon = client.abandon
+            client.close()  # here, where a second signal is handled
+            raise typer.Exit(ending.exit_code or INTERRUPTED) from None
+
+
+def _wait_as_guest(client: JobClient, *, shows: bool) -> JobResult:
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _wait(client, shows=shows)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _cancel(client)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _wait(client: JobClient, *, shows: bool) -> JobResult:
@@ -233,10 +249,9 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-class _Terminated(BaseException):
-    """SIGTERM was received."""
+class _Ended(BaseException):
+    """A signal was received."""
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Terminated
+def _raise_ended(number: int) -> None:
+    raise _Ended("interrupted" if number == signal.SIGINT else "terminated")

@@ -110,6 +110,10 @@ class EmbeddedJobClient(Closing):
     def _snapshot(self, request: SnapshotRequest) -> str:
         return _directory(self._dispatcher.snapshot(self._job, request))
 
+    def abandon(self, timeout_s: float) -> None:
+        """A `close` that runs meanwhile, on another thread, does not wait for the job's tasks any more."""
+        self._dispatcher.abandon(timeout_s)
+
     def close(self) -> None:
         """Ends the cluster if it was started for this job, and with it the job."""
         self.end_was_seen = True
