@@ -51,20 +51,29 @@ RUNNING = (
     *("retention.before_delete", "pointer.removed", "retention.deleted"),
 )
 ENDING = ("result.before_record", "result.recorded", "job.unpointed")
+COMMITTING = ("committables.stored", "committables.pointed")
+"""Of BATCH jobs: see test_recovered_batch."""
 
 
 class Restarted:
     """A cluster that is started again each time it has been killed; the same folder, another port."""
 
-    def __init__(self, folder: Path, start: Callable[..., Command], environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        start: Callable[..., Command],
+        environment: dict[str, str],
+        target: str = "local",
+    ) -> None:
         self._folder = folder
+        self._target = target
         self._start = start
         self._environment = environment
         self.deaths = 0
         self.life = self._begin()
 
     def _begin(self) -> Command:
-        words = ("cluster", "start", "-t", "local", "--json", "--workdir", str(self._folder / "work"))
+        words = ("cluster", "start", "-t", self._target, "--json", "--workdir", str(self._folder / "work"))
         life = self._start(*words, env=self._environment)
         self.url = json.loads(life.line())["url"]
         return life
@@ -124,7 +133,7 @@ def jobs_of(folder: Path) -> JobStore:
 
 def test_every_named_place_of_a_master_has_a_row_here() -> None:
     of_masters = [point for point, folders in points_in_code().items() if folders == {"master"}]
-    assert sorted((*SUBMITTING, *RUNNING, *ENDING)) == sorted(of_masters)
+    assert sorted((*SUBMITTING, *RUNNING, *ENDING, *COMMITTING)) == sorted(of_masters)
 
 
 @pytest.mark.timeout(300)

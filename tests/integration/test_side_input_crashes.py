@@ -67,6 +67,10 @@ NOT_REACHED = {
         ),
         "the cluster is started again on its folder there: see test_recovered_jobs",
     ),
+    **dict.fromkeys(
+        ("committables.stored", "committables.pointed"),
+        "only BATCH jobs come there: see test_recovered_batch",
+    ),
     "pointer.swapped": "between manifest.created and notify.sent: see test_recovered_jobs",
     "pointer.removed": "between retention.before_delete and .deleted: see test_recovered_jobs",
 }

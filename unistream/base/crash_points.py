@@ -27,6 +27,11 @@ and when a job is submitted and started:
     job.pointed          the job exists, and its user does not know
     attempts.stored      the numbers of attempts are durable, which are about to start
 
+and of a BATCH job, before its first committer starts:
+
+    committables.stored  what it commits is durable, and does not count
+    committables.pointed    it counts: the job never starts from its beginning again
+
 of a worker, in the order of the path from a row to a commit:
 
     task.batch           a task has processed one batch

@@ -22,7 +22,7 @@ from unistream.master.job_store import JobStore
 from unistream.master.ordered import WorkPool
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
-from unistream.model.stored_job import AttemptCounter, Leftover, StoredRequest, StoredResult
+from unistream.model.stored_job import AttemptCounter, Leftover, Sealed, StoredRequest, StoredResult
 
 TRIES: Final = 3  # each waits as long as the store's own timeouts say
 TRACEBACK_CHARS_MAX: Final = 16_000  # of a stored failure: a pointer is small
@@ -49,7 +49,7 @@ class DurableJob:
         self._setup = setup
         self._jobs = jobs
         self._pool = pool
-        self._is_committing = False
+        self._sealed = setup.start.sealed
         self._used = setup.start.used
         self._used_lock = threading.Lock()
 
@@ -75,11 +75,11 @@ class DurableJob:
         except UnistreamError as error:
             logger.warning("event=attempt_not_stored job=%s reason=%r", self._setup.job, str(error))
 
-    def committing(self) -> None:
+    def committing(self, sealed: Sealed) -> None:
         """A BATCH job is about to commit. Raises as the `JobStore`: it must not."""
-        if not self._is_committing and self._setup.graph.job_type is JobType.BATCH:
-            self._jobs.set_committing(self._setup.job)
-            self._is_committing = True
+        if self._setup.graph.job_type is JobType.BATCH and sealed != self._sealed:
+            self._jobs.set_committing(self._setup.job, sealed)
+            self._sealed = sealed
 
     # --- requests ---------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ EngineOrder = RunOrder | contract.CancelRun | contract.KeepStored
 
 class EngineRuns:
     """Implements `port.engine.EngineListener`. `create_engine` may take seconds: Spark starts.
-    `before_commit` is called before the engine commits, which it does not if that raises; `before_run` in
-    the same way with the number of the first attempts of a run."""
+    `before_commit` is called with what the engine is to commit, which it does not if that raises;
+    `before_run` in the same way with the number of the first attempts of a run."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class EngineRuns:
         pool: WorkPool,
         journal: Journal,
         post: Callable[[contract.Event], None],
-        before_commit: Callable[[], None] = lambda: None,
+        before_commit: Callable[[Sequence[bytes]], None] = lambda _staged: None,
         before_run: Callable[[int], None] = lambda _number: None,
     ) -> None:
         self._before_commit = before_commit
@@ -116,7 +116,7 @@ class EngineRuns:
             case contract.StoreCommitters():
                 engine.store_committers(run, command.staged)
             case contract.CommitStaged():
-                self._before_commit()
+                self._before_commit(command.staged)
                 engine.commit(run, command.staged)
 
     def _new_folder(self) -> str:

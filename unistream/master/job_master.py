@@ -47,7 +47,7 @@ from unistream.master.outgoing import Outgoing
 from unistream.master.ports import MasterPorts
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
-from unistream.model.stored_job import StoredResult
+from unistream.model.stored_job import Sealed, StoredResult
 from unistream.port.engine import BatchEngine
 
 EVENTS_MAX: Final = 256  # decided together; after so many a timer has its turn
@@ -101,13 +101,11 @@ class JobMaster:
             pool=ports.io,
             journal=self.journal,
             post=self.post,
-            before_commit=self._durable.committing,
+            before_commit=self._committing_staged,
             before_run=self._attempting,
         )
         self._restarts = setup.start.used.restarts_then  # as last recorded
-        self._outgoing = Outgoing(
-            *(setup.job, ports.senders, self.post, self._durable.committing, self._attempting)
-        )
+        self._outgoing = Outgoing(*(setup.job, ports.senders, self.post, self._committing, self._attempting))
         self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
         self._view = self._machine.view()
         self._checkpoints = CheckpointsInfo()
@@ -359,6 +357,12 @@ class JobMaster:
                 self.journal.rescaled(graph)
             case contract.JobEnded():
                 pass  # kept by `_feed`, acted on by `_conclude`
+
+    def _committing(self) -> None:
+        self._durable.committing(self._machine.sealed())
+
+    def _committing_staged(self, staged: Sequence[bytes]) -> None:
+        self._durable.committing(Sealed(lineage=self.setup.lineage, staged=tuple(staged)))
 
     def _attempting(self, number: int) -> None:
         self._durable.attempting(number, self._restarts)

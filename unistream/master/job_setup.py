@@ -47,7 +47,7 @@ from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot import Manifest
-from unistream.model.stored_job import NOTHING_USED, AttemptCounter
+from unistream.model.stored_job import NOTHING_USED, AttemptCounter, Sealed
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Origin:
         parallelism: Of vertices whose parallelism a user has changed.
         stop: A stop that an earlier leader has accepted, to be requested once the job runs.
         used: Attempts and restarts under earlier leaders.
+        sealed: What an earlier leader has begun to commit.
     """
 
     restore: RestorePoint | None
@@ -101,6 +102,7 @@ class Origin:
     parallelism: Mapping[VertexId, int] = field(default_factory=dict)
     stop: contract.SnapshotRequest | None = None
     used: AttemptCounter = NOTHING_USED
+    sealed: Sealed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +163,7 @@ def prepare(
     _check_request(request)
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
     engine, offloads = _engine(request.graph, config, services)
-    native = engine == NATIVE_ENGINE or offloads
-    if native:
+    if native := engine == NATIVE_ENGINE or offloads:
         _check_workers(request.graph, config, cluster, services)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
@@ -181,6 +182,7 @@ def prepare(
         allow_non_restored=request.allow_non_restored,
         first_checkpoint_id=start.first_checkpoint_id,
         used=start.used,
+        sealed=start.sealed,
         offloads=offloads,
     )
     machine = (services.create_machine if native else _bounded_machine)(graph, settings, start.restore)

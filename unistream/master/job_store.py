@@ -28,7 +28,9 @@ from unistream.model.stored_job import (
     AttemptCounter,
     CheckpointCounter,
     CheckpointPointer,
+    CommittingPointer,
     JobPointer,
+    Sealed,
     StoredJob,
     StoredRequest,
     StoredResult,
@@ -128,13 +130,24 @@ class JobStore:
         self._put(_name(job, "attempts"), used)
         crash_point("attempts.stored")
 
-    def set_committing(self, job: JobId) -> None:
-        """A BATCH job is about to make its output visible: it never starts from its beginning again."""
-        self._ha.create(_name(job, "committing"), b"{}")
+    def set_committing(self, job: JobId, sealed: Sealed) -> None:
+        """A BATCH job is about to make this visible: it never starts from its beginning again."""
+        with self._lock:
+            stored = self._artifacts.put(encode_stored(sealed))
+            crash_point("committables.stored")
+            former = self.committing(job)
+            self._put(_name(job, "committing"), CommittingPointer(sealed=stored))
+            crash_point("committables.pointed")
+            if former is not None and former.sealed not in ("", stored):
+                self._remove_unneeded((former.sealed,))
 
-    def is_committing(self, job: JobId) -> bool:
-        """See `set_committing`."""
-        return self._ha.read(_name(job, "committing")) is not None
+    def committing(self, job: JobId) -> CommittingPointer | None:
+        """Of an unfinished BATCH job; None: it has not begun to commit."""
+        return self._read(_name(job, "committing"), CommittingPointer)
+
+    def load_sealed(self, pointer: CommittingPointer) -> Sealed:
+        """What is committed. Raises CorruptSnapshot: it is missing or altered."""
+        return decode_stored(self._artifacts.get(pointer.sealed), Sealed, "what the job commits")
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -155,11 +168,10 @@ class JobStore:
         """What the job has left is removed: removes the rest, but for the result."""
         job = result.job
         with self._lock:
-            pointer = self.pointer(job)
+            needed = self._needed_by(job)
             self._ha.remove(f"{JOBS}/{job}")
             crash_point("job.unpointed")
-            if pointer is not None:
-                self._remove_unneeded((pointer.stored, pointer.artifact))
+            self._remove_unneeded(needed)
             self._put(f"{RESULTS}/{job}", msgspec.structs.replace(result, leftovers=(), cleaned=True))
 
     # --- a new leader -----------------------------------------------------------------------------
@@ -178,15 +190,20 @@ class JobStore:
     def _remove_unneeded(self, artifacts: Sequence[str]) -> None:
         """Those of them that no pointer names. What cannot be removed costs space, not correctness."""
         try:
-            pointers = [self.pointer(JobId(name)) for name in self._ha.children(JOBS)]
             needed = {
-                name for found in pointers if found is not None for name in (found.stored, found.artifact)
+                artifact for name in self._ha.children(JOBS) for artifact in self._needed_by(JobId(name))
             }
             for name in artifacts:
                 if name not in needed:
                     self._artifacts.remove(name)
         except UnistreamError as error:
             logger.warning("event=artifacts_not_removed reason=%r", str(error))
+
+    def _needed_by(self, job: JobId) -> tuple[str, ...]:
+        """Artifacts."""
+        pointer, committing = self.pointer(job), self.committing(job)
+        found = () if pointer is None else (pointer.stored, pointer.artifact)
+        return found if committing is None or not committing.sealed else (*found, committing.sealed)
 
     # --- values -----------------------------------------------------------------------------------
 

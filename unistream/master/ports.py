@@ -19,6 +19,7 @@ from unistream.master.ordered import WorkPool
 from unistream.master.senders import OnOutcome, OutgoingMessage
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.messages import ToTaskManager
+from unistream.model.stored_job import Sealed
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
 
 
@@ -31,6 +32,9 @@ class Machine(Protocol):
         """Raises when an invariant does not hold."""
 
     def view(self) -> contract.JobView: ...
+
+    def sealed(self) -> Sealed:
+        """What a BATCH job commits, as far as it is fixed."""
 
     def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo: ...
 

@@ -32,7 +32,14 @@ from unistream.master.loop import Loop
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
-from unistream.model.stored_job import CheckpointPointer, Leftover, StoredJob, StoredRequest, StoredResult
+from unistream.model.stored_job import (
+    CheckpointPointer,
+    Leftover,
+    Sealed,
+    StoredJob,
+    StoredRequest,
+    StoredResult,
+)
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -222,11 +229,13 @@ class Recovery:
             return
         try:
             stored = self._jobs.load(job)
-            if self._jobs.is_committing(job):
-                self._give_up(job, found, "FAILED", _half_committed(stored))
+            committing = self._jobs.committing(job)
+            if committing is not None and not committing.sealed:  # an earlier version has begun
+                self._give_up(job, found, "FAILED", _half_committed(found.name))
                 return
+            sealed = None if committing is None else self._jobs.load_sealed(committing)
             wanted = self._jobs.request(job)
-            post = self._start(self._prepared(stored, wanted))
+            post = self._start(self._prepared(stored, wanted, sealed))
         except Fenced as error:
             logger.warning("event=job_not_recovered job=%s reason=%r", job, str(error))
         except (Transient, OutcomeUnknown) as error:
@@ -246,9 +255,13 @@ class Recovery:
             self._waiting.pop(job, None)
             self._lock.notify_all()
 
-    def _prepared(self, stored: StoredJob, wanted: StoredRequest) -> JobSetup:
+    def _prepared(self, stored: StoredJob, wanted: StoredRequest, sealed: Sealed | None) -> JobSetup:
         services, snapshots = self._services, self._jobs.snapshots(stored.job)
-        is_batch = stored.graph.job_type is JobType.BATCH  # nothing of it is visible: it runs as a new one
+        lineage: LineageId | None = stored.lineage
+        if (
+            stored.graph.job_type is JobType.BATCH
+        ):  # without `sealed` nothing is visible: it runs as a new one
+            lineage = None if sealed is None else sealed.lineage
 
         def origin(storage: CheckpointStorage, config: Configuration) -> Origin:
             restore = newest(storage, stored.job, snapshots)
@@ -258,9 +271,10 @@ class Recovery:
                 restore = restore_point(storage, stored.savepoint, claimed=claimed)
             return Origin(
                 restore=restore,
-                lineage=None if is_batch else stored.lineage,
+                lineage=lineage,
                 first_checkpoint_id=first_free(snapshots, restore),
-                parallelism=stored.parallelism,
+                parallelism=stored.parallelism if sealed is None else sealed.parallelism,
+                sealed=sealed,
                 submitted_ms=stored.submitted_ms,
                 stop=None if restore is not None and restore.concludes else stop_of(wanted),
                 used=self._jobs.attempts(stored.job),
@@ -389,10 +403,10 @@ def _point(storage: CheckpointStorage, job: JobId, pointer: CheckpointPointer) -
     return RestorePoint(directory=pointer.directory, manifest=manifest, owned=owned)
 
 
-def _half_committed(stored: StoredJob) -> TaskFailure:
+def _half_committed(name: str) -> TaskFailure:
     return TaskFailure(
         kind="MasterLost",
-        message=f"the master of the BATCH job {stored.graph.name!r} ended while its output was committed: "
+        message=f"the master of the BATCH job {name!r} ended while its output was committed: "
         "some of it may be visible and the rest is lost; look at its sinks before you run it again",
         recoverable=False,
     )

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot
-from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
+from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, VertexId
 from unistream.base.secrets import redacted_repr
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
@@ -108,6 +108,45 @@ class AttemptCounter(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING_USED: Final = AttemptCounter(highest=-1, restarts=-1)
 """Of a job that has begun no attempt."""
+
+
+class SealedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """Committables that one task has reported, for the consumers of one exchange."""
+
+    vertex: VertexId
+    subtask: int
+    edge: EdgeId
+    contents: tuple[bytes, ...]
+
+
+class Sealed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a BATCH job commits: its tasks have finished, and none of them ever runs again. A file.
+
+    Attributes:
+        lineage: In whose name it is committed.
+        parallelism: Of all vertices.
+        levels: Those of `core.execution.reported_results` that have finished.
+        partitions: What committers above them read.
+        staged: The same of a job that an engine runs.
+    """
+
+    lineage: LineageId
+    parallelism: dict[VertexId, int] = {}
+    levels: int = 0
+    partitions: tuple[SealedPartition, ...] = ()
+    staged: tuple[bytes, ...] = ()
+    format: int = FORMAT
+
+    def __repr__(self) -> str:
+        return f"Sealed({self.levels} levels, {len(self.partitions) + len(self.staged)} parts)"
+
+
+class CommittingPointer(msgspec.Struct, frozen=True, kw_only=True):
+    """``jobs/<job>/committing``: a BATCH job has begun to make its output visible. `sealed`: SHA-256 of what
+    it commits; "": that was not stored."""
+
+    sealed: str = ""
+    format: int = FORMAT
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from unistream.master.job_store import JobStore
 from unistream.model import messages as mm
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
-from unistream.model.stored_job import Leftover, StoredRequest, StoredResult
+from unistream.model.stored_job import Leftover, Sealed, StoredRequest, StoredResult
 
 WAIT_S = 20.0
 Make = Callable[..., Any]
@@ -303,21 +303,46 @@ def test_two_jobs_share_their_code_until_both_have_ended(succession: Succession)
 
 @pytest.mark.parametrize(
     ("committing", "state"),
-    [pytest.param(False, "FINISHED", id="before"), pytest.param(True, "FAILED", id="then")],
+    [
+        pytest.param(None, "FINISHED", id="before"),
+        pytest.param(b"{}", "FAILED", id="then, and what it commits was not stored"),
+    ],
 )
 def test_a_bounded_job_runs_again_unless_it_has_begun_to_commit(
-    succession: Succession, committing: bool, state: str
+    succession: Succession, committing: bytes | None, state: str
 ) -> None:
     bounded = structs.replace(graph(), job_type=JobType.BATCH)
     job = succession.cluster.dispatcher.submit(request(bounded))
-    jobs = succession.jobs()
-    if committing:
-        jobs.set_committing(job)
+    if committing is not None:
+        succession.jobs()._ha.create(f"jobs/{job}/committing", committing)
     second = succession.lead()
     eventually(lambda: second.job(job).is_terminal, "the job has ended", WAIT_S)
     found = second.job(job)
     assert found.state == state
-    assert (found.failure is not None and "may be visible" in found.failure.message) == committing
+    half = found.failure is not None and "may be visible" in found.failure.message
+    assert half == (committing is not None)
+
+
+def test_what_a_bounded_job_commits_is_kept_until_it_has_ended(succession: Succession) -> None:
+    bounded = structs.replace(graph(), job_type=JobType.BATCH)
+    leader = succession.lead(ends=False)
+    job = leader.submit(request(bounded))
+    jobs = succession.jobs()
+    assert jobs.committing(job) is None
+    for level in (1, 2, 2):
+        sealed = Sealed(lineage=LineageId("l"), levels=level, staged=(b"s" * level,))
+        jobs.set_committing(job, sealed)
+        jobs.sweep()
+        pointer = jobs.committing(job)
+        assert pointer is not None
+        assert jobs.load_sealed(pointer) == sealed
+        assert len(succession.cluster.artifacts.names()) == 3, "the code, the job, and one of these"
+    result = StoredResult(
+        job=job, name="n", lineage=LineageId("l"), state="FINISHED", submitted_ms=1, ended_ms=2
+    )
+    jobs.ended(result)
+    jobs.cleaned(result)
+    assert succession.cluster.artifacts.names() == []
 
 
 # --- pointers -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.model.snapshot import Manifest
-from unistream.model.stored_job import NOTHING_USED, AttemptCounter
+from unistream.model.stored_job import NOTHING_USED, AttemptCounter, Sealed
 
 FIRST_CHECKPOINT: Final = CheckpointId(1)
 
@@ -86,6 +86,7 @@ class JobSettings:
         checkpoint_backlog_interval_ms: While a source reads a backlog; 0 = none, None = as always.
         allow_non_restored: State without an operator is dropped instead of refused.
         first_checkpoint_id: No lower id is used; one past the highest directory of an earlier leader.
+        sealed: A BATCH job starts behind this: only what is left of its commits is done.
         used: Attempts and restarts under earlier leaders; those of this one follow.
         create_backoff: Makes the job's restart strategy.
         restarts_user_errors: False: the job fails at the first error of a user's function.
@@ -121,6 +122,7 @@ class JobSettings:
     offloads: bool = False
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
     used: AttemptCounter = NOTHING_USED
+    sealed: Sealed | None = None
 
     @property
     def checkpointing(self) -> bool:

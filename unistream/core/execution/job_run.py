@@ -56,6 +56,8 @@ class JobRun:
         )
         self.tracker = PartitionTracker(settings.job, self.regions)
         self.reported = ReportedResults(self.topology)
+        if settings.sealed is not None:
+            self.reported.restore(settings.sealed)
         self.scheduling: SchedulingStrategy = create_strategy(
             settings.scheduling_strategy, self.regions, self
         )

@@ -108,6 +108,15 @@ class RegionScheduler:
         self._outbox.release_slots(self._slots.drop_distrusted(self._busy(()) | kept))
         self._schedule(self._run.scheduling.restart(subtasks), "restart")
 
+    def had_finished(self, subtasks: Iterable[SubtaskId], why: str) -> None:
+        """They ran under an earlier leader and are not needed again."""
+        for subtask in sorted(subtasks):
+            execution = self._executions[subtask]
+            if execution.state is not ExecutionState.CREATED:
+                continue  # it ran under this one
+            for state in (ExecutionState.SCHEDULED, ExecutionState.DEPLOYING, ExecutionState.FINISHED):
+                self._executions.move(execution, state, why)
+
     def _schedule(self, bulks: Iterable[Sequence[SubtaskId]], why: str) -> None:
         requests: list[SlotRequest] = []
         on_engine = False

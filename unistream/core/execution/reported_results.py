@@ -18,11 +18,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from unistream.base.errors import ConfigError
-from unistream.base.ids import AttemptId, EdgeId, PartitionId, SubtaskId, VertexId
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import AttemptId, EdgeId, LineageId, PartitionId, SubtaskId, VertexId
 from unistream.base.limits import MIB, REPORTED_BYTES_MAX, REPORTED_JOB_BYTES_MAX
 from unistream.core.graph import Link, Topology
 from unistream.model.messages import ReportedPartition, TaskFailure
+from unistream.model.stored_job import Sealed, SealedPartition
 
 TOO_LARGE_KIND: Final = "TooManyCommittables"
 
@@ -67,6 +68,39 @@ class ReportedResults:
         """What one consumer reads of a readable partition."""
         assert self.is_readable(partition), f"{partition} is read before its level is sealed"
         return self._contents[partition][subpartition]
+
+    @property
+    def settled(self) -> frozenset[SubtaskId]:
+        """All tasks that have finished and never run again."""
+        return frozenset(subtask for subtask in self._topology.all_subtasks() if self.is_settled(subtask))
+
+    def sealed(self, lineage: LineageId) -> Sealed:
+        """What another leader needs to go on behind the sealed levels."""
+        needed = [link for link in self._links if self._levels[link.target] >= self._sealed]
+        found = [
+            SealedPartition(
+                vertex=link.source, subtask=producer.index, edge=link.id, contents=self._contents[partition]
+            )
+            for link in needed
+            for producer in self._topology.subtasks(link.source)
+            if self.is_readable(partition := PartitionId(producer, link.id))
+        ]
+        widths = {vertex: len(self._topology.subtasks(vertex)) for vertex in self._topology.vertices}
+        return Sealed(lineage=lineage, parallelism=widths, levels=self._sealed, partitions=tuple(found))
+
+    def restore(self, sealed: Sealed) -> None:
+        """Begins behind the levels that an earlier leader has sealed.
+
+        Raises:
+            CorruptSnapshot: it is not of this graph.
+        """
+        for one in sealed.partitions:
+            self._contents[PartitionId(SubtaskId(one.vertex, one.subtask), one.edge)] = one.contents
+        self._sealed = sealed.levels
+        for level in range(sealed.levels):
+            self._left[level].clear()
+        if self.sealed(sealed.lineage) != sealed or not 0 < sealed.levels <= max(self._left, default=0):
+            raise CorruptSnapshot("what the BATCH job is to commit is not of its graph")
 
     # --- events -----------------------------------------------------------------------------------
 

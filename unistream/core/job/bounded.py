@@ -68,6 +68,7 @@ from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import Split, TaskFailure
 from unistream.model.splits import FoundSplits
+from unistream.model.stored_job import Sealed
 
 _DELAY: Final = Timer(TimerKind.RESTART_DELAY)
 
@@ -116,6 +117,8 @@ class BoundedJobMachine:
             )
             for subtask in ExecutionPlan(graph).subtasks
         }
+        if settings.sealed is not None:
+            self._run, self._next, self._staged = 1, _Next.COMMIT, settings.sealed.staged
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:  # noqa: C901  one case for each event
         """The commands that follow from `event`, in order. `now_ms`: of any clock that never goes back."""
@@ -128,7 +131,11 @@ class BoundedJobMachine:
                 pass
             case Started():
                 self._go(JobCause.START, "started")
-                self._discover()
+                if self._next is _Next.COMMIT:
+                    self._had_finished()
+                    self._proceed()
+                else:
+                    self._discover()
             case SplitsDiscovered(vertex=vertex, splits=splits, origin=origin, position=position):
                 self._discovered(vertex, FoundSplits(splits=splits, origin=origin, position=position))
             case DiscoveryFailed(failure=failure):
@@ -155,6 +162,10 @@ class BoundedJobMachine:
             case _:
                 pass  # of workers, which the job does not have, or of an earlier run
         return self._outbox.take()
+
+    def sealed(self) -> Sealed:
+        """What it commits, once its stages have run."""
+        return Sealed(lineage=self._settings.lineage, staged=self._staged)
 
     def view(self) -> JobView:
         return JobView(
@@ -231,6 +242,13 @@ class BoundedJobMachine:
             self._outbox.add(
                 order(run=self._run, first_attempt=first, splits=self._splits, staged=self._staged)
             )
+
+    def _had_finished(self) -> None:
+        """The stages ran under an earlier leader, and are not needed again."""
+        for subtask in [one for one in self._attempts if one.vertex not in self._committers]:
+            number = self._attempts[subtask].attempt.attempt
+            self._attempts[subtask] = self._scheduled(subtask, number)
+        self._settle("FINISHED")
 
     def _newest(self, subtask: SubtaskId) -> int:
         """The greatest number of its attempts; a slow one may be shown that has finished before its copy."""

@@ -69,6 +69,7 @@ from unistream.model.messages import (
     TaskFailure,
     TaskStateChanged,
 )
+from unistream.model.stored_job import Sealed
 
 _ORDER: Final = {state: place for place, state in enumerate(ALIVE)}
 
@@ -101,6 +102,7 @@ class JobMachine:
                 f"{restore.directory} belongs to lineage {restore.manifest.lineage}, but the job was given "
                 f"{settings.lineage}: a restored job continues the lineage of its snapshot"
             )
+        self._lineage = settings.lineage
         self._life = JobLife(graph, settings, restore)
         self._parts = self._life.parts
         self._coordinator = self._parts.coordinator
@@ -122,6 +124,10 @@ class JobMachine:
             self._life.fail(failure, None)
         self._life.move_on()
         return self._parts.outbox.take()
+
+    def sealed(self) -> Sealed:
+        """What a BATCH job commits, as far as it is fixed."""
+        return self._parts.run.reported.sealed(self._lineage)
 
     def view(self) -> JobView:
         return JobView(

@@ -107,7 +107,7 @@ class JobParts:
 
     def _create_scheduling(self, graph: JobGraph) -> Scheduling:
         adaptive = self._settings.adaptive
-        if adaptive is None or why_not_adaptive(graph) is not None:
+        if adaptive is None or why_not_adaptive(graph) is not None or self._settings.sealed is not None:
             return Scheduling(graph, self.slots, self._settings.slot_request_timeout_ms)
         return AdaptiveScheduling(graph, self.slots, adaptive, self.outbox)
 
@@ -173,7 +173,9 @@ class JobParts:
         latest = self.coordinator.completed.latest
         states = None if latest is None else assigner_states(latest.manifest, graph)
         self.sources.reset(states, assign=self.coordinator.stop_path is None)
-        self.scheduler.restart(frozenset(self.run.plan.subtasks), restores)
+        settled = self.run.reported.settled
+        self.scheduler.had_finished(settled, "an earlier leader has seen it finish")
+        self.scheduler.restart(frozenset(self.run.plan.subtasks) - settled, restores)
         self.look_for_idle_slots()
 
     def start_region(self, recovery: Recovery) -> None:
@@ -205,8 +207,9 @@ class JobParts:
         run = self.run
         comes = self._settings.checkpointing and self._settings.checkpoints_after_finish
         separated = comes and not run.is_batch and not run.stored
+        read = {subtask.vertex for subtask in run.reported.settled}
         return Sources(
-            run.graph, self.executions, self.outbox, former, separated=separated, without=run.offloaded
+            run.graph, self.executions, self.outbox, former, separated=separated, without=run.offloaded | read
         )
 
     def granted(self, leases: tuple[SlotLease, ...]) -> None:

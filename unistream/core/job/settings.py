@@ -11,7 +11,7 @@ from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.core.contract import FIRST_CHECKPOINT, AdaptiveSettings, JobSettings, Retention
 from unistream.core.execution import Draw, restart_backoff_from_config
 from unistream.core.task import BarrierSettings
-from unistream.model.stored_job import NOTHING_USED, AttemptCounter
+from unistream.model.stored_job import NOTHING_USED, AttemptCounter, Sealed
 
 CHECKPOINT_INTERVAL_MS_MIN: Final = 10  # as Flink; below it a job does nothing but checkpoints
 
@@ -30,18 +30,15 @@ def job_settings(
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT,
     offloads: bool = False,
     used: AttemptCounter = NOTHING_USED,
+    sealed: Sealed | None = None,
 ) -> JobSettings:
     """Reads the job's options (cluster configuration with the job's own merged on top). `batch`: of a BATCH
-    job. `offloads`, `used`: as in `JobSettings`.
+    job. `offloads`, `used`, `sealed`: as in `JobSettings`.
 
     Raises:
         ConfigError: a value is out of its range; names the key.
     """
-    interval = config.find(options.CHECKPOINT_INTERVAL)
-    if interval is not None and interval < CHECKPOINT_INTERVAL_MS_MIN:
-        raise ConfigError(
-            f"{options.CHECKPOINT_INTERVAL.key}: {interval} ms, least {CHECKPOINT_INTERVAL_MS_MIN} ms"
-        )
+    interval = _interval_ms(config)
     return JobSettings(
         job=job,
         lineage=lineage,
@@ -71,7 +68,17 @@ def job_settings(
         first_checkpoint_id=first_checkpoint_id,
         offloads=offloads,
         used=used,
+        sealed=sealed,
     )
+
+
+def _interval_ms(config: Configuration) -> int | None:
+    interval = config.find(options.CHECKPOINT_INTERVAL)
+    if interval is not None and interval < CHECKPOINT_INTERVAL_MS_MIN:
+        raise ConfigError(
+            f"{options.CHECKPOINT_INTERVAL.key}: {interval} ms, least {CHECKPOINT_INTERVAL_MS_MIN} ms"
+        )
+    return interval
 
 
 def _backlog_interval_ms(config: Configuration, interval_ms: int | None) -> int | None:

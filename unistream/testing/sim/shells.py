@@ -20,6 +20,7 @@ from unistream.master.loop import Mailbox
 from unistream.master.ports import Machine as DecidesJob
 from unistream.master.resource_manager import Machine
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.stored_job import Sealed
 from unistream.port.host import LostListener, WorkerHost
 from unistream.port.metadata import JobRecord
 from unistream.port.source import SplitDiscovery
@@ -193,6 +194,9 @@ class WatchedMachine:
 
     def view(self) -> JobView:
         return self._machine.view()
+
+    def sealed(self) -> Sealed:
+        return self._machine.sealed()
 
     def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:
         return self._machine.checkpoints(now_ms, wall_ms)

@@ -16,6 +16,7 @@ from unistream.model.bounded import AttemptsChanged, AttemptState, RunFailed, St
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import Split, TaskFailure
+from unistream.model.stored_job import Sealed
 
 JOB = JobId("job")
 SOURCE, OTHER, SINK, COMMIT = (VertexId(name) for name in ("source", "other", "sink", "commit"))
@@ -50,7 +51,7 @@ def graph(*, commits: bool = True) -> JobGraph:
     return JobGraph(name="job", vertices=tuple(vertices), edges=tuple(edges), job_type=JobType.BATCH)
 
 
-def machine(*, commits: bool = True, **config: str) -> BoundedJobMachine:
+def machine(*, commits: bool = True, sealed: Sealed | None = None, **config: str) -> BoundedJobMachine:
     settings = job_settings(
         Configuration(config),
         job=JOB,
@@ -60,6 +61,7 @@ def machine(*, commits: bool = True, **config: str) -> BoundedJobMachine:
         checkpoint_root="",
         draw=lambda: 0.5,
         batch=True,
+        sealed=sealed,
     )
     return BoundedJobMachine(graph(commits=commits), settings)
 
@@ -120,6 +122,22 @@ def test_stages_run_when_the_splits_of_all_sources_are_known_and_then_the_commit
     commands = driver.feed(StagedCommitted(run=1))
     assert of(commands, *WORK) == [contract.JobEnded(state="FINISHED")]
     assert set(driver.states.values()) == {"FINISHED"}
+
+
+def test_another_leader_goes_on_with_the_commit_and_runs_no_stage() -> None:
+    former = Driver(machine()).started()
+    former.feed(StagesRan(run=1, staged=(b"files",)))
+    driver = Driver(machine(sealed=former.job.sealed()))
+    [commit] = of(driver.feed(contract.Started()), *WORK, contract.DiscoverSplits)
+    assert isinstance(commit, contract.CommitStaged)
+    assert commit.staged == (b"files",)
+    assert driver.states == {
+        **dict.fromkeys(["source-0", "source-1", "other-0", "other-1", "sink-0", "sink-1"], "FINISHED"),
+        "commit-0": "SCHEDULED",
+    }
+    again = of(driver.feed(RunFailed(run=commit.run, failure=BROKEN), DUE), *WORK)
+    assert [(type(c), c.staged) for c in again] == [(contract.CommitStaged, (b"files",))]
+    assert of(driver.feed(StagedCommitted(run=commit.run)), *WORK) == [contract.JobEnded(state="FINISHED")]
 
 
 def test_without_committers_there_is_no_commit() -> None:

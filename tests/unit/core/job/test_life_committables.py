@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.core.cluster import SPLITS, Cluster, committing, settings
+from unistream.base.errors import CorruptSnapshot
 from unistream.base.limits import REPORTED_BYTES_MAX
 from unistream.core import contract
 from unistream.model import messages as msg
 from unistream.model.graph import JobGraph
+from unistream.model.stored_job import AttemptCounter, Sealed
 
 MANY = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1000"}
 FULL = {"jobmanager.execution.failover-strategy": "full"}
@@ -88,6 +90,59 @@ def test_each_split_is_committed_once_wherever_it_fails(
         check_committed(cluster)
         steps += 2
     assert steps > 30
+
+
+@pytest.mark.parametrize("graph", COMMITTERS)
+def test_each_split_is_committed_once_whenever_another_leader_goes_on(graph: JobGraph) -> None:
+    steps, begun = 0, 0
+    while True:
+        cluster = started(graph)
+        for _ in range(steps):
+            actions = cluster.enabled()
+            if not actions or cluster.ended is not None:
+                break
+            actions[-1][1]()
+        if cluster.ended is not None:
+            break
+        sealed = what_is_durable(cluster)
+        second = followed_by_another_leader(cluster, sealed)
+        if sealed is not None:
+            begun += 1
+            second.committed = dict(cluster.committed)
+            assert not second.jobs, "no splits are looked for: no source runs again"
+        second.run_to_end()
+        check_committed(second)
+        assert sealed is None or {task.deployment.vertex.name for task in second.tasks.values()} <= {
+            vertex.name for vertex in graph.vertices if "committer" in vertex.name
+        }
+        steps += 1
+    assert begun > 3
+
+
+def what_is_durable(cluster: Cluster) -> Sealed | None:
+    """It is stored before the first committer is deployed, and whenever there is more of it."""
+    sent = [message for message in cluster.sent(msg.DeployTask) if isinstance(message, msg.DeployTask)]
+    return cluster.machine.sealed() if any(one.deployment.reads_reported for one in sent) else None
+
+
+def followed_by_another_leader(former: Cluster, sealed: Sealed | None) -> Cluster:
+    """Nothing of the former one runs any more."""
+    highest = max(view.attempt.attempt for view in former.machine.view().attempts)
+    used = AttemptCounter(highest=highest, restarts=0)
+    second = Cluster(former.graph, settings(MANY, used=used, sealed=sealed))
+    second.handle(contract.Started())
+    second.finished |= {view.attempt for view in second.machine.view().attempts if view.state == "FINISHED"}
+    return second
+
+
+def test_what_another_leader_commits_is_of_its_graph() -> None:
+    cluster = started(committing(parallelism=2))
+    cluster.settle_without("end of data committer")
+    sealed = what_is_durable(cluster)
+    assert sealed is not None
+    other = committing(parallelism=3)
+    with pytest.raises(CorruptSnapshot, match="is not of its graph"):
+        Cluster(other, settings(MANY, sealed=sealed))
 
 
 def test_committers_start_when_all_writers_have_finished() -> None:
