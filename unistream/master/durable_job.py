@@ -10,20 +10,26 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from unistream.base.errors import Fenced, OutcomeUnknown, Transient, UnistreamError
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Transient, UnistreamError
 from unistream.base.ids import VertexId
 from unistream.core import contract
 from unistream.master.job_setup import JobSetup
 from unistream.master.job_store import JobStore
+from unistream.master.open_requests import OpenRequests
 from unistream.master.ordered import WorkPool
+from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import AttemptCounter, Leftover, Sealed, StoredRequest, StoredResult
 
+Stopping: TypeAlias = tuple[contract.SnapshotRequest, tuple[str | None, Future[str]]]
+"""A stop, with the id of the request and its answer."""
+
+_DRAIN: Final = SnapshotKind.TERMINATE
 TRIES: Final = 3  # each waits as long as the store's own timeouts say
 TRACEBACK_CHARS_MAX: Final = 16_000  # of a stored failure: a pointer is small
 
@@ -36,6 +42,10 @@ class DurableJob:
     Args:
         pool: Runs what nobody waits for.
         finish_later: Takes a result that could not be made durable yet.
+
+    Attributes:
+        stopping: The stop that was accepted last.
+        stop_lock: Held while one is accepted.
     """
 
     def __init__(
@@ -51,6 +61,9 @@ class DurableJob:
         self._pool = pool
         self._sealed = setup.start.sealed
         self._used = setup.start.used
+        self.stopping: Stopping | None = None
+        self._to_request = setup.start.stop
+        self.stop_lock = threading.Lock()
         self._used_lock = threading.Lock()
 
     def attempting(self, number: int, restarts: int) -> None:
@@ -86,6 +99,35 @@ class DurableJob:
     def cancelled(self) -> None:
         """A cancellation is accepted. Raises as the `JobStore`."""
         self._jobs.set_request(self._setup.job, StoredRequest(cancel=True))
+
+    def accepted_before(self, requests: OpenRequests) -> None:
+        """Of a stop that an earlier leader has accepted: who requests it again gets the same answer."""
+        if self._to_request is not None:
+            self.stopping = (self._to_request, requests.add())
+
+    def under_way(self, wanted: contract.SnapshotRequest) -> Future[str] | None:
+        """The answer to the same stop, which was requested before; None: the job is not being stopped.
+
+        Raises:
+            ConfigError: it is, in another way, which counts.
+        """
+        if self.stopping is None or self.stopping[1][1].done():
+            return None
+        first, (_, answer) = self.stopping
+        if _stored(first) != _stored(wanted):
+            how = "with" if first.kind is _DRAIN else "without"
+            raise ConfigError(
+                f"the job is being stopped already, {how} a drain, with its savepoint in {first.target}"
+            )
+        return answer
+
+    def go_on_stopping(
+        self, post: Callable[[contract.SnapshotRequest, str | None, Future[str]], None]
+    ) -> None:
+        """The job runs: what an earlier leader has accepted is requested."""
+        if self._to_request is not None and self.stopping is not None:
+            self._to_request = None
+            post(self.stopping[0], *self.stopping[1])
 
     def stopped(self, wanted: contract.SnapshotRequest) -> None:
         """A stop is accepted. Raises as the `JobStore`."""

@@ -95,7 +95,6 @@ class JobMaster:
         )
         self._io = JobIo(setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
         self._durable = DurableJob(setup, ports.jobs, ports.io, finish_later)
-        self._stop = setup.start.stop
         self._engine = EngineRuns(
             *(setup, create_engine, services.artifacts.get),
             pool=ports.io,
@@ -107,6 +106,7 @@ class JobMaster:
         self._restarts = setup.start.used.restarts_then  # as last recorded
         self._outgoing = Outgoing(*(setup.job, ports.senders, self.post, self._committing, self._attempting))
         self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
+        self._durable.accepted_before(self._requests)
         self._view = self._machine.view()
         self._checkpoints = CheckpointsInfo()
         self._end: contract.JobEnded | None = None
@@ -126,25 +126,37 @@ class JobMaster:
     def request_snapshot(self, wanted: contract.SnapshotRequest) -> Future[str]:
         """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
 
-        The future raises ConfigError with the reason when it cannot be had, AlreadyEnded if it is too late.
+        A stop that is requested again while it is under way is the same one. The future raises ConfigError
+        with the reason when it cannot be had, AlreadyEnded if it is too late.
 
         Raises:
+            ConfigError: the job is being stopped in another way.
             Fenced, Unreachable, OutcomeUnknown: a stop could not be made durable.
         """
         wanted = replace(wanted, target=wanted.target or self.setup.savepoint_dir)
-        request, answer = self._requests.add()
-        if request is not None and wanted.kind.is_synchronous:
-            self._durable.stopped(wanted)
-        return self._requested(request, answer, wanted)
-
-    def _requested(
-        self, request: str | None, answer: Future[str], wanted: contract.SnapshotRequest
-    ) -> Future[str]:
         if wanted.kind.is_synchronous:
-            answer.add_done_callback(partial(self._durable.withdraw, wanted))
+            return self._request_stop(wanted)
+        request, answer = self._requests.add()
         if request is not None:
             self._loop.post(replace(wanted, id=request))
         return answer
+
+    def _request_stop(self, wanted: contract.SnapshotRequest) -> Future[str]:
+        with self._durable.stop_lock:
+            under_way = self._durable.under_way(wanted)
+            if under_way is not None:
+                return under_way
+            request, answer = self._requests.add()
+            if request is not None:
+                self._durable.stopped(wanted)
+                self._durable.stopping = (wanted, (request, answer))
+                self._post_stop(wanted, request, answer)
+            return answer
+
+    def _post_stop(self, wanted: contract.SnapshotRequest, request: str | None, answer: Future[str]) -> None:
+        answer.add_done_callback(partial(self._durable.withdraw, wanted))
+        if request is not None:
+            self._loop.post(replace(wanted, id=request))
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
         """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it.
@@ -340,9 +352,8 @@ class JobMaster:
                 logger.info("event=job_state job=%s state=%s", self.setup.job, state)
                 if state not in TERMINAL_STATES:  # the result is recorded once, by `_conclude`
                     self.journal.job_state(command)
-                if state == "RUNNING" and self._stop is not None:
-                    stop, self._stop = self._stop, None
-                    self._requested(*self._requests.add(), stop)
+                if state == "RUNNING":
+                    self._durable.go_on_stopping(self._post_stop)
             case contract.RecordAttempt():
                 if self.setup.has_engine:  # which repeats tasks by itself
                     self._durable.attempted(command.attempt.attempt, self._restarts)

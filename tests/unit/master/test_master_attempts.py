@@ -39,9 +39,7 @@ def numbers(workers: ScriptedWorkers) -> set[int]:
 def fails_a_task(leader: Dispatcher, workers: ScriptedWorkers, job: JobId) -> JobInfo:
     """The job restarts by itself, once."""
     before = leader.job(job)
-    task = before.subtasks[0]
-    assert task.task_manager is not None
-    workers.lose(task.task_manager)
+    reports_a_failure(workers)
     after = leader.wait_for(
         job, lambda info: info.restarts > before.restarts and info.state == "RUNNING", WAIT_S
     )
@@ -93,9 +91,7 @@ def test_a_new_leader_has_the_whole_restart_budget(succession: Succession) -> No
     leader = succession.lead(ends=False)
     eventually(is_in(leader, job, "RUNNING"), "the job is RUNNING", WAIT_S)
     assert fails_a_task(leader, succession.cluster.workers, job).restarts == 3
-    task = leader.job(job).subtasks[0]
-    assert task.task_manager is not None
-    succession.cluster.workers.lose(task.task_manager)
+    reports_a_failure(succession.cluster.workers)
     assert leader.wait(job, WAIT_S)
     assert leader.job(job).state == "FAILED"
 
@@ -124,17 +120,18 @@ def runs_with(leader: Dispatcher) -> JobId:
     return job
 
 
-def loses_a_worker(leader: Dispatcher, workers: ScriptedWorkers, job: JobId) -> None:
-    task = leader.job(job).subtasks[0]
-    assert task.task_manager is not None
-    workers.lose(task.task_manager)
+def reports_a_failure(workers: ScriptedWorkers) -> None:
+    """One task of the newest attempts fails, which is one failure."""
+    attempt = workers.messages(mm.DeployTask)[-1].deployment.attempt
+    failure = mm.TaskFailure(kind="Late", message="from another life")
+    workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
 
 
 def test_an_old_leader_that_does_not_know_begins_no_attempt_of_a_new_number(succession: Succession) -> None:
     first, old = succession.cluster.dispatcher, succession.cluster.workers
     job = runs_with(first)
     jobs = succession.jobs()
-    loses_a_worker(first, old, job)
+    reports_a_failure(old)
     assert first.wait(job, WAIT_S)
     info = first.job(job)
     assert info.state == "SUSPENDED"
@@ -159,7 +156,7 @@ def test_nothing_is_deployed_that_is_not_durable(
         return replace(name, value, version)
 
     monkeypatch.setattr(store, "replace", fails)
-    loses_a_worker(leader, workers, job)
+    reports_a_failure(workers)
     assert leader.wait(job, WAIT_S)
     info = leader.job(job)
     assert (info.state, info.restarts) == ("FAILED", 2)
