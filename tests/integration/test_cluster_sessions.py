@@ -62,10 +62,22 @@ def begin(start: Start, *words: str, target: str = "local") -> tuple[Command, di
     return cluster, json.loads(line)
 
 
-def submit(start: Start, url: str, name: str) -> JobId:
+def submit(start: Start, url: str, name: str, *more: str) -> JobId:
     port = url.rpartition(":")[2]
-    words = ("run", f"session_pipelines:{name}", "-t", "remote", "-d", "--json", "-p", "2", *STREAM)
-    run = start(*words, "-D", f"rest.port={port}")
+    words = (
+        "run",
+        f"session_pipelines:{name}",
+        "-t",
+        "remote",
+        "-d",
+        "--json",
+        "--name",
+        name,
+        "-p",
+        "2",
+        *STREAM,
+    )
+    run = start(*words, "-D", f"rest.port={port}", *more)
     assert run.wait() == 0, run.err
     return JobId(json.loads(run.out)["job"])
 

@@ -1,13 +1,14 @@
-"""`unistream cluster start`: a session cluster in the foreground."""
+"""`unistream cluster start`: a session cluster in the foreground. `cluster stop` ends one."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from unistream.base.config import Configuration
+from unistream.cli.cluster_stop import stop
 from unistream.cli.ending import Ending
 from unistream.cli.errors import log_to_stderr
 from unistream.cli.options import AsJson, Defines, Verbose, configuration
@@ -19,12 +20,15 @@ from unistream.client.sessions import in_session_folder
 if TYPE_CHECKING:
     from unistream.client.embedded import EmbeddedCluster
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Session clusters.")
+app: Final = typer.Typer(add_completion=False, no_args_is_help=True, help="Session clusters.")
 
 
 @app.callback()
 def _group() -> None:
     """Session clusters: one master that accepts jobs until it is shut down."""
+
+
+app.command("stop")(stop)
 
 
 @app.command()

@@ -76,7 +76,7 @@ def clusters() -> list[ClusterEntry]:
     found: list[ClusterEntry] = []
     for path in sorted((home() / "clusters").glob("*.json")):
         entry = _read(path)
-        if entry is not None and _is_alive(entry):
+        if entry is not None and is_running(entry):
             found.append(entry)
         else:
             path.unlink(missing_ok=True)
@@ -91,7 +91,8 @@ def _read(path: Path) -> ClusterEntry | None:
         return None
 
 
-def _is_alive(entry: ClusterEntry) -> bool:
+def is_running(entry: ClusterEntry) -> bool:
+    """Its process has not ended."""
     start = _start_of(entry.pid)
     return start is not None and entry.started in ("", start)
 

@@ -4,6 +4,7 @@
     SUBMIT     the cluster knows a request id that it has seen
     TRIGGER    the cluster knows a trigger id that it has seen
     CANCEL     a job that is being cancelled may be cancelled again
+    REFUSE     a cluster that refuses new jobs may be requested to do so again
     SHUTDOWN   a cluster ends once; if nothing listens any more, that was the answer
     ONCE       nothing is known about it: it is sent again only if it has not been sent
 
@@ -32,6 +33,7 @@ class Call(Enum):
     SUBMIT = "submit"
     TRIGGER = "trigger"
     CANCEL = "cancel"
+    REFUSE = "refuse"
     SHUTDOWN = "shutdown"
     ONCE = "once"
 
@@ -67,6 +69,7 @@ RULES: Final = {
     Call.SUBMIT: Rule(idempotent=True, answer_s=30.0, lost_max=3),  # it may read a large manifest
     Call.TRIGGER: Rule(idempotent=True, answer_s=20.0, lost_max=3),
     Call.CANCEL: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    Call.REFUSE: Rule(idempotent=True, answer_s=10.0, lost_max=5),
     Call.SHUTDOWN: Rule(idempotent=True, answer_s=10.0, lost_max=3),
     Call.ONCE: Rule(idempotent=False, answer_s=0.0, lost_max=1),
 }

@@ -122,6 +122,13 @@ class RestClient(Closing):
         left = info.state == "SUSPENDED" and info.failure is not None and info.failure.kind in LEFT
         return msgspec.structs.replace(info, state="RECONCILING") if left and self.is_elected else info
 
+    def refuse_jobs(self, for_s: float) -> bool:
+        """The cluster refuses new jobs for this long (at most 5 minutes), 0: it accepts them again. True: it
+        has refused them until now."""
+        content = msgspec.json.encode({"forMs": int(for_s * 1_000)})
+        answer = self.request("PUT", "/unistream/cluster/refusal", call=Call.REFUSE, content=content)
+        return bool(decode(answer, dict[str, bool])["refused"])
+
     def shutdown(self) -> None:
         """Requests the end of the cluster."""
         self.request("DELETE", "/cluster", call=Call.SHUTDOWN)

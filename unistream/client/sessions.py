@@ -11,10 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from unistream.base.config import HA_CLUSTER_ID, HA_TYPE, Configuration
-from unistream.base.errors import ConfigError, FolderInUse
+from unistream.base.config import HA_CLUSTER_ID, HA_TYPE, REST_PORT, Configuration
+from unistream.base.errors import ConfigError, FolderInUse, NotFound
 from unistream.client import home
 from unistream.client.home import ClusterEntry
+from unistream.client.lookup import ID_PREFIX_CHARS_MIN
+from unistream.client.rest_client import RestClient, timeout_s
+from unistream.client.submission import connect
 from unistream.ha.single_node import holder
 
 FOLDER: Final = "sessions"
@@ -55,10 +58,58 @@ def session_folder(name: str, number: int = 1) -> Path:
 
 def running_in(name: str) -> ClusterEntry | None:
     """The running cluster whose session folder is `name`; None: there is none."""
-    if not name or "/" in name or name.startswith("."):
-        return None
-    pid = holder(session_folder(name))
+    pid = holder(session_folder(name)) if _is_name(name) else None
     return None if pid is None else next((entry for entry in home.clusters() if entry.pid == pid), None)
+
+
+def find_cluster(config: Configuration, text: str | None) -> tuple[RestClient, ClusterEntry | None] | None:
+    """A cluster that was named, and its entry if it runs on this machine for this user; the caller closes it.
+
+    Args:
+        config: Its `rest.port` names a cluster, if `text` does not.
+        text: The name of a session, the first 4 or more characters of a cluster's id, or its address; None:
+            the session cluster of this machine.
+
+    Returns:
+        None: no session cluster runs here, or the one of that name does not run.
+
+    Raises:
+        NotFound: there never was one of that name.
+        ConfigError: it could be several.
+    """
+    limit_s = timeout_s(config)
+    if text is None and config.get(REST_PORT):
+        return connect(config), None
+    if text is not None and ":" in text:
+        url = (text if "://" in text else f"http://{text}").rstrip("/")
+        return RestClient(url, timeout_s=limit_s), next((e for e in home.clusters() if e.url == url), None)
+    entry = _only_session() if text is None else _entry_of(text)
+    return None if entry is None else (RestClient(entry.url, timeout_s=limit_s), entry)
+
+
+def _only_session() -> ClusterEntry | None:
+    found = [entry for entry in home.clusters() if entry.session]
+    if len(found) > 1:
+        urls = ", ".join(f"{entry.id[:8]} at {entry.url} ({entry.target})" for entry in found)
+        raise ConfigError(f"several clusters run here: {urls}; name one of them")
+    return found[0] if found else None
+
+
+def _entry_of(text: str) -> ClusterEntry | None:
+    named = running_in(text)
+    if named is not None:
+        return named
+    is_prefix = len(text) >= ID_PREFIX_CHARS_MIN
+    found = [entry for entry in home.clusters() if is_prefix and entry.id.startswith(text.lower())]
+    if len(found) > 1:
+        raise ConfigError(f"{text!r} matches {len(found)} clusters; give more of the id")
+    if not found and not (_is_name(text) and session_folder(text).is_dir()):
+        raise NotFound(f"there is no cluster {text!r} here; 'unistream list' shows where jobs run")
+    return found[0] if found else None
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and "/" not in text and not text.startswith(".")
 
 
 def _why_refused(name: str, folder: Path, pid: int | None) -> str:

@@ -64,6 +64,7 @@ class Dispatcher(JobViews):
         self._engine: BatchEngine | None = None
         self._engine_lock = threading.Lock()
         self._closed = False
+        self._refuses_until_ms = 0  # new jobs
         self._reported: set[JobId] = set()  # as suspended
         self.started_ms = self._clock.wall_ms()
         try:
@@ -257,6 +258,13 @@ class Dispatcher(JobViews):
             raise ConfigError("a request id has 1 to 200 characters")
         return job_of_request(request_id)
 
+    def refuse_jobs(self, for_ms: int) -> bool:
+        """New jobs are refused for this long, 0: they are accepted again. True: they were until now."""
+        with self._submit_lock:
+            now_ms = self._clock.monotonic_ms()
+            before, self._refuses_until_ms = self._refuses_until_ms, now_ms + for_ms
+            return now_ms < before
+
     def _exists(self, job: JobId) -> bool:
         """In memory, to be recovered, or ended, as far as anybody knows: the metadata may be away or lost."""
         if job in self._jobs or self._recovery.info(job) is not None:
@@ -272,6 +280,8 @@ class Dispatcher(JobViews):
     def _check_capacity(self) -> None:
         if self._closed:
             raise ConfigError("the cluster is shutting down and takes no more jobs")
+        if self._clock.monotonic_ms() < self._refuses_until_ms:
+            raise ConfigError("the cluster is being stopped and takes no jobs now; submit it again later")
         running = sum(not master.wait(0) for master in self.masters().values())
         if running >= JOBS_RUNNING_MAX:
             raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
