@@ -15,7 +15,8 @@ UnistreamError
 ├── OutcomeUnknown         it may or may not have been done; delete nothing, check again
 └── Transient              safe to repeat with the same arguments
     ├── Unreachable        an external system did not answer in time
-    │   └── NothingListens    nothing listens at its address: its process has ended, or never started
+    │   ├── NothingListens    nothing listens at its address: its process has ended, or never started
+    │   └── ClusterEnded      its process has ended, and nobody starts it again by itself
     └── PartitionLost      an input of a task is missing or damaged: its producer has to run again
 """
 
@@ -102,6 +103,10 @@ class Unreachable(Transient):
 
 class NothingListens(Unreachable):
     """Nothing listens at its address; unlike a silent peer it is unlikely to answer later."""
+
+
+class ClusterEnded(Unreachable):
+    """The process of a cluster for one job has ended: the message says what is left and how to go on."""
 
 
 class PartitionLost(Transient):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from unistream.base.errors import NotFound, Unreachable
+from unistream.base.errors import ClusterEnded, NotFound, Unreachable
 
 ANSWER_MIN_S: Final = 5.0  # a cluster has at least this long for an answer, however short the caller waits
 RECOVERY_S: Final = 10.0  # a cluster that was started again may still be finding its jobs
@@ -54,7 +54,7 @@ class Absence:
         try:
             answer = call(timeout_s)
         except Unreachable as error:
-            if not self.heard:
+            if not self.heard or isinstance(error, ClusterEnded):
                 raise
             if self._silent_since_s is None:
                 self._silent_since_s = began_s

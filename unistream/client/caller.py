@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from unistream.base.closing import Closing
-from unistream.base.errors import Unreachable
+from unistream.base.errors import ClusterEnded, Unreachable
 from unistream.client.address import LeaderAddress
 from unistream.client.answers import UNAVAILABLE, errors_in
 from unistream.client.http import Http, NoAnswer, Response
@@ -29,10 +29,12 @@ INSTANT_S = 0.001  # a timeout of 0 means another thing to a socket
 
 
 class Caller(Closing):
-    """The connections to one cluster, wherever its leader is. Thread-safe. Closes `address` with itself."""
+    """The connections to one cluster, wherever its leader is. Thread-safe. Closes `address` with itself.
+    `why_ended`: see `RestClient`."""
 
-    def __init__(self, address: LeaderAddress) -> None:
+    def __init__(self, address: LeaderAddress, why_ended: Callable[[], str | None] = lambda: None) -> None:
         self._address = address
+        self._why_ended = why_ended
         self._url: str | None = None
         self._is_current = False  # the leader was there when it was called last
         self._known = address.is_elected
@@ -69,6 +71,7 @@ class Caller(Closing):
 
         Raises:
             Unreachable: there is none in `limit_s`; `longer` and `doubt`: see `last_error`.
+            ClusterEnded: there will be none.
         """
 
         def send(url: str, left_s: float) -> Response:
@@ -83,6 +86,9 @@ class Caller(Closing):
             answer = self._attempt(send, limit_s - (time.monotonic() - began_s))
             if isinstance(answer, Response):
                 return answer
+            ended = None if answer.failure is Failure.UNAVAILABLE else self._why_ended()
+            if ended is not None:
+                raise ClusterEnded(ended) from answer
             attempts += 1
             lost += answer.failure in LOST
             self._known = self._known or lost > 0

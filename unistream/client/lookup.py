@@ -9,12 +9,14 @@ from functools import partial
 from typing import Final, TypeVar
 
 from unistream.base.config import REST_PORT, Configuration
-from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
+from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.client import home
 from unistream.client.address import is_elected
 from unistream.client.background import in_background
+from unistream.client.home import ClusterEntry
+from unistream.client.leftovers import sentence_about, why_ended
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
-from unistream.client.submission import connect
+from unistream.client.submission import NothingRuns, connect
 from unistream.master.job_info import TERMINAL_STATES, JobSummary
 
 ID_PREFIX_CHARS_MIN: Final = 4
@@ -57,7 +59,12 @@ def running_clusters(config: Configuration) -> list[RestClient]:
     if is_elected(config) or config.get(REST_PORT):
         return [connect(config)]
     limit_s = timeout_s(config)
-    return [RestClient(entry.url, timeout_s=limit_s) for entry in home.clusters()] or [connect(config)]
+    found = [_client(entry, limit_s) for entry in home.clusters()]
+    return found or [connect(config)]
+
+
+def _client(entry: ClusterEntry, limit_s: float) -> RestClient:
+    return RestClient(entry.url, timeout_s=limit_s, why_ended=lambda: why_ended(entry))
 
 
 def all_jobs(
@@ -78,9 +85,13 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
     Raises:
         NotFound: there is none; it names the clusters that do not answer, which may have it.
         ConfigError: it could be several.
+        ClusterEnded: no cluster has it, and the folder of one that has ended does.
         Unreachable: no cluster runs here, or none answers.
     """
-    clusters = running_clusters(config)
+    try:
+        clusters = running_clusters(config)
+    except NothingRuns as error:
+        raise _left(text) or error from None
     silent: list[Silent] = []
     cluster: RestClient | None = None
     patience_s = ONE_WITHIN_S if len(clusters) == 1 else ALL_WITHIN_S
@@ -88,6 +99,9 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
         found = _choose(all_jobs(clusters, silent.append, patience_s=patience_s), text)
         cluster = found.cluster
     except NotFound as error:
+        left = _left(text)
+        if left is not None:
+            raise left from None
         if not silent:
             raise
         may = "so the job may be there" if len(silent) == 1 else "so the job may be in one of these"
@@ -97,6 +111,11 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
             if other is not cluster:
                 other.close()
     return RestJobClient(cluster, found.job.job, owns_connection=True)
+
+
+def _left(text: str) -> ClusterEnded | None:
+    sentence = sentence_about(text)
+    return None if sentence is None else ClusterEnded(sentence)
 
 
 def _choose(jobs: list[Found], text: str) -> Found:

@@ -59,16 +59,25 @@ class RestClient(Closing):
         address: ``http://127.0.0.1:8081``, or what finds the cluster's leader, which is closed with this.
         timeout_s: Longest duration of a call, with all its repetitions; None: the default of
             `client.timeout`.
+        why_ended: Asked when there is no answer: a sentence about a cluster whose process has ended for good.
 
     Raises:
+        ClusterEnded: from any method: so `why_ended` says.
         Unreachable: from any method: it does not answer.
     """
 
-    def __init__(self, address: str | LeaderAddress, *, timeout_s: float | None = None) -> None:
+    def __init__(
+        self,
+        address: str | LeaderAddress,
+        *,
+        timeout_s: float | None = None,
+        why_ended: Callable[[], str | None] = lambda: None,
+    ) -> None:
         if isinstance(address, str):
             address = FixedAddress(address.rstrip("/"))
         self.timeout_s = _DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
-        self._caller = Caller(address)
+        self.why_ended = why_ended
+        self._caller = Caller(address, why_ended)
 
     @property
     def url(self) -> str:

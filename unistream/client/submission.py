@@ -27,6 +27,10 @@ NO_SERVER: Final = (
 logger = logging.getLogger(__name__)
 
 
+class NothingRuns(Unreachable):
+    """No cluster runs on this machine for this user."""
+
+
 def to_stdout(lines: str) -> None:
     """Prints the output of workers."""
     sys.stdout.write(lines)
@@ -108,7 +112,7 @@ def connect(config: Configuration) -> RestClient:
     found = home.clusters()
     if not found:
         advice = "" if is_installed("server") else f"; {NO_SERVER}"
-        raise Unreachable(
+        raise NothingRuns(
             "no cluster runs here; start one with 'unistream cluster start', or name one with "
             f"-m HOST:PORT{advice}"
         )
