@@ -245,6 +245,7 @@ class Recovery:
             if not isinstance(error, UnistreamError):  # a bug of ours must not stop the others
                 logger.exception("event=recovery_defect job=%s", job)
             self._note(job, SUSPENDED, error)
+            self._end_if_cancelled(job, found)
         else:
             self._gone(job)  # from now on users reach the job itself
             if wanted.cancel or found.cancelled:
@@ -306,8 +307,17 @@ class Recovery:
 
     # --- the end ----------------------------------------------------------------------------------
 
+    def _end_if_cancelled(self, job: JobId, found: _Waiting) -> None:
+        """It cannot start, and its cancellation was accepted before that was known."""
+        try:
+            if found.cancelled or self._jobs.request(job).cancel:
+                self._give_up(job, found, "CANCELED", None)
+        except UnistreamError as error:  # the next leader does it, or the next cancellation
+            logger.warning("event=job_not_cancelled job=%s reason=%r", job, str(error))
+
     def _give_up(self, job: JobId, found: _Waiting, state: str, failure: TaskFailure | None) -> None:
-        """It ends without having started; its snapshots stay."""
+        """It ends without having started; its snapshots stay, whatever their retention: what kept it from
+        starting may be that they are not understood."""
         now_ms = self._services.clock.wall_ms()
         result = StoredResult(
             job=job,
