@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.integration.crash_runs import (
     in_the_gate,
     points_in_code,
 )
+from tests.metadata_rows import rows as metadata_rows
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
@@ -29,6 +31,7 @@ from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_store import JobStore
+from unistream.metadata import tables
 from unistream.model.elements import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 from unistream.storage.artifacts import FsArtifactStore
@@ -198,3 +201,41 @@ def test_a_stop_that_was_accepted_is_carried_out_by_the_next_master(
         rows = [n for n in found if n % 2 == split]
         assert rows == list(range(split, 2 * len(rows), 2)), "no row is lost or doubled"
     assert second.life.end(signal.SIGTERM) == 0
+
+
+def restarts_by_itself(cluster: Restarted, job: JobId, restarts: int) -> None:
+    """A worker of the job is killed, once there is a checkpoint; `restarts`: with that one."""
+    up: JobInfo = cluster.asked(
+        lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 1)
+    )
+    os.kill(next(worker.pid for worker in up.task_managers if worker.pid), signal.SIGKILL)
+    cluster.asked(
+        lambda client: await_info(
+            client, job, lambda info: info.restarts >= restarts and info.state == "RUNNING"
+        )
+    )
+
+
+def test_attempts_and_restarts_of_all_masters_are_in_the_history(
+    tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two masters are killed, and under each of three the job restarts by itself."""
+    Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, {})
+    job = cluster.asked(lambda client: client.submit(request(tmp_path, rows=None)).job_id)
+    for restarts in (1, 3, 5):
+        restarts_by_itself(cluster, job, restarts)
+        info: JobInfo = cluster.asked(lambda client: client.info(job))
+        assert info.restarts == restarts
+        assert max(task.attempt for task in info.subtasks) == restarts
+        if restarts < 5:
+            cluster.life.end(signal.SIGKILL)
+            cluster.again()
+    assert cluster.deaths == 2
+    cluster.asked(lambda client: client.client(job).cancel())
+    assert cluster.end(job).state == "CANCELED"
+    assert cluster.life.end(signal.SIGTERM) == 0
+    url = f"sqlite:///{tmp_path / 'work' / 'metadata.db'}"
+    recorded = metadata_rows(url, tables.attempts, "vertex", "subtask", "attempt")
+    assert {attempt for _, _, attempt in recorded} == set(range(6)), "no line was written over"
+    assert metadata_rows(url, tables.jobs, "restarts") == [(5,)]
