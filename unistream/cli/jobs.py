@@ -118,7 +118,11 @@ def stop(  # noqa: PLR0917  # typer passes them by name
 
 
 def cancel(job: Job, jobmanager: JobManager = None, defines: Defines = None, as_json: AsJson = False) -> None:
-    """Cancel a job, without a savepoint."""
+    """Cancel a job, without a savepoint.
+
+    Its checkpoints are deleted, unless
+    execution.checkpointing.externalized-checkpoint-retention says otherwise.
+    """
     with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
         client.cancel()
     if as_json:

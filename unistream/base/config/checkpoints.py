@@ -87,7 +87,8 @@ CHECKPOINT_RETENTION: Final = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",
     one_of("NO_EXTERNALIZED_CHECKPOINTS", "RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION"),
     "NO_EXTERNALIZED_CHECKPOINTS",
-    "What happens to checkpoints when the job is cancelled or has failed.",
+    "Whether checkpoints stay when the job is cancelled or has failed: never, both times, or only when it "
+    "has failed. Those of a suspended job always stay, those of a finished one never.",
 )
 CHECKPOINT_DIR: Final = ConfigOption(
     "execution.checkpointing.dir", str, None, "fsspec URL for checkpoints; unset: a folder of the cluster."
