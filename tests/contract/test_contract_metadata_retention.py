@@ -12,7 +12,7 @@ from sqlalchemy import event, text
 from tests.contract import given_metadata
 from tests.contract.given_metadata import ONE, commit, job_id, snapshot
 from tests.metadata_rows import rows
-from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, ClusterId, LeaderEpoch, VertexId
 from unistream.metadata import tables
 from unistream.metadata.pruning import STEP_ROWS
 from unistream.metadata.store import SqlMetadataStore
@@ -20,8 +20,10 @@ from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.elements import SnapshotKind
 from unistream.port.metadata import (
     PAGE_ROWS,
+    ArchiveRecord,
     ArtifactRecord,
     AttemptChange,
+    ClusterRecord,
     EpochRecord,
     EventRecord,
     ExceptionRecord,
@@ -200,7 +202,19 @@ def use_everything(metadata: SqlMetadataStore) -> None:
     last = metadata.add_job(job(1), ONE)
     last = metadata.put_job(job(1, state="RUNNING"), ONE)
     metadata.update_job(last, ONE)
-    metadata.record_epoch(EpochRecord(epoch=LeaderEpoch(1), cluster="c", granted_ms=1))
+    metadata.record_epoch(EpochRecord(epoch=LeaderEpoch(1), cluster=ClusterId("c"), granted_ms=1))
+    metadata.record_cluster(
+        ClusterRecord(
+            cluster=ClusterId("c"), target="", goes_on="", process="", mark="", started_ms=1, heartbeat_ms=1
+        )
+    )
+    metadata.clusters()
+    metadata.cluster(ClusterId("c"))
+    metadata.record_archive(ArchiveRecord(job=job_id(1), format=1, ended_ms=1, tasks={}, content="{}"), ONE)
+    metadata.archive(job_id(1))
+    metadata.history()
+    metadata.unended(ClusterId("c"))
+    metadata.attempts(job_id(1))
     metadata.record_event(EventRecord(job=job_id(1), at_ms=1, kind="k", detail=""), ONE)
     attempt = AttemptId(job_id(1), VertexId("v"), 0, 0)
     metadata.record_attempts(

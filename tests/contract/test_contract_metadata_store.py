@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.metadata_rows import rows
 from unistream.base.errors import ConfigError, Fenced, NotFound
-from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, ClusterId, JobId, LeaderEpoch, LineageId, VertexId
 from unistream.metadata import migrate, tables
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
+from unistream.port.metadata import (
+    AttemptChange,
+    CommitRecord,
+    EpochRecord,
+    ExceptionRecord,
+    JobRecord,
+)
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 VERTEX = VertexId("ab" * 16)
@@ -115,13 +122,17 @@ def test_of_many_writers_of_one_version_one_wins(store: SqlMetadataStore) -> Non
         assert sum(pool.map(write, range(12))) == 1
 
 
-def test_leader_epochs_grow_and_are_never_given_out_twice(store: SqlMetadataStore, database_url: str) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        epochs = sorted(pool.map(lambda _: store.next_leader_epoch(), range(12)))
-    assert epochs == list(range(1, 13))
-    other = SqlMetadataStore(database_url)
-    assert other.next_leader_epoch() == 13
-    other.close()
+def test_each_leadership_of_each_cluster_is_a_row_that_gets_an_end(store: SqlMetadataStore) -> None:
+    def led(cluster: str, epoch: int, granted_ms: int, **end: Any) -> EpochRecord:
+        return EpochRecord(
+            cluster=ClusterId(cluster), epoch=LeaderEpoch(epoch), process="p", granted_ms=granted_ms, **end
+        )
+
+    for record in (led("a", 1, 10), led("b", 1, 20), led("a", 2, 30)):
+        store.record_epoch(record)
+    ended = led("a", 1, 10, ended_ms=25, reason="closed")
+    store.record_epoch(ended)
+    assert store.epochs() == [led("a", 2, 30), led("b", 1, 20), ended]
 
 
 @pytest.mark.parametrize("cut", range(5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NewType
+from typing import Final, NewType
 
 import msgspec
 
@@ -20,6 +20,9 @@ TaskManagerId = NewType("TaskManagerId", str)
 AllocationId = NewType("AllocationId", str)
 CheckpointId = NewType("CheckpointId", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
+ClusterId = NewType("ClusterId", str)
+"""32 hex digits, the same for all masters that lead a cluster one after the other."""
+NO_CLUSTER: Final = ClusterId("")
 
 
 def job_of_request(request_id: str) -> JobId:

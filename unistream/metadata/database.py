@@ -20,7 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
-from unistream.base.ids import JobId, LeaderEpoch
+from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch
 from unistream.metadata import tables as t
 from unistream.metadata.engine import MISSING, database_errors, open_engine, sqlite_path
 from unistream.metadata.schema import ensure
@@ -34,6 +34,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self.cluster = NO_CLUSTER  # that writes; see `MetadataStore.act_for`
         self.engine = open_engine(url, create=False)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.insert = sqlite.insert if self.is_sqlite else postgresql.insert
@@ -73,14 +74,15 @@ class Database:
 
         Raises:
             NotFound: there is no such job.
-            Fenced: a newer leader has written it.
+            Fenced: a newer leader has written it, or it is another cluster's.
         """
         try:
             with self.write() as connection:
-                columns = (t.jobs.c.name, t.jobs.c.lineage, t.jobs.c.leader_epoch)
+                columns = (t.jobs.c.name, t.jobs.c.lineage, t.jobs.c.leader_epoch, t.jobs.c.cluster)
                 stored = connection.execute(select(*columns).where(t.jobs.c.job == job)).one_or_none()
                 if stored is None:
                     raise NotFound(f"there is no job {job} in the metadata")
+                self.check_owner(job, stored.cluster)
                 if stored.leader_epoch > epoch:
                     raise Fenced(
                         f"job {job} is written with epoch {stored.leader_epoch}, refused was {epoch}"
@@ -88,6 +90,12 @@ class Database:
                 yield connection, stored
         except IntegrityError as error:  # it was removed in between
             raise NotFound(f"there is no job {job} in the metadata any more") from error
+
+    def check_owner(self, job: JobId, cluster: str) -> None:
+        """Raises Fenced if the row of a job is another cluster's: epochs of two of them cannot be
+        compared."""
+        if NO_CLUSTER not in (self.cluster, cluster) and self.cluster != cluster:
+            raise Fenced(f"job {job} is of the cluster {cluster}, refused was a write of {self.cluster}")
 
     def upsert(
         self,

@@ -7,7 +7,7 @@ a dry run reads the same keys. Totals of removed rows are added up in the transa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, bindparam, delete, func, select, tuple_
@@ -22,6 +22,7 @@ from unistream.port.retention import DAY_MS, Pruned, Retention
 STEP_ROWS: Final = 500
 EPOCHS_KEPT: Final = 10_000
 ATTACHMENTS_KEPT: Final = 1_000  # of a key
+CLUSTER_GONE_MS: Final = DAY_MS  # a cluster without a heartbeat for so long does not come back by itself
 
 _CHILDREN: Final = (
     t.attempts,
@@ -33,6 +34,7 @@ _CHILDREN: Final = (
     t.pruned_commits,
     t.pruned_checkpoints,
     t.artifact_uses,
+    t.archives,
 )
 
 
@@ -55,14 +57,15 @@ class Pruning:
         yield from self._old(t.outbox, self._now_ms - self._keep.outbox_age_ms)
         yield from self._beyond(t.outbox, t.outbox.c.seq, None, self._keep.outbox)
         yield from self._old(t.events, oldest_ms)
-        yield from self._beyond(t.leader_epochs, t.leader_epochs.c.epoch, None, EPOCHS_KEPT)
-        for job in self._jobs_to_remove(oldest_ms):
+        yield from self._beyond(t.leader_epochs, t.leader_epochs.c.granted_ms, None, EPOCHS_KEPT)
+        for job in chain(self._jobs_to_remove(oldest_ms), self._left_behind(oldest_ms)):
             self._removed.add(job)
             yield from self._remove_job(job)
         for job in self._jobs(ended_since_ms):
             if job not in self._removed:  # in a dry run it is still there
                 yield from self._prune_job(job)
         yield from self._prune_links(oldest_ms)
+        yield from self._prune_clusters(oldest_ms)
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -74,6 +77,28 @@ class Pruning:
         too_old = select(j.ended_ms, j.job).where(j.ended_ms < before_ms)
         for page in self._pages(too_old, (j.ended_ms, j.job)):
             yield from (JobId(row.job) for row in page)
+
+    def _left_behind(self, oldest_ms: int) -> Iterator[JobId]:
+        """Jobs without an end whose cluster is gone for good: too many, or too old."""
+        j, c = t.jobs.c, t.clusters.c
+        last_seen: dict[str, int] = {}
+        for page in self._pages(select(c.cluster, c.heartbeat_ms), (c.cluster,)):
+            last_seen |= {row.cluster: row.heartbeat_ms for row in page}
+        gone = []
+        unended = select(j.changed_ms, j.job, j.cluster).where(j.ended_ms.is_(None))
+        for page in self._pages(unended, (j.changed_ms, j.job)):
+            gone += [(max(row.changed_ms, last_seen.get(row.cluster, 0)), JobId(row.job)) for row in page]
+        gone = sorted(one for one in gone if one[0] < self._now_ms - CLUSTER_GONE_MS)
+        surplus = len(gone) - self._keep.jobs
+        yield from (
+            job for number, (seen_ms, job) in enumerate(gone) if number < surplus or seen_ms < oldest_ms
+        )
+
+    def _prune_clusters(self, oldest_ms: int) -> Iterator[Pruned]:
+        """Those that are silent for long and have no job any more."""
+        c = t.clusters.c
+        without_jobs = ~select(t.jobs.c.job).where(t.jobs.c.cluster == c.cluster).exists()
+        yield from self._all_of(t.clusters, (c.heartbeat_ms < oldest_ms) & without_jobs)
 
     def _remove_job(self, job: JobId) -> Iterator[Pruned]:
         for table in _CHILDREN:
@@ -116,7 +141,10 @@ class Pruning:
             )
 
     def _count(self, connection: Connection, job: JobId, removed: Sequence[SnapshotRow]) -> None:
-        states = [row.state for row in removed]
+        c = t.checkpoints.c
+        ids = [row.checkpoint_id for row in removed]
+        there = self._still_there(connection, c.checkpoint_id, (c.job == job) & c.checkpoint_id.in_(ids))
+        states = [row.state for row in removed if row.checkpoint_id in there]
         counted = {
             "completed": states.count(SnapshotStatus.COMPLETED.recorded),
             "failed": states.count(SnapshotStatus.FAILED.recorded),
@@ -137,8 +165,14 @@ class Pruning:
                 keys = [tuple(row)[:3] for row in page]
                 yield self._delete(t.commits, keys, lambda connection, p=page: self._add_up(connection, p))
 
-    def _add_up(self, connection: Connection, removed: Sequence[Row[Any]]) -> None:
-        p = t.pruned_commits.c
+    def _add_up(self, connection: Connection, page: Sequence[Row[Any]]) -> None:
+        p, c = t.pruned_commits.c, t.commits.c
+        of_sink = (c.job == page[0].job) & (c.sink_uid == page[0].sink_uid)
+        ids = [row.checkpoint_id for row in page]
+        there = self._still_there(connection, c.checkpoint_id, of_sink & c.checkpoint_id.in_(ids))
+        removed = [row for row in page if row.checkpoint_id in there]
+        if not removed:
+            return
         last = removed[-1]
         versions = [row.table_version for row in removed if row.table_version is not None]
         first = self._database.insert(t.pruned_commits).values(
@@ -159,6 +193,12 @@ class Pruning:
             **self._by_us(p),
         }
         connection.execute(first.on_conflict_do_update(index_elements=["job", "sink_uid"], set_=more))
+
+    def _still_there(
+        self, connection: Connection, column: ColumnElement[int], where: ColumnElement[bool]
+    ) -> set[int]:
+        """What another cluster that prunes at the same time has not removed and counted: it waits for us."""
+        return {row[0] for row in connection.execute(select(column).where(where).with_for_update())}
 
     def _by_us(self, columns: Any) -> dict[str, Any]:
         return {"version": columns.version + 1, "leader_epoch": self._epoch}

@@ -7,15 +7,15 @@ pruning have modules of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from unistream.base.errors import ConfigError, Fenced, NotFound
-from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch
-from unistream.metadata import commits, events, snapshots
+from unistream.base.ids import AttemptId, CheckpointId, ClusterId, JobId, LeaderEpoch
+from unistream.metadata import clusters, commits, events, history, snapshots
 from unistream.metadata import tables as t
 from unistream.metadata.artifacts import SqlArtifacts
 from unistream.metadata.database import Database, fields, storable, without
@@ -23,21 +23,24 @@ from unistream.metadata.pruning import Pruning
 from unistream.metadata.run_links import SqlRunLinks
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.port.metadata import (
+    ATTEMPTS_READ_MAX,
     PAGE_ROWS,
     STATE_EVENT,
+    ArchiveRecord,
     AttemptChange,
+    AttemptLine,
     CheckpointTotals,
+    ClusterRecord,
     CommitRecord,
     EpochRecord,
     EventRecord,
     ExceptionRecord,
+    JobLine,
     JobRecord,
     OutboxRecord,
     SinkTotals,
 )
 from unistream.port.retention import Pruned, Retention
-
-EPOCH_ROW: Final = "jobmanager"
 
 
 class SqlMetadataStore:
@@ -86,15 +89,21 @@ class SqlMetadataStore:
 
     # --- leaders ----------------------------------------------------------------------------------
 
-    def next_leader_epoch(self) -> LeaderEpoch:
-        """See the port. Atomic: concurrent calls get different epochs."""
-        first = self._database.insert(t.leaders).values(name=EPOCH_ROW, epoch=1)
-        counted = first.on_conflict_do_update(
-            index_elements=[t.leaders.c.name], set_={"epoch": t.leaders.c.epoch + 1}
-        )
-        with self._database.write() as connection:
-            epoch = connection.execute(counted.returning(t.leaders.c.epoch)).scalar_one()
-        return LeaderEpoch(int(epoch))
+    def act_for(self, cluster: ClusterId) -> None:
+        """See the port."""
+        self._database.cluster = cluster
+
+    def record_cluster(self, record: ClusterRecord) -> None:
+        """See the port."""
+        clusters.record_cluster(self._database, record)
+
+    def clusters(self, limit: int = PAGE_ROWS) -> Sequence[ClusterRecord]:
+        """See the port."""
+        return clusters.read_clusters(self._database, limit)
+
+    def cluster(self, cluster: ClusterId) -> ClusterRecord | None:
+        """See the port."""
+        return clusters.read_cluster(self._database, cluster)
 
     def record_epoch(self, record: EpochRecord) -> None:
         """See the port."""
@@ -102,12 +111,12 @@ class SqlMetadataStore:
         changed = {name: values[name] for name in ("ended_ms", "reason")}
         row = self._database.insert(t.leader_epochs).values(values)
         with self._database.write() as connection:
-            connection.execute(row.on_conflict_do_update(index_elements=["epoch", "cluster"], set_=changed))
+            connection.execute(row.on_conflict_do_update(index_elements=["cluster", "epoch"], set_=changed))
 
     def epochs(self, limit: int = PAGE_ROWS) -> Sequence[EpochRecord]:
         """See the port."""
         c = t.leader_epochs.c
-        newest = select(t.leader_epochs).order_by(c.epoch.desc(), c.cluster.desc()).limit(limit)
+        newest = select(t.leader_epochs).order_by(c.granted_ms.desc()).limit(limit)
         return [EpochRecord(**row._mapping) for row in self._database.rows(newest)]
 
     # --- jobs -------------------------------------------------------------------------------------
@@ -125,6 +134,9 @@ class SqlMetadataStore:
         try:
             with self._database.write() as connection:
                 stored = _stored(connection, record.job)
+                if stored is not None and clusters.is_replaceable(connection, record, stored):
+                    connection.execute(delete(t.jobs).where(t.jobs.c.job == record.job))
+                    stored = None
                 if stored is None:
                     self._insert_job(connection, record, epoch)
                     return record
@@ -153,6 +165,7 @@ class SqlMetadataStore:
         before = _stored(connection, record.job)
         if before is None:
             raise NotFound(f"job {record.job} is no longer in the metadata")
+        self._database.check_owner(record.job, before.cluster)
         stored = msgspec.structs.replace(record, version=record.version + 1)
         mine = (
             (t.jobs.c.job == record.job)
@@ -188,6 +201,22 @@ class SqlMetadataStore:
             page = page.where(c.submitted_ms <= before.submitted_ms)
             page = page.where((c.submitted_ms < before.submitted_ms) | older)
         return [_job(row) for row in self._database.rows(page)]
+
+    def history(self, limit: int = PAGE_ROWS) -> Sequence[JobLine]:
+        """See the port."""
+        return history.read_history(self._database, limit)
+
+    def unended(self, cluster: ClusterId, limit: int = PAGE_ROWS) -> Sequence[JobRecord]:
+        """See the port."""
+        return history.read_unended(self._database, cluster, limit)
+
+    def record_archive(self, record: ArchiveRecord, epoch: LeaderEpoch) -> None:
+        """See the port."""
+        history.record_archive(self._database, record, epoch)
+
+    def archive(self, job: JobId) -> ArchiveRecord | None:
+        """See the port."""
+        return history.read_archive(self._database, job)
 
     def record_event(self, record: EventRecord, epoch: LeaderEpoch) -> None:
         """See the port."""
@@ -232,6 +261,10 @@ class SqlMetadataStore:
         if places:
             changed["task_manager"] = first["task_manager"] = places[-1]
         self._database.upsert(connection, t.attempts, key, changed, epoch, first=first)
+
+    def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptLine]:
+        """See the port."""
+        return history.read_attempts(self._database, job, limit)
 
     def record_exception(self, record: ExceptionRecord, epoch: LeaderEpoch) -> None:
         """Adds one; the same exception may be recorded twice."""
@@ -279,7 +312,7 @@ class SqlMetadataStore:
 
 def _stored(connection: Connection, job: JobId) -> Any:
     c = t.jobs.c
-    columns = (c.version, c.leader_epoch, c.state, c.submitted_ms)
+    columns = (c.version, c.leader_epoch, c.state, c.submitted_ms, c.ended_ms, c.cluster)
     return connection.execute(select(*columns).where(c.job == job)).one_or_none()
 
 

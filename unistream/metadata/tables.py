@@ -49,24 +49,34 @@ def _changed_by() -> tuple[Column[int], Column[int]]:
     )
 
 
-leaders: Final = Table(
-    "unistream_leaders",
+clusters: Final = Table(
+    "unistream_clusters",
     metadata,
-    Column("name", String(64), primary_key=True),
-    Column("epoch", BigInteger, nullable=False),
+    Column("cluster", String(64), primary_key=True),
+    Column("target", _NAME, nullable=False),
+    Column("goes_on", Text, nullable=False),
+    Column("process", String(255), nullable=False),
+    Column("mark", String(255), nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("heartbeat_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Index(None, "heartbeat_ms"),
 )
-"""One row; `epoch` is the last one in use."""
+"""One row for each cluster, written by the process that leads it: who that is, and when it was last alive."""
 
 leader_epochs: Final = Table(
     "unistream_leader_epochs",
     metadata,
-    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
     Column("cluster", String(255), primary_key=True),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("process", String(255), nullable=False, server_default=""),
     Column("granted_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
     Column("reason", Text),
+    Index(None, "granted_ms"),
 )
-"""Who led when; clusters that share a database may have the same epochs."""
+"""Which process led a cluster with which epoch, and from when to when; the epochs of two clusters have
+nothing to do with each other."""
 
 counters: Final = Table(
     "unistream_counters",
@@ -94,12 +104,30 @@ jobs: Final = Table(
     Column("version", BigInteger, nullable=False),
     Column("leader_epoch", BigInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False, server_default="0"),
+    Column("cluster", String(64), nullable=False, server_default=""),
+    Column("job_type", _STATE, nullable=False, server_default="STREAMING"),
+    Column("scheduler", _STATE, nullable=False, server_default="Default"),
     Index(None, "submitted_ms", "job"),
-    Index(None, "ended_ms"),
+    Index(None, "ended_ms", "changed_ms"),
+    Index(None, "cluster"),
     Index(None, "lineage"),
     Index(None, "name", postgresql_using="hash"),  # a B-tree refuses names above 2.7 kB
 )
-"""Each write names the `version` it has read, and needs a leader epoch that is not older."""
+"""Each write names the `version` it has read, and needs a leader epoch of the same `cluster` that is not
+older ("": of a version before 0004)."""
+
+archives: Final = Table(
+    "unistream_archives",
+    metadata,
+    _of_job(),
+    Column("format", Integer, nullable=False),
+    Column("ended_ms", BigInteger, nullable=False),
+    Column("tasks", Text, nullable=False),
+    *_changed_by(),
+    Column("content", Text, nullable=False),  # last: a list reads what is before it only
+)
+"""What the pages of a job showed when it ended, as one JSON document; `tasks`: subtasks by state, for lists.
+It counts while the job's row has the same `ended_ms`."""
 
 vertices: Final = Table(
     "unistream_vertices",

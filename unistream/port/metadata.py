@@ -6,11 +6,20 @@ Records of what orchestrators and the clean-up need are in `port.run_links` and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
+from unistream.base import process_mark
+from unistream.base.ids import (
+    NO_CLUSTER,
+    AttemptId,
+    CheckpointId,
+    ClusterId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+)
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.port.retention import Pruned, Retention
 from unistream.port.run_links import RunLinks
@@ -18,12 +27,25 @@ from unistream.port.run_links import RunLinks
 PAGE_ROWS: Final = 1_000
 """The length of a list unless the caller names another; no list is without a limit."""
 
+ATTEMPTS_READ_MAX: Final = 10_000
+
 STATE_EVENT: Final = "state"
 """`EventRecord.kind` of a job's new state, which is its `detail`."""
 
 
+CLUSTER_SILENT_MS: Final = 60_000
+"""A cluster of another machine without a heartbeat for so long has ended."""
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One job. `version` grows with each write (compare-and-set); `changed_ms`: when its state began."""
+    """One job. `version` grows with each write (compare-and-set).
+
+    Attributes:
+        graph_json: Without secrets; empty in a list.
+        changed_ms: When its state began.
+        cluster: Whose job it is; "": it is not known, the schema before 0004 did not have it.
+        job_type: STREAMING or BATCH. `scheduler`: Default or Adaptive.
+    """
 
     job: JobId
     name: str
@@ -35,7 +57,58 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     graph_json: str = ""
     changed_ms: int = 0
+    cluster: ClusterId = NO_CLUSTER
+    job_type: str = "STREAMING"
+    scheduler: str = "Default"
     version: int = 0
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster, and the process that leads it.
+
+    Attributes:
+        cluster: The same for all leaders of its jobs.
+        target: Where its workers run.
+        goes_on: The command that starts it again, with the jobs that it had; "": there is none.
+        process: Host and pid, for people. `mark`: see `base.process_mark`.
+        heartbeat_ms: When it last wrote this row.
+        ended_ms: It was shut down; None: it runs, or it was killed.
+    """
+
+    cluster: ClusterId
+    target: str
+    goes_on: str
+    process: str
+    mark: str
+    started_ms: int
+    heartbeat_ms: int
+    ended_ms: int | None = None
+
+    def is_alive(self, now_ms: int) -> bool:
+        """As far as can be seen from here: of a process of this machine it is certain, of another one the
+        heartbeat says it. For what people see, not for what may be written."""
+        if self.ended_ms is not None:
+            return False
+        runs = process_mark.runs(self.mark)
+        return now_ms - self.heartbeat_ms < CLUSTER_SILENT_MS if runs is None else runs
+
+
+class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pages of a job showed when it ended, at `ended_ms`. `tasks`: subtasks by state. `content` is
+    JSON of `format` (`master.archive`)."""
+
+    job: JobId
+    format: int
+    ended_ms: int
+    tasks: dict[str, int]
+    content: str
+
+
+class JobLine(NamedTuple):
+    """One line of the history: a job without its graph, and its subtasks by state when it ended."""
+
+    record: JobRecord
+    tasks: dict[str, int]
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,12 +185,23 @@ class AttemptChange(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
+class AttemptLine(NamedTuple):
+    """An attempt as it was last recorded."""
+
+    attempt: AttemptId
+    state: str
+    task_manager: str | None
+    started_ms: int
+    updated_ms: int
+
+
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A time of leadership. `cluster`: id of the process that led, for people."""
+    """A time of leadership. `process`: which one led the cluster, for people."""
 
     epoch: LeaderEpoch
-    cluster: str
+    cluster: ClusterId
     granted_ms: int
+    process: str = ""
     ended_ms: int | None = None
     reason: str | None = None
 
@@ -161,21 +245,30 @@ class MetadataStore(Protocol):
     Writes for a job raise NotFound if it is not there, and Fenced if a newer leader has written it.
     """
 
-    def next_leader_epoch(self) -> LeaderEpoch:
-        """Larger than all earlier ones of this database."""
-
     def record_epoch(self, record: EpochRecord) -> None:
-        """Upsert by (epoch, cluster)."""
+        """Upsert by (cluster, epoch)."""
 
     def epochs(self, limit: int = PAGE_ROWS) -> Sequence[EpochRecord]:
         """Newest first."""
+
+    def act_for(self, cluster: ClusterId) -> None:
+        """What is written from now on is of this cluster: rows of another one's jobs raise Fenced."""
+
+    def record_cluster(self, record: ClusterRecord) -> None:
+        """Upsert by cluster. An end changes nothing if another process leads it by now."""
+
+    def clusters(self, limit: int = PAGE_ROWS) -> Sequence[ClusterRecord]:
+        """The last heartbeat first."""
+
+    def cluster(self, cluster: ClusterId) -> ClusterRecord | None: ...
 
     def add_job(self, record: JobRecord, epoch: LeaderEpoch) -> None:
         """Raises ConfigError if the id exists."""
 
     def put_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
         """Adds the job, or takes over its row: of an earlier leader, or of a database that was restored. The
-        time of its submission stays. Returns it with its version."""
+        time of its submission stays. Returns it with its version. A job of the same id that another cluster
+        had, and that does not run any more, is replaced with all its rows."""
 
     def update_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
         """Stores `record` if its version is the stored one and `epoch` is not older; returns it with
@@ -186,6 +279,17 @@ class MetadataStore(Protocol):
     def jobs(self, limit: int = PAGE_ROWS, before: JobRecord | None = None) -> Sequence[JobRecord]:
         """Newest first; `before`: the last one of the page before."""
 
+    def history(self, limit: int = PAGE_ROWS) -> Sequence[JobLine]:
+        """Jobs of all clusters, newest first."""
+
+    def unended(self, cluster: ClusterId, limit: int = PAGE_ROWS) -> Sequence[JobRecord]:
+        """Jobs of a cluster without an end, or that were suspended, newest first."""
+
+    def record_archive(self, record: ArchiveRecord, epoch: LeaderEpoch) -> None:
+        """Upsert by job."""
+
+    def archive(self, job: JobId) -> ArchiveRecord | None: ...
+
     def record_event(self, record: EventRecord, epoch: LeaderEpoch) -> None: ...
 
     def events(
@@ -195,6 +299,9 @@ class MetadataStore(Protocol):
 
     def record_attempts(self, changes: Sequence[AttemptChange], epoch: LeaderEpoch) -> None:
         """Upserts by attempt id in one transaction for each job; `changes` of an attempt are in order."""
+
+    def attempts(self, job: JobId, limit: int = ATTEMPTS_READ_MAX) -> Sequence[AttemptLine]:
+        """By vertex, subtask and number."""
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures, epoch: LeaderEpoch) -> None:
         """Upsert by (job, checkpoint id); `vertices` and `format` are not stored."""

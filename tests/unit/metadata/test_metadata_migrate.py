@@ -15,12 +15,15 @@ from sqlalchemy import create_engine, inspect
 from typer.testing import CliRunner
 
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.base.ids import LeaderEpoch
+from unistream.base.ids import ClusterId, LeaderEpoch
 from unistream.cli.db import app
 from unistream.metadata import migrate, schema
 from unistream.metadata.engine import MISSING, OUTDATED, open_engine
 from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.tables import metadata
+from unistream.port.metadata import EpochRecord
+
+EPOCH = EpochRecord(epoch=LeaderEpoch(1), cluster=ClusterId("c"), process="p", granted_ms=1)
 
 
 @pytest.fixture
@@ -178,7 +181,7 @@ def test_a_store_without_a_schema_says_what_to_do(url: str, path: Path) -> None:
     with pytest.raises(ConfigError, match=OUTDATED):
         store.jobs()
     with pytest.raises(ConfigError, match=OUTDATED):
-        store.next_leader_epoch()
+        store.record_epoch(EPOCH)
     store.close()
 
 
@@ -214,10 +217,11 @@ def test_a_database_that_stays_locked_is_unreachable(
     blocker.execute("BEGIN IMMEDIATE")
     store = SqlMetadataStore(url)
     with pytest.raises(Unreachable, match="did not answer: database is locked"):
-        store.next_leader_epoch()
+        store.record_epoch(EPOCH)
     assert store.jobs() == []  # readers are not held up by a writer
     blocker.execute("ROLLBACK")
-    assert store.next_leader_epoch() == LeaderEpoch(1)
+    store.record_epoch(EPOCH)
+    assert store.epochs() == [EPOCH]
     store.close()
     blocker.close()
 
@@ -227,7 +231,7 @@ def test_the_command_upgrades_and_checks(url: str) -> None:
     before = run.invoke(app, ["check", "--url", url])
     assert isinstance(before.exception, ConfigError)
     assert "`unistream db upgrade` makes it" in str(before.exception)
-    assert run.invoke(app, ["upgrade", "--url", url]).stdout.endswith("metadata.db is at revision 0003\n")
+    assert run.invoke(app, ["upgrade", "--url", url]).stdout.endswith("metadata.db is at revision 0004\n")
     after = run.invoke(app, ["check"], env={"UNISTREAM_METADATA_URL": url})
     assert (after.exit_code, after.stdout) == (0, f"{url} is up to date\n")
 

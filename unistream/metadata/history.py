@@ -1,0 +1,78 @@
+"""Ended jobs: lists without their graphs, and the archives of their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, select
+
+from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, VertexId
+from unistream.metadata import tables as t
+from unistream.metadata.database import Database, storable, without
+from unistream.port.metadata import ArchiveRecord, AttemptLine, JobLine, JobRecord
+
+SUSPENDED = "SUSPENDED"
+"""A job that goes on when its cluster does."""
+_HEAVY = ("graph_json", "leader_epoch")
+_LIGHT = tuple(column for column in t.jobs.c if column.name not in _HEAVY)
+
+
+def read_history(database: Database, limit: int) -> Sequence[JobLine]:
+    """See `MetadataStore.history`. Subtasks of an archive that is not of the job's last end do not count."""
+    j, a = t.jobs.c, t.archives.c
+    of_its_end = (a.job == j.job) & (a.ended_ms == j.ended_ms)
+    newest = select(*_LIGHT, a.tasks).select_from(t.jobs.outerjoin(t.archives, of_its_end))
+    page = newest.order_by(j.submitted_ms.desc(), j.job.desc()).limit(limit)
+    return [_line(row) for row in database.rows(page)]
+
+
+def _line(row: Row[Any]) -> JobLine:
+    tasks = msgspec.json.decode(row.tasks, type=dict[str, int]) if row.tasks else {}
+    return JobLine(JobRecord(**without(row, "tasks")), tasks)
+
+
+def read_unended(database: Database, cluster: ClusterId, limit: int) -> Sequence[JobRecord]:
+    """See `MetadataStore.unended`."""
+    j = t.jobs.c
+    found = select(t.jobs).where(j.cluster == cluster, j.ended_ms.is_(None) | (j.state == SUSPENDED))
+    rows = database.rows(found.order_by(j.submitted_ms.desc(), j.job.desc()).limit(limit))
+    return [JobRecord(**without(row, "leader_epoch")) for row in rows]
+
+
+def record_archive(database: Database, record: ArchiveRecord, epoch: LeaderEpoch) -> None:
+    """See `MetadataStore.record_archive`."""
+    changed = {
+        "format": record.format,
+        "ended_ms": record.ended_ms,
+        "tasks": msgspec.json.encode(record.tasks).decode(),
+        "content": storable(record.content),
+    }
+    with database.of_job(record.job, epoch) as (connection, _):
+        database.upsert(connection, t.archives, {"job": record.job}, changed, epoch)
+
+
+def read_archive(database: Database, job: JobId) -> ArchiveRecord | None:
+    """See `MetadataStore.archive`."""
+    found = database.rows(select(t.archives).where(t.archives.c.job == job))
+    if not found:
+        return None
+    row = without(found[0], "version", "leader_epoch")
+    return ArchiveRecord(**{**row, "tasks": msgspec.json.decode(row["tasks"], type=dict[str, int])})
+
+
+def read_attempts(database: Database, job: JobId, limit: int) -> Sequence[AttemptLine]:
+    """See `MetadataStore.attempts`."""
+    a = t.attempts.c
+    of_job = select(t.attempts).where(a.job == job).order_by(a.vertex, a.subtask, a.attempt).limit(limit)
+    return [
+        AttemptLine(
+            attempt=AttemptId(job, VertexId(row.vertex), row.subtask, row.attempt),
+            state=row.state,
+            task_manager=row.task_manager,
+            started_ms=row.started_ms,
+            updated_ms=row.updated_ms,
+        )
+        for row in database.rows(of_job)
+    ]
