@@ -92,8 +92,8 @@ def test_a_running_job_is_made_wider_and_narrower(cluster: EmbeddedCluster, tmp_
     rescale_twice(job)
     info = finish(cluster, job, tmp_path)
     assert (info.restarts, info.exceptions) == (0, ()), "a change that was asked for is no failure"
-    catalogue = cluster.dispatcher.graph_json(job.job_id)
-    assert catalogue.count(b'"parallelism":1,') == len(widths(info))
+    graph = cluster.dispatcher.graph(job.job_id)
+    assert [vertex.parallelism for vertex in graph.vertices] == [1] * len(widths(info))
 
 
 @pytest.mark.spark

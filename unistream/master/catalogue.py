@@ -14,20 +14,24 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from unistream.base.clock import Clock, SystemClock
-from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
-from unistream.base.ids import JobId, LeaderEpoch
+from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch
+from unistream.master.job_info import MetadataHealth
+from unistream.master.record_writer import LeftBehind, RecordWriter
 from unistream.master.write_queue import STATISTICS_MAX, Entry, Kind, WriteQueue
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import (
+    ArchiveRecord,
     ArtifactRecord,
     AttemptChange,
+    ClusterRecord,
     CommitRecord,
     EpochRecord,
     ExceptionRecord,
@@ -38,27 +42,12 @@ from unistream.port.retention import Pruned, Retention
 
 RETRY_S: Final = 1.0  # until a database that does not answer is tried again
 LOOK_S: Final = 5.0  # how often an idle catalogue looks whether its file is still there
+BEAT_S: Final = 10.0  # between two heartbeats of the cluster; see `CLUSTER_SILENT_MS`
 LOG_S: Final = 60.0  # failures are logged at most this often
 FIRST_PRUNING_S: Final = 30.0  # after the start, or the interval if that is shorter
 PAUSE_S: Final = 0.01  # between two steps of pruning, in which others may write
 
 logger = logging.getLogger(__name__)
-
-
-class CatalogueHealth(NamedTuple):
-    """The state of the metadata, for people.
-
-    Attributes:
-        queued: Writes that wait. `dropped`: those that were given up, by kind. `failures`: those that were
-        refused.
-        away_since_ms: The database has not answered since then; None: it answers. `reason`: why.
-    """
-
-    queued: int
-    dropped: dict[str, int]
-    failures: int
-    away_since_ms: int | None
-    reason: str | None
 
 
 class Catalogue:
@@ -70,32 +59,44 @@ class Catalogue:
         epoch: LeaderEpoch,
         retention: Retention | None = None,
         clock: Clock | None = None,
+        *,
         statistics_max: int = STATISTICS_MAX,
+        cluster: ClusterRecord | None = None,
     ) -> None:
+        """`cluster`: whose jobs these are; None: it is not known."""
+        store.act_for(NO_CLUSTER if cluster is None else cluster.cluster)
         self._store = store
         self._epoch = epoch
+        self._cluster = cluster
         self._retention = retention or Retention()
         self._clock = clock or SystemClock()
         self._queue = WriteQueue(statistics_max)
         self._changed = threading.Condition()
         self._closed = False
         self._away: tuple[int, str] | None = None
+        self._made_again_ms: int | None = None
         self.failures = 0
         # on the thread only
-        self._records: dict[JobId, JobRecord] = {}
-        self._to_restore: list[JobId] = []
+        self._writer = RecordWriter(store, epoch, self.cluster)
+        self._next_beat_s = 0.0
         self._pruning: Iterator[Pruned] | None = None
         self._pruned_at_ms = 0
         self._next_pruning_s = time.monotonic() + min(FIRST_PRUNING_S, self._retention.interval_ms / 1000)
         self._next_log_s = 0.0
         self._leader = EpochRecord(
             epoch=epoch,
-            cluster=f"{socket.gethostname()}-{os.getpid()}"[:255],
+            cluster=self.cluster,
+            process=process_name(),
             granted_ms=self._clock.wall_ms(),
         )
         self._put(Kind.EPOCH, None, self._leader)
         self._thread = threading.Thread(target=self._run, name="catalogue", daemon=True)
         self._thread.start()
+
+    @property
+    def cluster(self) -> ClusterId:
+        """Whose jobs these are."""
+        return NO_CLUSTER if self._cluster is None else self._cluster.cluster
 
     # --- what is to be written --------------------------------------------------------------------
 
@@ -103,7 +104,11 @@ class Catalogue:
         """A new job, or one of an earlier leader, whose row is taken over."""
         if not record.changed_ms:
             record = msgspec.structs.replace(record, changed_ms=self._clock.wall_ms())
-        self._put(Kind.JOB, record.job, record)
+        self._put(Kind.JOB, record.job, msgspec.structs.replace(record, cluster=self.cluster))
+
+    def settle(self, results: Sequence[StoredResult], unfinished: Collection[JobId] | None = None) -> None:
+        """See `Records`."""
+        self._put(Kind.LEFT, None, LeftBehind(results, unfinished, self._clock.wall_ms()))
 
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
@@ -142,19 +147,34 @@ class Catalogue:
         """`job` refers to this artifact."""
         self._put(Kind.ARTIFACT, job, record)
 
-    def health(self) -> CatalogueHealth:
+    def archive(self, record: ArchiveRecord) -> None:
+        """What the pages of a job show from its end on."""
+        size = len(record.content)
+        self._put_entry(Entry(Kind.ARCHIVE, record.job, record, row="archive", size=size))
+
+    def health(self) -> MetadataHealth:
         """How the metadata are, for REST and people."""
         with self._changed:
             since_ms, reason = self._away or (None, None)
-            dropped = {kind.value: number for kind, number in self._queue.dropped.items()}
-            return CatalogueHealth(len(self._queue), dropped, self.failures, since_ms, reason)
+            return MetadataHealth(
+                queued=len(self._queue),
+                dropped={kind.value: number for kind, number in self._queue.dropped.items()},
+                failures=self.failures,
+                away_since_ms=since_ms,
+                reason=reason,
+                made_again_ms=self._made_again_ms,
+            )
 
     def close(self, timeout_s: float) -> None:
         """Writes what is queued, with one more try if the database does not answer; then closes the store."""
-        ended = msgspec.structs.replace(self._leader, ended_ms=self._clock.wall_ms(), reason="closed")
+        now_ms = self._clock.wall_ms()
+        ended = msgspec.structs.replace(self._leader, ended_ms=now_ms, reason="closed")
         with self._changed:
             if not self._closed:
                 self._queue.put(Entry(Kind.EPOCH, None, ended))
+                if self._cluster is not None:
+                    gone = msgspec.structs.replace(self._cluster, heartbeat_ms=now_ms, ended_ms=now_ms)
+                    self._queue.put(Entry(Kind.CLUSTER, None, gone))
             self._closed = True
             self._changed.notify()
         self._thread.join(timeout_s)
@@ -196,6 +216,7 @@ class Catalogue:
             is_last_try = self._closed
             try:
                 self._look()
+                self._beat()
                 self._write_next()
                 self._prune_step()
             except (Unreachable, ConfigError) as error:
@@ -208,7 +229,7 @@ class Catalogue:
     def _has_work(self) -> bool:
         """Waits for something to do; False: closed, and nothing is left to be written."""
         with self._changed:
-            if self._queue or self._to_restore:
+            if self._queue or self._writer.is_restoring:
                 return True
             if self._closed:
                 return False
@@ -223,16 +244,22 @@ class Catalogue:
     def _look(self) -> None:
         """Notices a database that was made again, and writes what is known of the jobs."""
         if self._store.recover():
+            with self._changed:
+                self._made_again_ms = self._clock.wall_ms()
             logger.warning(
-                "event=metadata_made_again jobs=%d reason='its file was removed'", len(self._records)
+                "event=metadata_made_again jobs=%d reason='its file was removed'", len(self._writer)
             )
-            self._to_restore = list(self._records)
+            self._writer.begin_restoring()
+            self._next_beat_s = 0.0
             self._store.record_epoch(self._leader)
-        while self._to_restore:
-            record = self._records.get(self._to_restore[-1])
-            if record is not None:
-                self._records[record.job] = self._store.put_job(record, self._epoch)
-            self._to_restore.pop()
+        self._writer.restore()
+
+    def _beat(self) -> None:
+        """Readers of a shared database see by this that the cluster lives."""
+        if self._cluster is None or self._closed or time.monotonic() < self._next_beat_s:
+            return
+        self._store.record_cluster(msgspec.structs.replace(self._cluster, heartbeat_ms=self._clock.wall_ms()))
+        self._next_beat_s = time.monotonic() + BEAT_S
 
     def _write_next(self) -> None:
         with self._changed:
@@ -240,7 +267,7 @@ class Catalogue:
         if not entries:
             return
         try:
-            self._write(entries)
+            self._writer.write(entries)
         except (NotFound, Fenced):
             self._write_again(entries)
         except (Unreachable, ConfigError):
@@ -255,50 +282,10 @@ class Catalogue:
                 call()
 
     def _write_again(self, entries: Sequence[Entry]) -> None:
-        """The row of a job is missing or of another version: removed by hand, restored from a backup, or a
-        write was done although its confirmation was lost. A newer leader's row stays."""
         try:
-            for job in {entry.job for entry in entries if entry.job in self._records}:
-                assert job is not None
-                self._records[job] = self._store.put_job(self._records[job], self._epoch)
-            self._write(entries)
+            self._writer.write_again(entries)
         except (NotFound, Fenced) as error:
             self._note_failure(entries[0].kind.value, error)
-
-    def _write(self, entries: Sequence[Entry]) -> None:
-        first = entries[0]
-        content, job = first.content, first.job
-        match first.kind:
-            case Kind.ATTEMPT:
-                changes = [change for entry in entries for change in entry.content]
-                self._store.record_attempts(changes, self._epoch)
-            case Kind.JOB:
-                self._records[content.job] = self._store.put_job(content, self._epoch)
-            case Kind.STATE | Kind.GRAPH:
-                self._update(job, content)
-            case Kind.CHECKPOINT | Kind.TRIGGERED | Kind.SAVEPOINT:
-                assert job is not None
-                self._store.record_checkpoint(job, content, self._epoch)
-            case Kind.EXCEPTION:
-                self._store.record_exception(content, self._epoch)
-            case Kind.COMMIT:
-                self._store.record_commit(content, self._epoch)
-                crash_point("commit.recorded")
-            case Kind.ARTIFACT:
-                assert job is not None
-                self._store.artifacts.use(job, content, self._epoch)
-            case Kind.EPOCH:
-                self._store.record_epoch(content)
-
-    def _update(self, job: JobId | None, changes: dict[str, object]) -> None:
-        record = self._records.get(job) if job is not None else None
-        if record is None:
-            return
-        given = {name: value for name, value in changes.items() if value is not None}
-        changed = msgspec.structs.replace(record, **given)
-        self._records[record.job] = self._store.update_job(changed, self._epoch)
-        if changes.get("ended_ms") is not None:
-            del self._records[record.job]
 
     # --- pruning ----------------------------------------------------------------------------------
 
@@ -365,6 +352,11 @@ class Catalogue:
             reason,
             exc_info=reason is None,
         )
+
+
+def process_name() -> str:
+    """Of this process, for people."""
+    return f"{socket.gethostname()}-{os.getpid()}"[:255]
 
 
 def first_and_last(waiting: Sequence[AttemptChange], new: Sequence[AttemptChange]) -> Sequence[AttemptChange]:

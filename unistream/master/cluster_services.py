@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from unistream.base import process_mark
 from unistream.base.clock import Clock
 from unistream.base.config import (
     BLOCK_FAILURES,
@@ -25,7 +26,7 @@ from unistream.core.job import JobMachine
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, heartbeat_terms
 from unistream.master import ports
-from unistream.master.catalogue import Catalogue
+from unistream.master.catalogue import Catalogue, process_name
 from unistream.master.job_store import JobStore
 from unistream.master.leadership import Leadership
 from unistream.master.loop import ThreadLoop
@@ -37,7 +38,7 @@ from unistream.model.graph import JobGraph, SourceInfo
 from unistream.port.engine import BatchEngine
 from unistream.port.ha import HaStore
 from unistream.port.host import HostTraits, WorkerHost
-from unistream.port.metadata import MetadataStore
+from unistream.port.metadata import ClusterRecord, MetadataStore
 from unistream.port.retention import Retention
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import ArtifactStore, CheckpointStorage
@@ -148,11 +149,26 @@ class ClusterServices:
 
 
 def master_ports(services: ClusterServices, ha: HaStore, leadership: Leadership | None = None) -> MasterPorts:
-    """Threads, and connections to workers. `ha`: of this leader; `leadership`: None: one that lasts."""
+    """Threads, and connections to workers. `ha`: of this leader; `leadership`: None: one that lasts.
+
+    Raises:
+        Fenced, Unreachable, OutcomeUnknown: the id of the cluster cannot be read, or written for the first
+            time.
+    """
+    jobs, clock = JobStore(ha, services.artifacts), services.clock
+    cluster = ClusterRecord(
+        cluster=jobs.cluster(services.new_id),
+        target=services.target,
+        goes_on=services.goes_on,
+        process=process_name(),
+        mark=process_mark.own(),
+        started_ms=clock.wall_ms(),
+        heartbeat_ms=clock.wall_ms(),
+    )
     return MasterPorts(
         leadership=leadership or Leadership(ha),
-        jobs=JobStore(ha, services.artifacts),
-        catalogue=Catalogue(services.metadata, ha.epoch, services.retention, services.clock),
+        jobs=jobs,
+        catalogue=Catalogue(services.metadata, ha.epoch, services.retention, clock, cluster=cluster),
         senders=Senders(services.connect),
         io=Pool("master-io", IO_THREADS),
         stopping=Pool("stop-worker", STOP_THREADS),

@@ -14,17 +14,19 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.config import Configuration
+from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
-from unistream.base.ids import JobId, job_of_request
+from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, job_of_request
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
 from unistream.master.cluster_services import ClusterServices
+from unistream.master.ended_jobs import EndedJobs, RecentPages
 from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_master import JobMaster
 from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
 from unistream.master.job_views import JobViews
+from unistream.master.live import scheduler_of
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
@@ -32,7 +34,7 @@ from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.graph import shown
 from unistream.model.stored_job import StoredJob
 from unistream.port.engine import BatchEngine
-from unistream.port.metadata import JobRecord
+from unistream.port.metadata import ArtifactRecord, JobRecord
 from unistream.port.transport import Server
 
 JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
@@ -66,6 +68,8 @@ class Dispatcher(JobViews):
         self._closed = False
         self._refuses_until_ms = 0  # new jobs
         self._reported: set[JobId] = set()  # as suspended
+        self._pages = RecentPages()
+        self._ended = EndedJobs(services.metadata, self._clock, ports.catalogue.cluster)
         self.started_ms = self._clock.wall_ms()
         try:
             self._server = services.create_server(self.handle)
@@ -272,10 +276,18 @@ class Dispatcher(JobViews):
         if self._ports.jobs.result(job) is not None:
             return True
         try:
-            return self._services.metadata.job(job) is not None
+            record = self._services.metadata.job(job)
+            return record is not None and self._answers_for(record)
         except Unreachable as error:
             logger.warning("event=metadata_not_asked job=%s reason=%r", job, str(error))
             return False
+
+    def _answers_for(self, record: JobRecord) -> bool:
+        """Whether a request that names this job has been done. Clusters for which a user has chosen one
+        database answer for each other; others only share the history."""
+        return record.cluster in (NO_CLUSTER, self._catalogue.cluster) or (
+            self._config.find(METADATA_URL) is not None
+        )
 
     def _check_capacity(self) -> None:
         if self._closed:
@@ -307,7 +319,16 @@ class Dispatcher(JobViews):
                 submitted_ms=setup.start.submitted_ms,
                 restarts=setup.start.used.restarts_then,
                 graph_json=msgspec.json.encode(shown(setup.graph)).decode(),
+                job_type=setup.graph.job_type.value,
+                scheduler=scheduler_of(setup.graph),
             )
+        )
+        now_ms = self._clock.wall_ms()
+        self._catalogue.record_artifact(
+            setup.job,
+            ArtifactRecord(
+                sha256=setup.artifact, size_bytes=setup.artifact_bytes, created_ms=now_ms, used_ms=now_ms
+            ),
         )
         with self._jobs_lock:
             self._jobs[setup.job] = master
@@ -356,8 +377,7 @@ class Dispatcher(JobViews):
         if master is not None:
             return master
         self._recovery.refuse(job, "it does not run yet")
-        state = self._record(job).state
-        raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {state}")
+        raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {self.job(job).state}")
 
     def _running(self, job: JobId, what: str) -> JobMaster:
         """Raises NotFound, AlreadyEnded; `what` is the consequence in its text."""
@@ -377,6 +397,11 @@ class Dispatcher(JobViews):
     def control_address(self) -> str:
         """Flight location where workers register."""
         return self._server.address
+
+    @property
+    def cluster(self) -> ClusterId:
+        """Whose jobs these are, through all masters."""
+        return self._catalogue.cluster
 
     @property
     def config(self) -> Configuration:

@@ -30,6 +30,7 @@ Stopping: TypeAlias = tuple[contract.SnapshotRequest, tuple[str | None, Future[s
 """A stop, with the id of the request and its answer."""
 
 _DRAIN: Final = SnapshotKind.TERMINATE
+LEADERSHIP_LOST: Final = "LeadershipLost"
 TRIES: Final = 3  # each waits as long as the store's own timeouts say
 TRACEBACK_CHARS_MAX: Final = 16_000  # of a stored failure: a pointer is small
 
@@ -217,7 +218,7 @@ class DurableJob:
 
 def left_behind(event: contract.LeadershipLost) -> contract.JobEnded:
     """How a job ends for a master that leads no more: it goes on elsewhere."""
-    failure = TaskFailure(kind="LeadershipLost", message=f"another master has the job: {event.reason}")
+    failure = TaskFailure(kind=LEADERSHIP_LOST, message=f"another master has the job: {event.reason}")
     return contract.JobEnded(state="SUSPENDED", failure=failure)
 
 

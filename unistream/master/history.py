@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
+from unistream.base.ids import TaskManagerId
 from unistream.core.checkpoint import Sample
+from unistream.master.archive import restored
 from unistream.master.exceptions import recorded_exceptions
-from unistream.master.job_info import TERMINAL_STATES, CheckpointInfo, JobInfo, JobSummary, SinkInfo
+from unistream.master.job_info import (
+    MASTER_LOST,
+    TERMINAL_STATES,
+    CheckpointInfo,
+    JobInfo,
+    JobSummary,
+    SinkInfo,
+    SubtaskInfo,
+)
 from unistream.master.journal import CHECKPOINTS_KEPT_MAX
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import CheckpointTotals, JobRecord, MetadataStore, SinkTotals
+from unistream.port.metadata import (
+    STATE_EVENT,
+    AttemptLine,
+    CheckpointTotals,
+    ClusterRecord,
+    JobLine,
+    JobRecord,
+    MetadataStore,
+    SinkTotals,
+)
+
+NO_ARCHIVE: Final = "its cluster has ended before its last picture was stored: rows of tasks are not known"
+_ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
+
+logger = logging.getLogger(__name__)
 
 
 def summary_of(info: JobInfo) -> JobSummary:
-    """One line of a list."""
-    tasks: dict[str, int] = {}
-    for subtask in info.subtasks:
-        tasks[subtask.state] = tasks.get(subtask.state, 0) + 1
+    """One line of a list, of a job that is not started."""
     return JobSummary(
         job=info.job,
         name=info.name,
         state=info.state,
         submitted_ms=info.submitted_ms,
-        ended_ms=info.ended_ms,
-        restarts=info.restarts,
-        tasks=tasks,
+        job_type=info.job_type,
+        cluster=info.cluster,
     )
 
 
@@ -50,49 +73,166 @@ def info_from_result(result: StoredResult, target: str) -> JobInfo:
     )
 
 
-def info_from_records(record: JobRecord, store: MetadataStore, result: StoredResult | None = None) -> JobInfo:
-    """A job that is only in the catalogue. Its `result` is exact, also if the catalogue missed it; a job
-    without one that the catalogue has running belongs to a master that is gone."""
+class Recorded(NamedTuple):
+    """A job that is only in the database.
+
+    Attributes:
+        result: How it has ended, as its own cluster knows it for certain; also if the database missed it.
+        cluster: Whose it is; None: that is not known.
+        is_here: It is of the cluster that is asked.
+        now_ms: Wall clock.
+    """
+
+    record: JobRecord
+    result: StoredResult | None
+    cluster: ClusterRecord | None
+    is_here: bool
+    now_ms: int
+
+    @property
+    def state(self) -> str:
+        """A job runs only while its cluster does; one that this cluster had and does not run has ended."""
+        if self.result is not None:
+            return self.result.state
+        return recorded_state(self.record, None if self.is_here else self.cluster, self.now_ms)
+
+    @property
+    def ended_ms(self) -> int | None:
+        if self.result is not None:
+            return self.result.ended_ms
+        is_lost = self.record.ended_ms is None and self.state == "SUSPENDED"
+        return last_seen_ms(self.record, self.cluster) if is_lost else self.record.ended_ms
+
+    @property
+    def failure(self) -> TaskFailure | None:
+        """Of its end, as far as it is known without an archive."""
+        if self.result is not None:
+            return self.result.failure
+        if self.state != "SUSPENDED":
+            return None
+        if self.record.state == "SUSPENDED":
+            text = "its cluster has ended"
+        else:
+            text = f"its cluster has ended while it was {self.record.state}"
+        if self.cluster is not None and self.cluster.goes_on:
+            text += f"; it goes on with: {self.cluster.goes_on}"
+        return TaskFailure(kind=MASTER_LOST, message=text)
+
+
+def recorded_state(record: JobRecord, cluster: ClusterRecord | None, now_ms: int) -> str:
+    """A job without an end whose cluster does not run is SUSPENDED."""
+    runs_elsewhere = cluster is not None and cluster.is_alive(now_ms)
+    return record.state if record.state in TERMINAL_STATES or runs_elsewhere else "SUSPENDED"
+
+
+def last_seen_ms(record: JobRecord, cluster: ClusterRecord | None) -> int:
+    """When a job without an end was last known to run."""
+    if cluster is None:
+        return record.changed_ms or record.submitted_ms
+    return max(cluster.ended_ms or cluster.heartbeat_ms, record.changed_ms)
+
+
+def summary_from_line(line: JobLine, cluster: ClusterRecord | None, now_ms: int) -> JobSummary:
+    """One line of a list, from the database."""
+    record = line.record
+    state = recorded_state(record, cluster, now_ms)
+    is_lost = record.ended_ms is None and state == "SUSPENDED"
+    return JobSummary(
+        job=record.job,
+        name=record.name,
+        state=state,
+        submitted_ms=record.submitted_ms,
+        ended_ms=last_seen_ms(record, cluster) if is_lost else record.ended_ms,
+        restarts=record.restarts,
+        tasks=line.tasks,
+        job_type=record.job_type,
+        scheduler=record.scheduler,
+        cluster=record.cluster,
+    )
+
+
+def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
+    """A job that is only in the database: as it was when it ended, or what its rows say."""
+    record = found.record
+    sinks = {uid: _sink(of_sink) for uid, of_sink in store.sinks(record.job).items()}
+    archive = restored(store.archive(record.job), found.ended_ms)
+    if archive is not None:
+        info = archive.info
+        metrics = {**info.metrics, **_committed(sinks)}
+        return replace(info, sinks=sinks or info.sinks, metrics=metrics, cluster=record.cluster)
     checkpoints = store.checkpoints(record.job, limit=CHECKPOINTS_KEPT_MAX)
     totals = store.checkpoint_totals(record.job)
     latest = [c for c in (totals.latest_completed, totals.latest_savepoint) if c is not None]
-    graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
-    sinks = {uid: _sink(of_sink) for uid, of_sink in store.sinks(record.job).items()}
+    graph = graph_of(record)
     return JobInfo(
         job=record.job,
         name=record.name,
         lineage=record.lineage,
-        state=_state(record, result),
+        state=found.state,
         target=record.target,
         submitted_ms=record.submitted_ms,
-        job_type=(JobType.STREAMING if graph is None else graph.job_type).value,
-        ended_ms=record.ended_ms if result is None else result.ended_ms,
-        restarts=record.restarts,
+        job_type=record.job_type,
+        ended_ms=found.ended_ms,
+        state_times=_state_times(record, store),
+        restarts=record.restarts if found.result is None else found.result.restarts,
         checkpoints_completed=totals.completed,
         checkpoints_failed=totals.failed,
         latest_checkpoint=max(latest, key=lambda c: c.checkpoint_id).path if latest else None,
         savepoint=None if totals.latest_savepoint is None else totals.latest_savepoint.path,
         checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
+        subtasks=_subtasks(graph, store.attempts(record.job), runs=found.state not in TERMINAL_STATES),
         sinks=sinks,
-        metrics={"rows_committed": sum(s.rows for s in sinks.values())} if sinks else {},
-        failure=_failure(record, result),
+        metrics=_committed(sinks),
+        failure=found.failure,
+        cluster=record.cluster,
+        incomplete="" if found.state not in TERMINAL_STATES else NO_ARCHIVE,
     )
 
 
-def _state(record: JobRecord, result: StoredResult | None) -> str:
-    if result is not None:
-        return result.state
-    return record.state if record.state in TERMINAL_STATES else "SUSPENDED"
+def _committed(sinks: Mapping[str, SinkInfo]) -> dict[str, int]:
+    return {"rows_committed": sum(sink.rows for sink in sinks.values())} if sinks else {}
 
 
-def _failure(record: JobRecord, result: StoredResult | None) -> TaskFailure | None:
-    if result is not None:
-        return result.failure
-    if record.state in TERMINAL_STATES:
-        return None
-    text = f"its cluster ended while it was {record.state}; it goes on where that cluster is started again"
-    return TaskFailure(kind="MasterLost", message=text)
+def _state_times(record: JobRecord, store: MetadataStore) -> dict[str, int]:
+    """The first time of each state, as in a `Journal`."""
+    times = {"INITIALIZING": record.submitted_ms}
+    for event in store.events(job=record.job):
+        if event.kind == STATE_EVENT:
+            times.setdefault(event.detail, event.at_ms)
+    return times
+
+
+def _subtasks(graph: JobGraph, attempts: Sequence[AttemptLine], *, runs: bool) -> tuple[SubtaskInfo, ...]:
+    """The newest attempt of each subtask that the graph has, as it was last recorded; what ran with a cluster
+    that has ended is cancelled."""
+    newest = {(one.attempt.vertex, one.attempt.index): one for one in attempts}  # they are in order
+    found = []
+    for vertex in graph.vertices:
+        for index in range(vertex.parallelism):
+            one = newest.get((vertex.id, index))
+            if one is not None:
+                found.append(
+                    SubtaskInfo(
+                        vertex=vertex.id,
+                        vertex_name=vertex.name,
+                        index=index,
+                        attempt=one.attempt.attempt,
+                        state=one.state if runs or one.state in _ENDED else "CANCELED",
+                        task_manager=None if one.task_manager is None else TaskManagerId(one.task_manager),
+                    )
+                )
+    return tuple(found)
+
+
+def graph_of(record: JobRecord) -> JobGraph:
+    """Without vertices if none was recorded, or a newer version did."""
+    try:
+        if record.graph_json:
+            return msgspec.json.decode(record.graph_json, type=JobGraph)
+    except msgspec.MsgspecError as error:
+        logger.warning("event=recorded_graph_not_read job=%s reason=%r", record.job, str(error))
+    return JobGraph(name=record.name, vertices=(), edges=(), job_type=JobType(record.job_type))
 
 
 def checkpoints_from_records(
@@ -100,8 +240,7 @@ def checkpoints_from_records(
 ) -> CheckpointsInfo:
     """Statistics from the catalogue, which has neither subtasks nor restores. `records` are the newest;
     without `totals` they are all that is counted."""
-    graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
-    kept_max = Configuration(graph.config if graph is not None else {}).get(CHECKPOINTS_HISTORY)
+    kept_max = Configuration(graph_of(record).config).get(CHECKPOINTS_HISTORY)
     newest = sorted(records, key=lambda one: one.checkpoint_id, reverse=True)
     completed = [figures for figures in newest if figures.status is SnapshotStatus.COMPLETED]
     totals = totals or _totals(newest)

@@ -5,11 +5,12 @@ Times are wall-clock milliseconds since the epoch, durations milliseconds, sizes
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId, VertexId
+from unistream.base.ids import NO_CLUSTER, CheckpointId, ClusterId, JobId, LineageId, TaskManagerId, VertexId
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.elements import SnapshotKind
@@ -18,6 +19,9 @@ from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that never change again in the cluster that has the job."""
+
+MASTER_LOST: Final = "MasterLost"
+"""`TaskFailure.kind` of a job whose cluster ended without an end of the job."""
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +149,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         out_of_order_rows: Rows of sources with ``in_order=True`` that are earlier than the rows before them
             allow, by source and split. As exact as `late_rows`.
         task_managers: The workers that the job's tasks run on.
+        cluster: Whose job it is.
+        incomplete: What is missing here, of a job that has ended; "": nothing.
     """
 
     job: JobId
@@ -172,6 +178,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     out_of_order_rows: dict[str, int] = {}
     task_managers: tuple[TaskManagerInfo, ...] = ()
     failure: TaskFailure | None = None
+    cluster: ClusterId = NO_CLUSTER
+    incomplete: str = ""
 
     @property
     def is_terminal(self) -> bool:
@@ -203,3 +211,47 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     tasks: dict[str, int] = {}
     """Subtasks by state."""
+    job_type: str = "STREAMING"
+    scheduler: str = "Default"
+    cluster: ClusterId = NO_CLUSTER
+
+
+class MetadataHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the metadata database, for people.
+
+    Attributes:
+        queued: Writes that wait. `dropped`: those that were given up, by kind. `failures`: those that were
+            refused.
+        away_since_ms: The database has not answered since then; None: it answers. `reason`: why.
+        made_again_ms: Its file was removed, and made again at that time; None: it was not.
+    """
+
+    queued: int = 0
+    dropped: dict[str, int] = {}
+    failures: int = 0
+    away_since_ms: int | None = None
+    reason: str | None = None
+    made_again_ms: int | None = None
+
+    def sentences(self) -> list[str]:
+        """What a user should know; none if all is well."""
+        found = []
+        if self.away_since_ms is not None:
+            found.append(
+                f"the metadata database has not answered since {_moment(self.away_since_ms)} "
+                f"({self.reason}): jobs go on, {self.queued} writes wait for it, and the list of ended jobs "
+                "is not complete"
+            )
+        if self.made_again_ms is not None:
+            found.append(
+                f"the metadata database was removed and made again at {_moment(self.made_again_ms)}: "
+                "the history before that is gone"
+            )
+        if self.dropped:
+            what = ", ".join(f"{number} {kind}" for kind, number in sorted(self.dropped.items()))
+            found.append(f"the metadata database was away for long: {what} are not recorded")
+        return found
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -32,15 +32,16 @@ from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
+from unistream.master.archive import archived
 from unistream.master.cluster_services import ClusterServices
-from unistream.master.durable_job import DurableJob, left_behind
+from unistream.master.durable_job import LEADERSHIP_LOST, DurableJob, left_behind
 from unistream.master.engine_runs import EngineOrder, EngineRuns
 from unistream.master.exceptions import defect_failure
-from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
+from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
-from unistream.master.live import live_info, widths
+from unistream.master.live import live_info, live_summary, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.outgoing import Outgoing
@@ -198,7 +199,7 @@ class JobMaster:
     @property
     def state(self) -> str:
         """As last seen; exact once the job has ended."""
-        return self._view.state if self._end is None or self._ended_ms is None else self._end.state
+        return self._view.state if self._ended_as is None else self._ended_as[0].state
 
     @property
     def failure(self) -> TaskFailure | None:
@@ -207,9 +208,33 @@ class JobMaster:
 
     def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:
         """The job as it is now; `workers`: all workers of the cluster."""
-        view = self.view()
-        ended = None if self._end is None or self._ended_ms is None else (self._end, self._ended_ms)
-        return live_info(self.setup, self.journal, view, ended, target=self._services.target, workers=workers)
+        self._refresh(self._take_view)
+        return self._info(self._ended_as, workers)
+
+    @property
+    def _ended_as(self) -> tuple[contract.JobEnded, int] | None:
+        """How it ended and when; None: its result is not recorded yet."""
+        return None if self._end is None or self._ended_ms is None else (self._end, self._ended_ms)
+
+    def _info(
+        self, ended: tuple[contract.JobEnded, int] | None, workers: Iterable[TaskManagerInfo]
+    ) -> JobInfo:
+        return live_info(
+            self.setup,
+            self.journal,
+            self._view,
+            ended,
+            target=self._services.target,
+            workers=workers,
+            cluster=self._ports.catalogue.cluster,
+        )
+
+    def summary(self) -> JobSummary:
+        """The job's line in a list."""
+        self._refresh(self._take_view)
+        return live_summary(
+            self.setup, self.journal, self._view, self._ended_as, cluster=self._ports.catalogue.cluster
+        )
 
     def checkpoints(self) -> CheckpointsInfo:
         """The statistics of its snapshots; kept after its end."""
@@ -405,6 +430,7 @@ class JobMaster:
             restarts=self._view.restarts,
             savepoint=self.journal.savepoint,
         )
+        self._archive(ended_ms)
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
             logger.error("event=result_not_recorded job=%s state=%s", self.setup.job, self._end.state)
         crash_point("result.recorded")
@@ -422,6 +448,18 @@ class JobMaster:
             self._durable.cleaned(result)
         logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
         self._on_ended(self.setup.job)
+
+    def _archive(self, ended_ms: int) -> None:
+        """What the job's pages show from now on is kept with its history. Never fails the end of a job."""
+        assert self._end is not None
+        if self._end.failure is not None and self._end.failure.kind == LEADERSHIP_LOST:
+            return  # another master has the job, and its history
+        try:
+            info = self._info((self._end, ended_ms), ())
+            self._ports.catalogue.archive(archived(info, self._checkpoints))
+        except Exception as error:
+            self._ports.on_defect(error)
+            logger.exception("event=job_not_archived job=%s", self.setup.job)
 
 
 @dataclass(frozen=True, slots=True)

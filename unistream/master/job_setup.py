@@ -115,6 +115,7 @@ class JobSetup:
         memory_bytes: Managed memory of each subtask that an engine runs.
         offloads: The engine for bounded jobs runs the bounded part of this stream.
         checkpoint_root: Of `storage`.
+        artifact: SHA-256 of the user's code, which has `artifact_bytes`.
     """
 
     job: JobId
@@ -125,6 +126,7 @@ class JobSetup:
     storage: CheckpointStorage
     savepoint_dir: str
     artifact: str
+    artifact_bytes: int = 0
     engine: str = NATIVE_ENGINE
     memory_bytes: int = 0
     offloads: bool = False
@@ -196,6 +198,7 @@ def prepare(
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=settings.artifact,
+        artifact_bytes=len(request.artifact),
         engine=NATIVE_ENGINE if native else engine,
         memory_bytes=_memory_bytes(config, cluster) if engine != NATIVE_ENGINE else 0,
         offloads=offloads,

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import CorruptSnapshot, UnistreamError
-from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
+from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch
 from unistream.core.contract import RestorePoint
 from unistream.model.elements import SnapshotKind
 from unistream.model.stored_job import (
@@ -28,6 +28,7 @@ from unistream.model.stored_job import (
     AttemptCounter,
     CheckpointCounter,
     CheckpointPointer,
+    ClusterIdentity,
     CommittingPointer,
     JobPointer,
     Sealed,
@@ -43,6 +44,7 @@ from unistream.port.storage import ArtifactStore
 RESULTS_KEPT_MAX: Final = 1_000  # a request that is repeated after so many jobs starts a new one
 JOBS: Final = "jobs"
 RESULTS: Final = "results"
+IDENTITY: Final = "identity"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -61,6 +63,14 @@ class JobStore:
     def epoch(self) -> LeaderEpoch:
         """Of this leader."""
         return self._ha.epoch
+
+    def cluster(self, new_id: Callable[[], str]) -> ClusterId:
+        """Of all leaders on this store; the first one makes it."""
+        known = self._read(IDENTITY, ClusterIdentity)
+        if known is None:
+            known = ClusterIdentity(cluster=ClusterId(new_id()))
+            self._ha.create(IDENTITY, encode_stored(known))
+        return known.cluster
 
     # --- jobs -------------------------------------------------------------------------------------
 

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
-from unistream.base.errors import NotFound
+from unistream.base.errors import NotFound, Unreachable
 from unistream.base.ids import JobId
+from unistream.master.archive import restored
 from unistream.master.cluster_services import ClusterServices
+from unistream.master.ended_jobs import EndedJobs, RecentPages
 from unistream.master.history import (
+    Recorded,
     checkpoints_from_records,
+    graph_of,
     info_from_records,
     info_from_result,
     summary_of,
 )
-from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary
+from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, MetadataHealth
 from unistream.master.job_master import JobMaster
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
+from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import JobRecord
 
 WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class JobViews:
@@ -38,6 +48,8 @@ class JobViews:
     _recovery: Recovery
     _jobs: dict[JobId, JobMaster]
     _jobs_lock: threading.Lock
+    _ended: EndedJobs
+    _pages: RecentPages
 
     def job(self, job: JobId) -> JobInfo:
         """Raises NotFound."""
@@ -50,29 +62,60 @@ class JobViews:
         result = self._ports.jobs.result(job)
         record = self._services.metadata.job(job)
         if record is not None:
-            return info_from_records(record, self._services.metadata, result)
+            found = self._recorded(record, result)
+            return self._page(found, "job", lambda: info_from_records(found, self._services.metadata))
         if result is None:
             raise NotFound(f"there is no job {job}")
-        return info_from_result(result, self._services.target)
+        return replace(info_from_result(result, self._services.target), cluster=self._ports.catalogue.cluster)
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
         """The statistics of the job's snapshots. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
             return master.checkpoints()
-        record = self._record(job)
-        return checkpoints_from_records(
-            record,
-            self._services.metadata.checkpoints(record.job),
-            self._services.metadata.checkpoint_totals(record.job),
-        )
+        if self._recovery.info(job) is not None:
+            return self._checkpoints_meanwhile(job)
+        record, store = self._record(job), self._services.metadata
+        if record is None:
+            return CheckpointsInfo()
+        found = self._recorded(record, self._ports.jobs.result(job))
 
-    def graph_json(self, job: JobId) -> bytes:
-        """The job's graph with its current parallelism. Raises NotFound."""
+        def read() -> CheckpointsInfo:
+            archive = restored(store.archive(job), found.ended_ms)
+            if archive is not None:
+                return archive.checkpoints
+            return checkpoints_from_records(record, store.checkpoints(job), store.checkpoint_totals(job))
+
+        return self._page(found, "checkpoints", read)
+
+    def _page(self, found: Recorded, what: str, read: Callable[[], T]) -> T:
+        """A job that does not run does not change, unless its row does."""
+        if found.state not in TERMINAL_STATES:
+            return read()
+        record = found.record
+        return self._pages.get((what, record.job, record.version, found.ended_ms, found.state), read)
+
+    def _checkpoints_meanwhile(self, job: JobId) -> CheckpointsInfo:
+        """Of a job that is not started yet; empty while the database is away."""
+        store = self._services.metadata
+        try:
+            record = store.job(job)
+            if record is not None:
+                return checkpoints_from_records(record, store.checkpoints(job), store.checkpoint_totals(job))
+        except Unreachable as error:
+            logger.warning("event=metadata_not_asked job=%s reason=%r", job, str(error))
+        return CheckpointsInfo()
+
+    def graph(self, job: JobId) -> JobGraph:
+        """The job's graph with its current parallelism, without secrets. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
-            return msgspec.json.encode(shown(master.journal.graph))
-        return self._record(job).graph_json.encode()
+            return shown(master.journal.graph)
+        waiting = self._recovery.graph(job)
+        if waiting is not None:
+            return waiting
+        record = self._record(job)
+        return JobGraph(name="", vertices=(), edges=()) if record is None else graph_of(record)
 
     def wanted_graph(self, job: JobId) -> JobGraph:
         """With the parallelism that the job would have with enough slots. Raises NotFound."""
@@ -80,15 +123,21 @@ class JobViews:
         if master is not None:
             view = master.view()
             return shown(view.wanted or view.graph)
-        return msgspec.json.decode(self.graph_json(job), type=JobGraph)
+        return self.graph(job)
 
     def jobs(self) -> list[JobSummary]:
-        """Jobs of this cluster that run or wait, and those that ended since it was started; newest first."""
-        workers = self._resources.workers()
-        infos = [master.info(workers) for master in self.masters().values()]
-        known = {info.job for info in infos}
-        infos += [info for info in self._recovery.infos() if info.job not in known]
-        return [summary_of(info) for info in sorted(infos, key=lambda info: info.submitted_ms, reverse=True)]
+        """Jobs of this cluster that run or wait, and jobs of all clusters on its database that have ended;
+        newest first. While the database is away, those that it is known to have."""
+        found = {job: master.summary() for job, master in self.masters().items()}
+        for info in self._recovery.infos():
+            found.setdefault(info.job, summary_of(info))
+        for summary in self._ended.read(not_away=self.metadata_health().away_since_ms is None):
+            found.setdefault(summary.job, summary)
+        return sorted(found.values(), key=lambda summary: summary.submitted_ms, reverse=True)
+
+    def metadata_health(self) -> MetadataHealth:
+        """The state of the database."""
+        return self._ports.catalogue.health()
 
     def masters(self) -> dict[JobId, JobMaster]:
         """The jobs in memory, oldest first."""
@@ -117,27 +166,45 @@ class JobViews:
             if condition(info):
                 return info
             left_ms = deadline_ms - self._services.clock.monotonic_ms()
-            if info.is_terminal or left_ms <= 0:
+            if info.is_terminal or left_ms <= 0 or not self._is_ours(job):
                 return None
             if master is None:
                 self._recovery.await_start(job, min(left_ms / 1000, WAIT_FOR_S))
             else:
                 master.journal.await_change(version, min(left_ms / 1000, WAIT_FOR_S))
 
+    def _is_ours(self, job: JobId) -> bool:
+        """It runs here, or is to be started here."""
+        return self._recovery.info(job) is not None or job in self._jobs
+
     @property
     def counts(self) -> dict[str, int]:
-        """Number of jobs by state: running, finished, cancelled, failed."""
-        states = [summary.state for summary in self.jobs()]
-        return {
-            "running": sum(state not in TERMINAL_STATES for state in states),
-            "finished": states.count("FINISHED"),
-            "cancelled": states.count("CANCELED"),
-            "failed": states.count("FAILED"),
-        }
+        """Number of jobs that this master has had, see `counts_of`."""
+        states = [master.state for master in self.masters().values()]
+        return counts_of([*states, *(info.state for info in self._recovery.infos())])
 
-    def _record(self, job: JobId) -> JobRecord:
-        """The record of a job that is not in memory."""
+    def _record(self, job: JobId) -> JobRecord | None:
+        """The record of a job that is not in memory; None: only its result is known. Raises NotFound."""
         record = self._services.metadata.job(job)
-        if record is None:
+        if record is None and self._ports.jobs.result(job) is None:
             raise NotFound(f"there is no job {job}")
         return record
+
+    def _recorded(self, record: JobRecord, result: StoredResult | None) -> Recorded:
+        return Recorded(
+            record=record,
+            result=result,
+            cluster=self._services.metadata.cluster(record.cluster),
+            is_here=record.cluster == self._ports.catalogue.cluster,
+            now_ms=self._services.clock.wall_ms(),
+        )
+
+
+def counts_of(states: Sequence[str]) -> dict[str, int]:
+    """Number of jobs that are running, finished, cancelled, failed."""
+    return {
+        "running": sum(state not in TERMINAL_STATES for state in states),
+        "finished": states.count("FINISHED"),
+        "cancelled": states.count("CANCELED"),
+        "failed": states.count("FAILED"),
+    }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from unistream.base.ids import VertexId
+from unistream.base.config import SCHEDULER
+from unistream.base.ids import ClusterId, VertexId
 from unistream.core.contract import JobEnded, JobView
 from unistream.core.job import with_parallelism
-from unistream.master.job_info import JobInfo, TaskManagerInfo
+from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
+from unistream.model.graph import JobGraph
 
 
 def live_info(
@@ -20,6 +23,7 @@ def live_info(
     *,
     target: str,
     workers: Iterable[TaskManagerInfo],
+    cluster: ClusterId,
 ) -> JobInfo:
     """The job as it is now. `ended`: how and when; `workers`: all workers of the cluster."""
     subtasks, sinks = journal.subtasks(view), journal.sinks
@@ -36,7 +40,7 @@ def live_info(
         engine=setup.engine,
         stages=journal.stages,
         ended_ms=ended_ms,
-        state_times=journal.state_times,
+        state_times=journal.state_times | ({} if ended is None else {ended[0].state: ended[1]}),
         restarts=view.restarts,
         checkpoints_completed=view.checkpoints_completed,
         checkpoints_failed=view.checkpoints_failed,
@@ -51,7 +55,37 @@ def live_info(
         out_of_order_rows=journal.out_of_order_rows,
         task_managers=tuple(worker for worker in workers if worker.id in used),
         failure=view.failure if end is None else end.failure,
+        cluster=cluster,
     )
+
+
+def live_summary(
+    setup: JobSetup,
+    journal: Journal,
+    view: JobView,
+    ended: tuple[JobEnded, int] | None,
+    *,
+    cluster: ClusterId,
+) -> JobSummary:
+    """The same in one line, without what a list does not show."""
+    end, ended_ms = ended or (None, None)
+    return JobSummary(
+        job=setup.job,
+        name=setup.graph.name,
+        state=view.state if end is None else end.state,
+        submitted_ms=journal.submitted_ms,
+        ended_ms=ended_ms,
+        restarts=view.restarts,
+        tasks=dict(Counter(attempt.state for attempt in view.attempts)),
+        job_type=setup.graph.job_type.value,
+        scheduler=scheduler_of(setup.graph),
+        cluster=cluster,
+    )
+
+
+def scheduler_of(graph: JobGraph) -> str:
+    """Flink's `SchedulerType`."""
+    return "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default"
 
 
 def widths(view: JobView, parallelism: Mapping[VertexId, int]) -> dict[VertexId, int]:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from unistream.base.ids import JobId, TaskManagerId
+from unistream.base.ids import ClusterId, JobId, TaskManagerId
 from unistream.core import contract
+from unistream.master.job_info import MetadataHealth
 from unistream.master.job_store import JobStore
 from unistream.master.leadership import Leadership
 from unistream.master.loop import CreateLoop
@@ -19,8 +20,15 @@ from unistream.master.ordered import WorkPool
 from unistream.master.senders import OnOutcome, OutgoingMessage
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.messages import ToTaskManager
-from unistream.model.stored_job import Sealed
-from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
+from unistream.model.stored_job import Sealed, StoredResult
+from unistream.port.metadata import (
+    ArchiveRecord,
+    ArtifactRecord,
+    AttemptChange,
+    CommitRecord,
+    ExceptionRecord,
+    JobRecord,
+)
 
 
 class Machine(Protocol):
@@ -65,8 +73,16 @@ class Messages(Protocol):
 class Records(Protocol):
     """History for people, written in order; `master.catalogue.Catalogue`. Failures are only logged."""
 
+    @property
+    def cluster(self) -> ClusterId:
+        """Whose jobs these are."""
+
     def add_job(self, record: JobRecord) -> None:
         """A new job, or one of an earlier leader, whose row is taken over."""
+
+    def settle(self, results: Sequence[StoredResult], unfinished: Collection[JobId] | None = None) -> None:
+        """Rows of the cluster's jobs that no JobMaster has: of ended ones, and of `unfinished` ones, which
+        are to be started again. Where that is given, all others have ended as SUSPENDED."""
 
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
@@ -82,6 +98,14 @@ class Records(Protocol):
     def record_exception(self, record: ExceptionRecord) -> None: ...
 
     def record_commit(self, record: CommitRecord) -> None: ...
+
+    def record_artifact(self, job: JobId, record: ArtifactRecord) -> None:
+        """`job` refers to this artifact."""
+
+    def archive(self, record: ArchiveRecord) -> None:
+        """What the pages of a job show from its end on."""
+
+    def health(self) -> MetadataHealth: ...
 
     def close(self, timeout_s: float) -> None: ...
 

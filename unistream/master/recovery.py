@@ -23,14 +23,16 @@ from unistream.base.errors import AlreadyEnded, ConfigError, Fenced, OutcomeUnkn
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.core import contract
 from unistream.core.contract import RestorePoint
+from unistream.core.job import with_parallelism
 from unistream.master.durable_job import discard_of, stop_of
-from unistream.master.job_info import JobInfo
+from unistream.master.job_info import MASTER_LOST, JobInfo
 from unistream.master.job_io import remove_snapshot
 from unistream.master.job_setup import JobSetup, Origin, SubmitRequest, prepare, restore_point
 from unistream.master.job_store import SnapshotPointers
 from unistream.master.loop import Loop
+from unistream.master.ports import MasterPorts
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobType
+from unistream.model.graph import JobGraph, JobType, shown
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import (
     CheckpointPointer,
@@ -44,7 +46,6 @@ from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
     from unistream.master.cluster_services import ClusterServices
-    from unistream.master.ports import MasterPorts
 
 RETRY_MS: Final = 5_000
 CLOSE_TIMEOUT_S: Final = 30.0
@@ -58,13 +59,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A job that is not started. `failure`: why not, so far. `cancelled`: meanwhile."""
+    """A job that is not started. `failure`: why not, so far. `cancelled`: meanwhile. `graph`: for people,
+    once one of them has asked."""
 
     name: str
     submitted_ms: int
     state: str = RECONCILING
     failure: TaskFailure | None = None
     cancelled: bool = False
+    graph: JobGraph | None = None
 
 
 class Recovery:
@@ -86,6 +89,7 @@ class Recovery:
     ) -> None:
         self._jobs = ports.jobs
         self._leadership = ports.leadership
+        self._records = ports.catalogue
         self._services = services
         self._config = config
         self._start = start
@@ -102,12 +106,14 @@ class Recovery:
             Unreachable: the store does not answer.
             CorruptSnapshot: what is there cannot be read, or was written by a newer version.
         """
-        ended = [result for result in self._jobs.results() if not result.cleaned]
+        results = self._jobs.results()
+        ended = [result for result in results if not result.cleaned]
         for job in self._jobs.unfinished():
             pointer = self._jobs.pointer(job)
             if pointer is not None:
                 self._waiting[job] = _Waiting(pointer.name, pointer.submitted_ms)
         self.found = len(self._waiting)
+        self._records.settle(results, set(self._waiting))
         for job in sorted(self._waiting, key=lambda job: self._waiting[job].submitted_ms):
             self._loop.post(job)
         if self._waiting:
@@ -161,8 +167,24 @@ class Recovery:
             state=found.state,
             target=self._services.target,
             submitted_ms=found.submitted_ms,
+            job_type=(JobType.STREAMING if found.graph is None else found.graph.job_type).value,
             failure=found.failure,
+            cluster=self._records.cluster,
         )
+
+    def graph(self, job: JobId) -> JobGraph | None:
+        """Of a job that is not started, as far as it can be read; None: it is none of those."""
+        with self._lock:
+            found = self._waiting.get(job)
+        if found is None:
+            return None
+        if found.graph is None:
+            try:
+                stored = self._jobs.load(job)
+                found.graph = shown(with_parallelism(stored.graph, stored.parallelism))
+            except UnistreamError as error:
+                logger.warning("event=stored_job_not_read job=%s reason=%r", job, str(error))
+        return found.graph or JobGraph(name=found.name, vertices=(), edges=())
 
     def await_start(self, job: JobId, timeout_s: float | None) -> bool:
         """True: it is none of those (any more), or cannot start. False: not within that time."""
@@ -329,6 +351,7 @@ class Recovery:
             failure=failure,
         )
         self._jobs.ended(result)
+        self._records.settle([result])
         self._gone(job)
         self._clean(result)
 
@@ -415,7 +438,7 @@ def _point(storage: CheckpointStorage, job: JobId, pointer: CheckpointPointer) -
 
 def _half_committed(name: str) -> TaskFailure:
     return TaskFailure(
-        kind="MasterLost",
+        kind=MASTER_LOST,
         message=f"the master of the BATCH job {name!r} ended while its output was committed: "
         "some of it may be visible and the rest is lost; look at its sinks before you run it again",
         recoverable=False,

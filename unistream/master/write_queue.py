@@ -1,6 +1,7 @@
 """What waits to be written to the metadata: in order, bounded, and nothing twice. Pure.
 
-A fact (a job, a commit, a savepoint, a leader) is never dropped. Statistics are: first the attempts of
+A fact (a job, a commit, a savepoint, a leader) is never dropped. Of the archives of ended jobs, which are
+large, the newest wait. Statistics are: first the attempts of
 tasks, then snapshots in progress, then other checkpoints, each oldest first. A newer state of the same row
 takes the place of the one that waits. States and exceptions of one job are kept by number, since the
 metadata keep no more of them either.
@@ -15,9 +16,11 @@ from enum import Enum
 from typing import Any, Final
 
 from unistream.base.ids import JobId
+from unistream.base.limits import MIB
 
 STATISTICS_MAX: Final = 10_000
 OF_JOB_MAX: Final = 1_000  # states, and exceptions, of one job
+ARCHIVES_BYTES_MAX: Final = 64 * MIB  # of all jobs that ended while the database was away
 BATCH_MAX: Final = 1_000  # rows that are written together
 
 
@@ -25,11 +28,14 @@ class Kind(Enum):
     """What is written. Values are names of the counters of what was dropped."""
 
     EPOCH = "epochs"
+    CLUSTER = "clusters"
+    LEFT = "jobs_left_behind"
     JOB = "jobs"
     STATE = "states"
     GRAPH = "graphs"
     COMMIT = "commits"
     SAVEPOINT = "savepoints"
+    ARCHIVE = "archives"
     ARTIFACT = "artifacts"
     EXCEPTION = "exceptions"
     CHECKPOINT = "checkpoints"
@@ -58,6 +64,7 @@ class Entry:
         row: What is the same for two entries of one row; None: nothing replaces it.
         merge: The content of this entry from that of one that waits for the same row, and its own.
         after: Called when the write was tried, or will not be soon.
+        size: Of an archive, in bytes.
     """
 
     kind: Kind
@@ -66,6 +73,7 @@ class Entry:
     row: Hashable = None
     merge: Merge = newer
     after: list[Callable[[], None]] = field(default_factory=list)
+    size: int = 0
 
 
 class WriteQueue:
@@ -78,6 +86,8 @@ class WriteQueue:
         self._by_row: dict[tuple[JobId | None, Hashable], Entry] = {}
         self._of_kind: dict[Kind, dict[Entry, None]] = {kind: {} for kind in STATISTICS}
         self._of_job: dict[tuple[Kind, JobId | None], dict[Entry, None]] = {}
+        self._archives: dict[Entry, None] = {}
+        self._archives_bytes = 0
         self._taken: list[Entry] = []
         self.dropped: Counter[Kind] = Counter()
 
@@ -133,7 +143,14 @@ class WriteQueue:
         if entry.kind in LIMITED:
             self._of_job.setdefault((entry.kind, entry.job), {})[entry] = None
 
+        if entry.size:
+            self._archives[entry] = None
+            self._archives_bytes += entry.size
+
     def _unindex(self, entry: Entry) -> None:
+        if entry.size:
+            del self._archives[entry]
+            self._archives_bytes -= entry.size
         if entry.row is not None:
             del self._by_row[entry.job, entry.row]
         if entry.kind in STATISTICS:
@@ -151,7 +168,7 @@ class WriteQueue:
     def _replace(self, waiting: Entry, entry: Entry) -> None:
         """The entry that waits keeps its place, and becomes what the new one is."""
         self._unindex(waiting)
-        waiting.kind = entry.kind
+        waiting.kind, waiting.size = entry.kind, entry.size
         waiting.content = entry.merge(waiting.content, entry.content)
         waiting.after += entry.after
         entry.after = []
@@ -161,6 +178,8 @@ class WriteQueue:
         of_job = self._of_job.get((entry.kind, entry.job), {})
         if len(of_job) > self._of_job_max:
             self._drop(next(iter(of_job)))
+        while self._archives_bytes > ARCHIVES_BYTES_MAX:
+            self._drop(next(iter(self._archives)))
         while sum(map(len, self._of_kind.values())) > self._statistics_max:
             self._drop(next(e for kind in STATISTICS for e in self._of_kind[kind]))
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot
-from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, VertexId
+from unistream.base.ids import CheckpointId, ClusterId, EdgeId, JobId, LineageId, VertexId
 from unistream.base.secrets import redacted_repr
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
@@ -20,6 +20,13 @@ from unistream.model.messages import TaskFailure
 FORMAT: Final = 1
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+class ClusterIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """``identity``: the id of the cluster, made by its first leader."""
+
+    cluster: ClusterId
+    format: int = FORMAT
 
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -33,8 +34,8 @@ from unistream.base.ids import JobId, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
+from unistream.master.job_views import counts_of
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobGraph
 from unistream.rest import flink_json
 from unistream.rest.answers import json_answer as _json
 from unistream.rest.answers import operation
@@ -61,6 +62,7 @@ LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 MSGPACK: Final = "application/msgpack"
 REFRESH_INTERVAL_MS: Final = 3_000
 SUBMISSION_PATH: Final = "/unistream/jobs"
+RETRY_AFTER_S: Final = 1  # what is away is asked again each second here, too
 EXCEPTIONS_SHOWN_MAX: Final = 1_000
 
 logger = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class _Api:
 
     def overview(self) -> Response:
         workers = [worker for worker in self._dispatcher.task_managers() if worker.address is not None]
-        counts = self._dispatcher.counts
+        counts = counts_of([job.state for job in self._dispatcher.jobs()])
         total = sum(worker.slots for worker in workers)
         return _json(
             {
@@ -142,12 +144,12 @@ class _Api:
     def jobs_overview(self) -> Response:
         now_ms = self._clock.wall_ms()
         jobs = self._dispatcher.jobs()
-        return _json({"jobs": [flink_json.overview_item(job, self._graph(job.job), now_ms) for job in jobs]})
+        return _json({"jobs": [flink_json.overview_item(job, now_ms) for job in jobs]})
 
     def job(self, id_: str) -> Response:
         job = job_id(id_)
         info = self._dispatcher.job(job)
-        return _json(flink_json.job_details(info, self._graph(id_), self._clock.wall_ms()))
+        return _json(flink_json.job_details(info, self._dispatcher.graph(job), self._clock.wall_ms()))
 
     def status(self, id_: str) -> Response:
         return _json({"status": self._dispatcher.job(job_id(id_)).state})
@@ -157,15 +159,12 @@ class _Api:
         return _json(flink_json.exceptions(self._dispatcher.job(job_id(id_)), limit))
 
     def plan(self, id_: str) -> Response:
-        info = self._dispatcher.job(job_id(id_))
-        return _json({"plan": flink_json.plan(info, self._graph(id_))})
+        job = job_id(id_)
+        return _json({"plan": flink_json.plan(self._dispatcher.job(job), self._dispatcher.graph(job))})
 
     def backpressure(self, id_: str, vertex: str) -> Response:
         info = self._dispatcher.job(job_id(id_))
         return _json(backpressure(info, VertexId(vertex.lower()), self._clock.wall_ms()))
-
-    def _graph(self, id_: str) -> JobGraph:
-        return msgspec.json.decode(self._dispatcher.graph_json(job_id(id_)), type=JobGraph)
 
     # --- changes ------------------------------------------------------------------------------------
 
@@ -221,7 +220,14 @@ class _Api:
         return _json({"taskmanagers": self._dispatcher.task_managers()})
 
     def own_jobs(self) -> Response:
-        return _json({"jobs": self._dispatcher.jobs()})
+        """Every `JobSummary`, the cluster that answers, and what a user should know of its metadata."""
+        jobs, notes = self._dispatcher.jobs(), self._dispatcher.metadata_health().sentences()
+        return _json({"jobs": jobs, "cluster": self._dispatcher.cluster, "notes": notes})
+
+    def health(self) -> Response:
+        """The metadata database, and what a user should know of it."""
+        metadata = self._dispatcher.metadata_health()
+        return _json({"metadata": metadata, "notes": metadata.sentences()})
 
     async def submit(self, request: Request) -> Response:
         """Body: msgpack of `SubmitRequest`; the artifact in it stays opaque bytes here."""
@@ -288,6 +294,7 @@ def _routes(api: _Api) -> APIRouter:
     get("/jobs/{id_}/savepoints/{trigger}")(api.savepoint_status)
     get("/unistream/jobs")(api.own_jobs)
     get("/unistream/jobs/{id_}")(api.own_job)
+    get("/unistream/health")(api.health)
     get("/unistream/taskmanagers")(api.own_task_managers)
     post(SUBMISSION_PATH)(api.submit)
     return router
@@ -317,7 +324,10 @@ def _status_of(error: UnistreamError) -> int:
 
 async def _on_unistream_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, UnistreamError)
-    return _errors(_status_of(error), str(error))
+    answer = _errors(_status_of(error), str(error))
+    if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
@@ -109,8 +108,7 @@ class CheckpointsApi:
         return json_answer(overview(self._dispatcher.checkpoints(job_id(id_))))
 
     def config(self, id_: str) -> Response:
-        graph = msgspec.json.decode(self._dispatcher.graph_json(job_id(id_)), type=JobGraph)
-        return json_answer(checkpoint_config(graph))
+        return json_answer(checkpoint_config(self._dispatcher.graph(job_id(id_))))
 
     def details(self, id_: str, checkpoint: str) -> Response:
         return json_answer(details(self._figures(id_, checkpoint)))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from unistream.base.config import SCHEDULER
 from unistream.core.graph import job_plan
 from unistream.master.job_info import ExceptionInfo, JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
+from unistream.master.live import scheduler_of
 from unistream.model.graph import JobGraph, JobVertex
 
 Json = dict[str, object]
@@ -54,15 +54,15 @@ VERTEX_STATE_ORDER: Final = (
 """A vertex is in the first of these that one of its subtasks is in."""
 
 
-def overview_item(job: JobSummary, graph: JobGraph, now_ms: int) -> Json:
+def overview_item(job: JobSummary, now_ms: int) -> Json:
     """One element of /jobs/overview."""
     tasks = {state.lower(): job.tasks.get(state, 0) for state in EXECUTION_STATES}
     end_ms = job.ended_ms if job.ended_ms is not None else -1
     return {
         "jid": job.job,
         "name": job.name,
-        "jobType": graph.job_type.value,
-        "schedulerType": _scheduler(graph),
+        "jobType": job.job_type,
+        "schedulerType": job.scheduler,
         "start-time": job.submitted_ms,
         "end-time": end_ms,
         "duration": (job.ended_ms or now_ms) - job.submitted_ms,
@@ -71,11 +71,6 @@ def overview_item(job: JobSummary, graph: JobGraph, now_ms: int) -> Json:
         "tasks": {"total": sum(job.tasks.values()), **tasks},
         "pending-operators": 0,
     }
-
-
-def _scheduler(graph: JobGraph) -> str:
-    """Flink's `SchedulerType`."""
-    return "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default"
 
 
 def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
@@ -87,7 +82,7 @@ def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
         "isStoppable": False,
         "state": info.state,
         "job-type": graph.job_type.value,
-        "schedulerType": _scheduler(graph),
+        "schedulerType": scheduler_of(graph),
         "start-time": info.submitted_ms,
         "end-time": info.ended_ms if info.ended_ms is not None else -1,
         "duration": (info.ended_ms or now_ms) - info.submitted_ms,
@@ -98,6 +93,7 @@ def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
         "status-counts": counts,
         "plan": plan(info, graph),
         "pending-operators": 0,
+        **({"incomplete": info.incomplete} if info.incomplete else {}),
     }
 
 

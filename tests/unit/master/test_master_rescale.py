@@ -15,7 +15,7 @@ from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
-from unistream.master.history import info_from_records
+from unistream.master.history import Recorded, info_from_records
 from unistream.master.job_info import JobInfo
 from unistream.metadata import tables
 from unistream.model import messages as mm
@@ -41,7 +41,7 @@ class RescaleApi(Api):
         return self.http.put(f"/jobs/{job}/resource-requirements", json=body)
 
     def graph(self, job: str) -> JobGraph:
-        return msgspec.json.decode(self.cluster.dispatcher.graph_json(JobId(job)), type=JobGraph)
+        return self.cluster.dispatcher.graph(JobId(job))
 
     def await_widths(self, job: str, *widths: int) -> JobInfo:
         def as_wide(info: JobInfo) -> bool:
@@ -229,7 +229,7 @@ def assert_catalogue(api: RescaleApi, job: str) -> None:
         graph = msgspec.json.decode(record.graph_json, type=JobGraph)
         assert [vertex.parallelism for vertex in graph.vertices] == [1, 1]
         assert (record.state, record.restarts) == ("CANCELED", 1)
-        recorded = info_from_records(record, store)
+        recorded = info_from_records(Recorded(record, None, None, is_here=True, now_ms=0), store)
         assert [e.task_name.partition(" -")[0] for e in recorded.exceptions] == ["source (3/3)"]
         attempts = rows(api.cluster.url, tables.attempts, "state", "subtask")
         assert {state for state, _ in attempts} <= {"CANCELED", "FAILED"}, "removed subtasks have ended"

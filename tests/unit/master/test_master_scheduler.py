@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -44,7 +43,7 @@ def test_a_batch_job_has_the_default_scheduler(
         job = JobId(cluster.dispatcher.submit(submission(graph, config=own)))
     reported = [record for record in caplog.records if "event=default_scheduler" in record.getMessage()]
     assert len(reported) == (scheduler == "Default")
-    found = msgspec.json.decode(cluster.dispatcher.graph_json(job), type=JobGraph)
+    found = cluster.dispatcher.graph(job)
     shown = job_details(cluster.dispatcher.job(job), found, now_ms=0)
     assert isinstance(shown, dict)
     assert shown["schedulerType"] == scheduler

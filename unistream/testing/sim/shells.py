@@ -12,10 +12,11 @@ from typing import Any, Generic, TypeVar
 
 from unistream.base.config import Configuration
 from unistream.base.errors import Fenced
-from unistream.base.ids import JobId, LeaderEpoch
+from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.resource import ResourceCommand, ResourceEvent
+from unistream.master.job_info import MetadataHealth
 from unistream.master.loop import Mailbox
 from unistream.master.ports import Machine as DecidesJob
 from unistream.master.resource_manager import Machine
@@ -224,6 +225,16 @@ class SimCatalogue:
     def __init__(self, store: Store, epoch: LeaderEpoch) -> None:
         self._store = store
         self._epoch = epoch
+        self.cluster = NO_CLUSTER
+
+    def health(self) -> MetadataHealth:
+        return MetadataHealth()
+
+    def settle(self, *_facts: object) -> None: ...
+
+    def record_artifact(self, *_facts: object) -> None: ...
+
+    def archive(self, record: object) -> None: ...
 
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None

@@ -1,0 +1,89 @@
+"""What is read of ended jobs in the database, and kept for a while: many ask, and little changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, TypeVar
+
+from unistream.base.clock import Clock
+from unistream.base.errors import UnistreamError
+from unistream.base.ids import ClusterId
+from unistream.master.history import summary_from_line
+from unistream.master.job_info import TERMINAL_STATES, JobSummary
+from unistream.port.metadata import MetadataStore
+
+LISTED_MAX: Final = 1_000  # the newest, of all clusters: as many as are kept
+FRESH_MS: Final = 1_000
+PAGES_KEPT_MAX: Final = 16  # each is made of a document of 1 MiB at most
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+def read_ended(store: MetadataStore, now_ms: int, own: ClusterId) -> list[JobSummary]:
+    """Jobs of all clusters that do not run, newest first. `own`: of the cluster that asks, if one does; it
+    knows which of its jobs run."""
+    clusters = {cluster.cluster: cluster for cluster in store.clusters() if cluster.cluster != own}
+    lines = store.history(LISTED_MAX)
+    found = (summary_from_line(line, clusters.get(line.record.cluster), now_ms) for line in lines)
+    return [summary for summary in found if summary.state in TERMINAL_STATES]
+
+
+class RecentPages:
+    """Pages of ended jobs that were asked for last; a page of a job without an archive may count hundreds of
+    thousands of rows. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pages: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        """The page of that key, which has to change when the page does."""
+        with self._lock:
+            if key in self._pages:
+                self._pages.move_to_end(key)
+                found: T = self._pages[key]
+                return found
+        page = read()
+        with self._lock:
+            self._pages[key] = page
+            while len(self._pages) > PAGES_KEPT_MAX:
+                self._pages.popitem(last=False)
+        return page
+
+
+class EndedJobs:
+    """The list, read at most once a second. Thread-safe. A caller that comes while another one reads gets the
+    former list."""
+
+    def __init__(self, store: MetadataStore, clock: Clock, own: ClusterId) -> None:
+        self._store = store
+        self._clock = clock
+        self._own = own
+        self._reading = threading.Lock()
+        self._known: Sequence[JobSummary] | None = None
+        self._fresh_until_ms = 0.0
+
+    def read(self, *, not_away: bool) -> Sequence[JobSummary]:
+        """`not_away`: the database answers, as far as is known; else nobody waits for it."""
+        is_due = not_away and self._clock.monotonic_ms() >= self._fresh_until_ms
+        if is_due and self._reading.acquire(blocking=self._known is None):
+            try:
+                self._read()
+            finally:
+                self._reading.release()
+        return self._known or ()
+
+    def _read(self) -> None:
+        if self._clock.monotonic_ms() < self._fresh_until_ms:
+            return  # another one has read while we waited
+        try:
+            self._known = read_ended(self._store, self._clock.wall_ms(), self._own)
+        except UnistreamError as error:
+            logger.warning("event=ended_jobs_not_read reason=%r", str(error))
+            self._known = self._known or ()
+        self._fresh_until_ms = self._clock.monotonic_ms() + FRESH_MS
