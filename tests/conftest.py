@@ -7,6 +7,8 @@ its session, waits for the others before it stops it.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
+from unistream.client.home import HOME_VARIABLE
 from unistream.testing.devtools.servers import KAFKA, ZOOKEEPER
 from unistream.testing.devtools.stack import shared_server
 
@@ -28,6 +31,9 @@ settings.load_profile("same")
 
 def pytest_configure(config: pytest.Config) -> None:
     prepare_environment()
+    home = tempfile.mkdtemp(prefix="unistream-home-")  # the history of the user's own jobs stays untouched
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    os.environ[HOME_VARIABLE] = home
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 

@@ -86,7 +86,7 @@ def test_a_cluster_that_ends_keeps_the_checkpoints_of_its_jobs(
     assert cluster.end(signal.SIGTERM) in codes
     cluster.assert_nothing_is_left()
     checkpoint = named_checkpoint(cluster.err, job)
-    store = SqlMetadataStore(f"sqlite:///{tmp_path / 'work' / 'metadata.db'}")
+    store = SqlMetadataStore(f"sqlite:///{tmp_path / 'home' / 'metadata.db'}")
     record = store.job(job)
     reported = [one.message for one in store.exceptions(job) if one.kind == "JobSuspended"]
     store.close()

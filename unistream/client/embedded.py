@@ -1,7 +1,8 @@
 """A cluster inside this process: the master here, TaskManagers where the target says.
 
 It has an entry in `unistream.client.home`, by which `unistream list`, `stop` and so on in another terminal
-find it. Its folder holds logs, checkpoints, savepoints and the metadata.
+find it. Its folder holds logs, checkpoints and savepoints; the metadata are shared by
+all clusters of a user.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class EmbeddedCluster(Closing):
     Args:
         target: "local" (child processes) or "spark".
         config: Configuration of the cluster and, unless a job says otherwise, of its jobs.
-        workdir: Folder for logs, checkpoints, savepoints, metadata; None: one below
+        workdir: Folder for logs, checkpoints, savepoints; None: one below
             `$UNISTREAM_HOME/runs`, removed at the end if nothing in it is needed.
         create_host: Runs the workers, on this machine, instead of the target's host.
         max_workers: Limit of workers at the same time; None: what the target can host.

@@ -3,6 +3,7 @@
     <home>/clusters/<id>.json   0600; removed when the cluster ends
     <home>/sessions/<name>/     the folder of a session cluster, unless it is given one; it stays
     <home>/runs/<id>/           the folder of a cluster for one job
+    <home>/metadata.db          the history of all clusters of this user, unless they are given another one
 
 `$UNISTREAM_HOME` is `~/.unistream` unless set. An entry whose process has ended is removed.
 """
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from unistream.base import process_mark
+from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
 
 HOME_VARIABLE = "UNISTREAM_HOME"
@@ -46,6 +49,12 @@ def home() -> Path:
             f"cannot create {folder}: {error.strerror}; set {HOME_VARIABLE} to a writable folder"
         ) from error
     return folder
+
+
+def metadata_url(config: Configuration) -> str:
+    """Where clusters with this configuration keep their history. Raises ConfigError: `home` cannot be
+    made."""
+    return config.find(METADATA_URL) or f"sqlite:///{home().absolute() / 'metadata.db'}"
 
 
 def register(id_: str, *, url: str, target: str, now_ms: int, session: bool = True) -> Path:
@@ -99,12 +108,8 @@ def is_running(entry: ClusterEntry) -> bool:
 
 def _start_of(pid: int) -> str | None:
     """Start time of a running process; "" where the system does not provide it; None: not running."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return "" if not Path("/proc/self").exists() and _exists(pid) else None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in {"Z", "X"} else fields[19]
+    start = process_mark.start_of(pid)
+    return "" if start is None and not Path("/proc/self").exists() and _exists(pid) else start
 
 
 def _exists(pid: int) -> bool:

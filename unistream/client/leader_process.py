@@ -19,7 +19,6 @@ from unistream.base.closing import Closing
 from unistream.base.config import (
     CHECKPOINT_DIR,
     JOBMANAGER_BIND,
-    METADATA_URL,
     REST_ADDRESS,
     REST_PORT,
     SAVEPOINT_DIR,
@@ -198,7 +197,7 @@ class LeaderProcess(Closing):
 
 def _services(plan: LeaderPlan) -> ClusterServices:
     config = plan.config
-    url = config.find(METADATA_URL) or f"sqlite:///{plan.workdir / 'metadata.db'}"
+    url = home.metadata_url(config)
     ensure(url)
     bind_host = config.get(JOBMANAGER_BIND)
     standalone = plan.target == STANDALONE

@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import structs
 
 from unistream.base.closing import Closing
-from unistream.base.config import TASK_SLOTS, Configuration
+from unistream.base.config import METADATA_URL, TASK_SLOTS, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -53,7 +53,7 @@ class MiniCluster(Closing):
         task_managers: Most workers at the same time; they start when jobs need them.
         slots: Of each worker.
         config: Options, in addition to short heartbeats and restart delays.
-        workdir: The folder of checkpoints; None: a temporary one, removed at the end.
+        workdir: The folder of checkpoints and metadata; None: a temporary one, removed at the end.
     """
 
     def __init__(
@@ -65,8 +65,9 @@ class MiniCluster(Closing):
         workdir: str | Path | None = None,
     ) -> None:
         own = config.to_dict() if isinstance(config, Configuration) else dict(config or {})
-        merged = Configuration({**DEFAULTS, TASK_SLOTS.key: str(slots), **own})
         self._temporary = Path(tempfile.mkdtemp(prefix="unistream-mini-")) if workdir is None else None
+        metadata = f"sqlite:///{Path(self._temporary or workdir or '').absolute() / 'metadata.db'}"
+        merged = Configuration({**DEFAULTS, METADATA_URL.key: metadata, TASK_SLOTS.key: str(slots), **own})
         self._host: ThreadHost | None = None
         self._cluster = EmbeddedCluster(
             "mini",

@@ -26,7 +26,11 @@ JOBMANAGER_BIND: Final = ConfigOption(
     "jobmanager.bind-host", str, "127.0.0.1", "Address of the JobManager's and the TaskManagers' servers."
 )
 METADATA_URL: Final = ConfigOption(
-    "metadata.url", str, None, "SQLAlchemy URL of the job metadata; unset: SQLite in the cluster's folder."
+    "metadata.url",
+    str,
+    None,
+    "SQLAlchemy URL of the job metadata; unset: SQLite, `metadata.db` in `$UNISTREAM_HOME`, for all clusters "
+    "of a user.",
 )
 CLIENT_TIMEOUT: Final = ConfigOption(
     "client.timeout",
