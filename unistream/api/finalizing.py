@@ -116,6 +116,7 @@ def _continues(found: Found, savepoint: Savepoint) -> bool:
     """It commits under the same identities."""
     if found.job.job == savepoint.job:
         return True
+    assert found.cluster is not None, "a cluster has listed it"
     try:
         return found.cluster.info(found.job.job).lineage == savepoint.manifest.lineage
     except (NotFound, Unreachable):  # it has ended meanwhile

@@ -177,7 +177,8 @@ def _runs_here(job: JobId) -> bool:
     except Unreachable:
         return False
     try:
-        return any(found.job.job == job for found in all_jobs(clusters, lambda _: None))
+        listed = all_jobs(clusters, lambda _: None)
+        return any(found.is_own and found.job.job == job for found in listed)
     except Unreachable:
         return False
     finally:

@@ -9,13 +9,15 @@ from typing import Annotated
 
 import typer
 
-from unistream.base.config import CLIENT_TIMEOUT, Configuration
-from unistream.base.errors import Unreachable
+from unistream.base.config import CLIENT_TIMEOUT, METADATA_URL, REST_PORT, Configuration
+from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.extras import is_installed
 from unistream.cli.errors import report
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, JobManager, configuration
 from unistream.cli.output import console, print_info, print_jobs, print_json
-from unistream.client.lookup import Silent, all_jobs, find_job, running_clusters
+from unistream.client.address import is_elected
+from unistream.client.job_history import ended_jobs
+from unistream.client.lookup import Found, Note, Silent, all_jobs, each_once, find_job, running_clusters
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import NO_SERVER
 from unistream.master.job_info import TERMINAL_STATES
@@ -28,21 +30,43 @@ def list_jobs(
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the jobs of all clusters that run on this machine."""
+    """List the jobs of all clusters that run on this machine.
+
+    With --all also jobs that have ended, of clusters that have ended, too.
+    """
     silent: list[Silent] = []
-    with clusters_here(configuration(defines, jobmanager=jobmanager)) as clusters:
-        found = all_jobs(clusters, silent.append)
+    notes: list[Note] = []
+    config = configuration(defines, jobmanager=jobmanager)
+    with clusters_here(config) as clusters:
+        found = all_jobs(clusters, silent.append, on_note=notes.append)
+    if all_ and not config.get(REST_PORT) and not is_elected(config):
+        found = with_history(found, config, notes)
     found = [item for item in found if all_ or item.job.state not in TERMINAL_STATES]
     if as_json:
-        jobs = [{"cluster": f.cluster.url, "job": f.job} for f in found]
-        print_json({"jobs": jobs, "unanswered": unanswered(silent)})
+        jobs = [{"cluster": f.url, "job": f.job} for f in found]
+        answer: dict[str, object] = {"jobs": jobs, "unanswered": unanswered(silent)}
+        if notes:
+            answer["notes"] = [{"cluster": note.url, "note": note.text} for note in notes]
+        print_json(answer)
         return
     for cluster in silent:
         report(f"{cluster}; its jobs are not listed")
+    for note in notes:
+        report(f"{note.url}: {note.text}" if note.url else note.text)
     if found:
         print_jobs(found)
     else:
         console().print("there are no jobs here" if all_ else "no job runs here")
+
+
+def with_history(found: list[Found], config: Configuration, notes: list[Note]) -> list[Found]:
+    """Those that clusters list, and those that only the database of this user has."""
+    try:
+        ended = ended_jobs(config)
+    except UnistreamError as error:
+        notes.append(Note("", f"jobs of clusters that have ended are not listed: {error}"))
+        return found
+    return each_once([*found, *(Found(None, job, is_own=False) for job in ended)])
 
 
 def unanswered(silent: Iterable[Silent]) -> list[dict[str, str]]:
@@ -60,7 +84,7 @@ def clusters_here(config: Configuration) -> Iterator[list[RestClient]]:
     try:
         clusters = running_clusters(config)
     except Unreachable:
-        if not config.to_dict().keys() <= {CLIENT_TIMEOUT.key}:
+        if not config.to_dict().keys() <= {CLIENT_TIMEOUT.key, METADATA_URL.key}:
             raise
         if not is_installed("server"):
             report(NO_SERVER)

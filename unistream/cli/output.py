@@ -73,7 +73,7 @@ def print_jobs(found: list[Found]) -> None:
             moment(job.submitted_ms),
             str(job.restarts),
             tasks,
-            item.cluster.url,
+            item.place,
         )
     out.print(table)
 

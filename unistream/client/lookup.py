@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError, Unreachable
+from unistream.base.ids import JobId
 from unistream.client import home
 from unistream.client.address import is_elected
 from unistream.client.background import in_background
@@ -20,6 +21,7 @@ from unistream.client.submission import NothingRuns, connect
 from unistream.master.job_info import TERMINAL_STATES, JobSummary
 
 ID_PREFIX_CHARS_MIN: Final = 4
+CLUSTER_ID_CHARS: Final = 8
 ALL_WITHIN_S: Final = 3.0  # for all clusters together: a person waits for the list
 GRACE_S: Final = 0.3  # above that: a call that is late ends by its own deadline, which knows why
 ONE_WITHIN_S: Final = 15.0  # for a cluster that is the only one, when it is busy
@@ -43,10 +45,30 @@ OnSilence = Callable[[Silent], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job and the cluster that has it; `cluster` is closed by the caller."""
+    """A job and the cluster that knows it, which is closed by the caller; None: only the database does.
+    `is_own`: it is of that one, else of another one on the same database."""
 
-    cluster: RestClient
+    cluster: RestClient | None
     job: JobSummary
+    is_own: bool = True
+
+    @property
+    def place(self) -> str:
+        """Of a cluster that runs its address, of another one its id."""
+        return self.url or self.job.cluster[:CLUSTER_ID_CHARS]
+
+    @property
+    def url(self) -> str | None:
+        """Of the running cluster that has the job; None: none has."""
+        return self.cluster.url if self.is_own and self.cluster is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to be known about the metadata of a cluster."""
+
+    url: str
+    text: str
 
 
 def running_clusters(config: Configuration) -> list[RestClient]:
@@ -68,19 +90,45 @@ def _client(entry: ClusterEntry, limit_s: float) -> RestClient:
 
 
 def all_jobs(
-    clusters: Sequence[RestClient], on_silence: OnSilence, *, patience_s: float = ALL_WITHIN_S
+    clusters: Sequence[RestClient],
+    on_silence: OnSilence,
+    *,
+    patience_s: float = ALL_WITHIN_S,
+    on_note: Callable[[Note], None] = lambda _note: None,
 ) -> list[Found]:
-    """Jobs of these clusters; the arguments are those of `ask_all`."""
+    """Jobs that these clusters list, each once; the other arguments are those of `ask_all`."""
     answers = ask_all(
-        clusters, lambda cluster, limit_s: cluster.jobs(timeout_s=limit_s), on_silence, patience_s=patience_s
+        clusters,
+        lambda cluster, limit_s: cluster.job_list(timeout_s=limit_s),
+        on_silence,
+        patience_s=patience_s,
     )
-    return [Found(cluster, job) for cluster, jobs in answers for job in jobs]
+    found: list[Found] = []
+    for cluster, listed in answers:
+        for note in listed.notes:
+            on_note(Note(cluster.url, note))
+        found += [Found(cluster, job, job.cluster in ("", listed.cluster)) for job in listed.jobs]
+    return each_once(found)
+
+
+def each_once(found: Sequence[Found]) -> list[Found]:
+    """The history of a job is shared: its own cluster knows it best. Newest first."""
+    best: dict[JobId, Found] = {}
+    for one in found:
+        other = best.get(one.job.job)
+        if other is None or _rank(one) > _rank(other):
+            best[one.job.job] = one
+    return sorted(best.values(), key=lambda one: one.job.submitted_ms, reverse=True)
+
+
+def _rank(found: Found) -> tuple[bool, bool]:
+    return found.job.state not in TERMINAL_STATES, found.is_own
 
 
 def find_job(config: Configuration, text: str) -> RestJobClient:
     """The job whose id begins with `text` (at least 4 characters), or whose name it is.
 
-    Jobs that run are preferred to jobs of the same name that have ended.
+    Jobs that run are preferred to jobs of the same name that have ended, and of these the newest is taken.
 
     Raises:
         NotFound: there is none; it names the clusters that do not answer, which may have it.
@@ -110,6 +158,7 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
         for other in clusters:
             if other is not cluster:
                 other.close()
+    assert cluster is not None, "a cluster has listed it"
     return RestJobClient(cluster, found.job.job, owns_connection=True)
 
 
@@ -125,6 +174,8 @@ def _choose(jobs: list[Found], text: str) -> Found:
     candidates = running or matches
     if not candidates:
         raise NotFound(f"there is no job {text!r} here; 'unistream list --all' shows all jobs")
+    if not running and all(f.job.name == text for f in candidates):
+        return max(candidates, key=lambda f: f.job.submitted_ms)
     if len(candidates) > 1:
         ids = ", ".join(f"{f.job.job} ({f.job.name}, {f.job.state})" for f in candidates[:5])
         raise ConfigError(f"{text!r} matches {len(candidates)} jobs: {ids}; give more of the id")

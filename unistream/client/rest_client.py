@@ -44,8 +44,13 @@ def timeout_s(config: Configuration) -> float:
     return config.get(CLIENT_TIMEOUT) / 1_000
 
 
-class _Jobs(msgspec.Struct):
+class JobList(msgspec.Struct):
+    """The jobs that a cluster lists: its own, and those of others that have ended. `cluster`: its id;
+    `notes`: sentences about its metadata."""
+
     jobs: list[JobSummary]
+    cluster: str = ""
+    notes: list[str] = []
 
 
 class _TaskManagers(msgspec.Struct):
@@ -91,7 +96,11 @@ class RestClient(Closing):
 
     def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
         """Newest first. `timeout_s`: for the whole call; None: as for all others."""
-        return decode(self.request("GET", "/unistream/jobs", timeout_s=timeout_s), _Jobs).jobs
+        return self.job_list(timeout_s=timeout_s).jobs
+
+    def job_list(self, *, timeout_s: float | None = None) -> JobList:
+        """The same with what else is to be known."""
+        return decode(self.request("GET", "/unistream/jobs", timeout_s=timeout_s), JobList)
 
     def task_managers(self, *, timeout_s: float | None = None) -> list[TaskManagerInfo]:
         """All workers, also starting ones, oldest first. `timeout_s`: see `jobs`."""
@@ -236,6 +245,8 @@ class RestJobClient(Closing):
                 if not self._absence.heard:
                     raise
                 raise restarts.lost_job(self._job, self._cluster.url) from error
+            if info is not None and self._absence.heard and restarts.is_lost(info):
+                raise restarts.lost_job(self._job, self._cluster.url)
             if info is not None and info.is_terminal:
                 return result_of(info)
         raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")

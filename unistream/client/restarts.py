@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from unistream.base.errors import OutcomeUnknown
 from unistream.base.ids import JobId
-from unistream.master.job_info import JobInfo
+from unistream.master.job_info import MASTER_LOST, JobInfo
 from unistream.model.checkpoint_figures import CheckpointFigures
 
 
@@ -19,6 +19,11 @@ def lost_job(job: JobId, where: str) -> OutcomeUnknown:
         f"how job {job} ends is not known: the cluster at {where} has started again and does not know it; "
         "if the job does not run elsewhere, start it again from its newest checkpoint (run -s DIR)"
     )
+
+
+def is_lost(info: JobInfo) -> bool:
+    """Only the history knows the job: its cluster ended, and may be started again."""
+    return info.state == "SUSPENDED" and info.failure is not None and info.failure.kind == MASTER_LOST
 
 
 def lost_operation(
