@@ -5,11 +5,10 @@
     python -m benchmarks.service recover --jobs 50
     python -m benchmarks.service heartbeats --workers 200
     python -m benchmarks.service overview --rate 50
-    python -m benchmarks.service history --rows 600000
 
-The cluster is a process of its own (`unistream cluster start`). One JSON line for each part. `overview` and
-`history` send requests at fixed times, whatever the answers take, and count the wait for a late start; the
-client's processor time is not the cluster's, but both share the machine.
+The cluster is a process of its own (`unistream cluster start`). One JSON line for each part. `overview` sends
+requests at fixed times, whatever the answers take, and counts the wait for a late start; client and cluster
+share the machine. Pages of a job with a long history: `python -m benchmarks.history`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import psutil
-from sqlalchemy import create_engine, text
 
 import unistream as us
 from unistream.base.ids import TaskManagerId
@@ -243,41 +241,6 @@ def overview(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {"running": options.running, "ended": options.ended, "rate": options.rate, **times}
 
 
-def history(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Latency of the pages of a job that has ended, with a long history of checkpoints in the database."""
-    with cluster(folder, "local") as service, RestClient(service.url) as client:
-        job = client.submit(request("old", rows=1))
-        await_job(job, lambda info: info.is_terminal)
-        service.kill()
-    add_checkpoints(f"sqlite:///{folder / 'work' / 'metadata.db'}", job.job_id, options.rows)
-    with cluster(folder, "local") as service:
-        base = f"/v1/jobs/{job.job_id}"
-        pages = {
-            "job": base,
-            "checkpoints": f"{base}/checkpoints",
-            "exceptions": f"{base}/exceptions",
-            "overview": "/v1/jobs/overview",
-        }
-        times = {name: latencies(service.url, path, options) for name, path in pages.items()}
-    return {"checkpoint_rows": options.rows, "rate": options.rate, **times}
-
-
-def add_checkpoints(url: str, job: str, rows: int) -> None:
-    """One for each second up to now, as of a job that has run for that long; nothing was pruned."""
-    engine = create_engine(url)
-    columns = "job, checkpoint_id, kind, state, triggered_ms, duration_ms, state_bytes, path"
-    values = ":job, n + 1000, 'checkpoint', 'completed', :begin + n * 1000, 5, 9, '/chk-1'"
-    numbers = (
-        "WITH RECURSIVE g(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM g WHERE n < :last) SELECT n FROM g"
-    )
-    with engine.begin() as connection:
-        connection.execute(
-            text(f"INSERT INTO unistream_checkpoints ({columns}) SELECT {values} FROM ({numbers})"),
-            {"job": job, "begin": int(1000 * (time.time() - rows)), "last": rows - 1},
-        )
-    engine.dispose()
-
-
 def latencies(url: str, path: str, options: argparse.Namespace) -> dict[str, float]:
     """ms of requests at a fixed rate, each counted from the moment when it was due."""
     due = [number / options.rate for number in range(int(options.rate * options.seconds))]
@@ -307,7 +270,6 @@ PARTS: Final = {
     "recover": recover,
     "heartbeats": heartbeats,
     "overview": overview,
-    "history": history,
 }
 
 
@@ -323,7 +285,6 @@ def main() -> None:
     parser.add_argument("--ended", type=int, default=100)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--rows", type=int, default=600_000)
     options = parser.parse_args()
     for name in options.parts or PARTS:
         with tempfile.TemporaryDirectory(prefix="unistream-service-") as folder:

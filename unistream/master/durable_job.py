@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Transient, UnistreamError
+from unistream.base.errors import ConfigError, OutcomeUnknown, Transient, UnistreamError
 from unistream.base.ids import VertexId
 from unistream.core import contract
 from unistream.master.job_setup import JobSetup
@@ -175,7 +175,8 @@ class DurableJob:
         savepoint: str | None,
     ) -> StoredResult | None:
         """Makes the result durable. None: it is not, so nothing of the job may be removed now: it was
-        suspended, another leader has it, or the store does not answer (then it is finished later)."""
+        suspended, or the store does not answer (then it is finished later). Raises Fenced: another leader
+        has the job, and this result does not count."""
         if end.state == "SUSPENDED":
             return None
         setup = self._setup
@@ -195,11 +196,6 @@ class DurableJob:
         for _ in range(TRIES):
             try:
                 self._jobs.ended(result)
-            except Fenced as error:
-                logger.warning(
-                    "event=result_fenced job=%s state=%s reason=%r", setup.job, end.state, str(error)
-                )
-                return None
             except (Transient, OutcomeUnknown) as error:
                 reason = str(error)
             else:

@@ -27,6 +27,7 @@ from functools import partial
 from typing import Final
 
 from unistream.base.crash_points import crash_point
+from unistream.base.errors import Fenced
 from unistream.base.ids import JobId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobView
@@ -422,14 +423,18 @@ class JobMaster:
         assert self._end is not None
         crash_point("result.before_record")
         ended_ms = self._services.clock.wall_ms()
-        result = self._durable.ended(
-            self._end,
-            final,
-            submitted_ms=self.journal.submitted_ms,
-            ended_ms=ended_ms,
-            restarts=self._view.restarts,
-            savepoint=self.journal.savepoint,
-        )
+        try:
+            result = self._durable.ended(
+                self._end,
+                final,
+                submitted_ms=self.journal.submitted_ms,
+                ended_ms=ended_ms,
+                restarts=self._view.restarts,
+                savepoint=self.journal.savepoint,
+            )
+        except Fenced as error:
+            logger.warning("event=result_fenced job=%s state=%s", self.setup.job, self._end.state)
+            self._end, final, result = left_behind(contract.LeadershipLost(reason=str(error))), (), None
         self._archive(ended_ms)
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
             logger.error("event=result_not_recorded job=%s state=%s", self.setup.job, self._end.state)
