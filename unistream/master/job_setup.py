@@ -162,8 +162,7 @@ def prepare(
         CorruptSnapshot: the savepoint is damaged.
         Unreachable: the checkpoint storage does not answer.
     """
-    _check_request(request)
-    config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
+    config = _checked_config(request, cluster)
     engine, offloads = _engine(request.graph, config, services)
     if native := engine == NATIVE_ENGINE or offloads:
         _check_workers(request.graph, config, cluster, services)
@@ -204,6 +203,12 @@ def prepare(
         offloads=offloads,
         checkpoint_root=checkpoint_root,
     )
+
+
+def _checked_config(request: SubmitRequest, cluster: Configuration) -> Configuration:
+    """That of a job: the options of the cluster, of its graph, and of the request; the last ones count."""
+    _check_request(request)
+    return _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
 
 
 def _lineage(start: Origin, services: ClusterServices) -> LineageId:

@@ -68,7 +68,8 @@ def test_a_creator_needs_credentials() -> None:
         settings(client_acl="creator")
 
 
-def test_sasl_needs_its_library() -> None:
+def test_sasl_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unistream.ha.zookeeper.settings.find_spec", lambda _name: None)
     with pytest.raises(
         ConfigError, match="with the scheme sasl needs pure-sasl, which is not installed here"
     ):
