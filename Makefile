@@ -11,7 +11,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test test-fast crash-matrix sim sim-nightly random-nightly equality-nightly conformance golden demo bench clean
+.PHONY: help prerequisites setup check format test test-fast crash-matrix ha-matrix sim sim-nightly random-nightly equality-nightly conformance golden demo bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ test-fast: setup  ## the tests that start no server
 crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
 	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py)
 	@$(RUN) python -m benchmarks.large_state --gb 2 --memory-mb 512 --points all
+
+ha-matrix: setup  ## several masters: long outages of ZooKeeper, of a database and a disk, and a Spark cluster
+	@UNISTREAM_HA_MATRIX=1 $(RUN) pytest -q -s -p no:randomly tests/integration/test_several_masters*.py
 
 sim: setup  ## replay one simulated run and print its story; SEED=N
 	@$(RUN) python -m unistream.testing.sim --seed $(or $(SEED),0) --story

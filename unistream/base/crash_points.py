@@ -7,6 +7,8 @@ A crash point is a no-op unless the environment names it:
     UNISTREAM_CRASH_DIR      a folder: each point fires once for all processes that share the folder
                              (it leaves a file with the point's name there before it dies)
     UNISTREAM_CRASH_AFTER    a file: points are not counted before it exists
+    UNISTREAM_CRASH_SIGNAL   KILL (the default), or STOP: the process stands still until somebody sends it
+                             SIGCONT
     UNISTREAM_TESTING        must be 1, or masters and workers refuse to start with crash points
 
 The points of a master, in the order of a checkpoint and then of the end of a job:
@@ -74,14 +76,17 @@ from unistream.base.errors import ConfigError
 POINTS_VARIABLE: Final = "UNISTREAM_CRASH_POINTS"
 DIRECTORY_VARIABLE: Final = "UNISTREAM_CRASH_DIR"
 AFTER_VARIABLE: Final = "UNISTREAM_CRASH_AFTER"
+SIGNAL_VARIABLE: Final = "UNISTREAM_CRASH_SIGNAL"
 TESTING_VARIABLE: Final = "UNISTREAM_TESTING"
+
+_SIGNALS: Final = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 _lock = threading.Lock()
 _reached: Counter[str] = Counter()
 
 
 def crash_point(name: str) -> None:
-    """Kills the process if the environment names this point."""
+    """Kills the process, or stops it, if the environment names this point."""
     wanted = os.environ.get(POINTS_VARIABLE)
     if not wanted:
         return
@@ -92,7 +97,7 @@ def crash_point(name: str) -> None:
         _reached[name] += 1
         due = _reached[name] == target
     if due and _first_anywhere(name):
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), _SIGNALS[os.environ.get(SIGNAL_VARIABLE, "KILL")])
 
 
 def no_crash(name: str) -> None:
@@ -109,6 +114,8 @@ def crash_points(environment: Mapping[str, str]) -> Callable[[str], None]:
         return no_crash
     if environment.get(TESTING_VARIABLE) != "1":
         raise ConfigError(f"{POINTS_VARIABLE} is set, which is for tests only; unset it")
+    if environment.get(SIGNAL_VARIABLE, "KILL") not in _SIGNALS:
+        raise ConfigError(f"{SIGNAL_VARIABLE} is one of {', '.join(_SIGNALS)}")
     return crash_point
 
 

@@ -105,10 +105,11 @@ class Caller(Closing):
                 case End.DONE:
                     return Response(method, path, 202, b"{}")
                 case End.GIVE_UP:
-                    why = str(answer)
-                    raise last_error(
-                        tried, where=self.url, reason=why, longer=longer, doubt=doubt
-                    ) from answer
+                    raise self._given_up(tried, str(answer), longer, doubt) from answer
+
+    def _given_up(self, tried: Tried, why: str, longer: bool, doubt: str) -> Unreachable:
+        where = self._address.name if self.is_elected else self.url
+        return last_error(tried, where=where, reason=why, longer=longer, doubt=doubt, elected=self.is_elected)
 
     def _attempt(self, send: Callable[[str, float], Response], left_s: float) -> Response | NoAnswer:
         """After one without an answer, the next one asks where the leader is by then."""

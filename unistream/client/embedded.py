@@ -8,6 +8,7 @@ all clusters of a user.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from unistream.base.config import (
     HA_STORAGE_DIR,
     HA_TYPE,
     TMP_DIRS,
+    ZOOKEEPER_CONNECTION_TIMEOUT,
     ZOOKEEPER_QUORUM,
     ZOOKEEPER_ROOT,
     Configuration,
@@ -33,12 +35,13 @@ from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.ids import JobId
 from unistream.client import home
+from unistream.client.address import retrieval
 from unistream.client.background import in_background
 from unistream.client.contending import Contending, Term
 from unistream.client.embedded_job import EmbeddedJobClient
 from unistream.client.hosts import LOCAL, engine_factory, host_factory, host_traits, workers_max
 from unistream.client.job_client import identified
-from unistream.client.job_folder import job_folder
+from unistream.client.job_folder import check_leader, job_folder
 from unistream.client.leader_process import LeaderPlan, LeaderProcess
 from unistream.ha.single_node import FolderElection, FolderLock
 from unistream.host.echo import Echo, Show
@@ -126,8 +129,8 @@ class EmbeddedCluster(Closing):
             self._prepare_workdir()
             self._contending = Contending(self._election, self._begin, self._end_with)
             self._cleanups.append(self._contending.close)
-            if self.is_elected and rest:
-                in_background(_load_rest, "load-rest")  # a standby has it when it is elected
+            if self.is_elected:
+                self._prepare_to_stand_by(config, rest=rest)
             self._contending.start()
             if wait:
                 self.ready()
@@ -242,6 +245,15 @@ class EmbeddedCluster(Closing):
         from unistream.ha.zookeeper import ZooKeeperElection, zookeeper_settings
 
         return ZooKeeperElection(zookeeper_settings(config))
+
+    def _prepare_to_stand_by(self, config: Configuration, *, rest: bool) -> None:
+        """Raises ConfigError: it could not take over from the master that leads now; Unreachable: as the
+        election."""
+        with contextlib.closing(retrieval(config)) as leaders:
+            leader = leaders.leader(config.get(ZOOKEEPER_CONNECTION_TIMEOUT) / 1000)
+        check_leader(leader, self._plan.jobs)
+        if rest:
+            in_background(_load_rest, "load-rest")  # it is there when this master is elected
 
     def _create_plan(
         self, config: Configuration, *, session: bool, rest: bool, create_host: HostFactory | None

@@ -20,7 +20,7 @@ import msgspec
 from unistream.base.config import HA_CLUSTER_ID, HA_STORAGE_DIR, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.master.job_store import JobStore
-from unistream.port.ha import HaStore
+from unistream.port.ha import HaStore, LeaderInfo
 from unistream.storage.durable_local import NotWritten
 from unistream.storage.location import Location, open_location, transient
 
@@ -44,6 +44,24 @@ def job_folder(config: Configuration) -> str | None:
     """
     root = config.find(HA_STORAGE_DIR)
     return None if root is None else open_location(root).below(config.get(HA_CLUSTER_ID)).url
+
+
+def check_leader(leader: LeaderInfo | None, url: str | None) -> None:
+    """For a master that begins while another one leads: it could not go on with the jobs of that one.
+
+    Args:
+        leader: None: nobody leads.
+        url: Of `job_folder`.
+
+    Raises:
+        ConfigError: the leader stores its jobs elsewhere.
+    """
+    if leader is not None and leader.jobs and leader.jobs != url:
+        raise ConfigError(
+            f"the leader of this cluster ({leader.rest_url or leader.cluster}) stores its jobs in "
+            f"{leader.jobs}, and {HA_STORAGE_DIR.key} names {url or 'none'}: all masters of a cluster need "
+            "the same"
+        )
 
 
 def claim(store: HaStore, jobs: JobStore, url: str | None) -> None:

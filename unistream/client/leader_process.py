@@ -18,12 +18,14 @@ from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
 from unistream.base.config import (
     CHECKPOINT_DIR,
+    HA_TYPE,
     JOBMANAGER_BIND,
     REST_ADDRESS,
     REST_PORT,
     SAVEPOINT_DIR,
     Configuration,
 )
+from unistream.base.errors import Unreachable
 from unistream.client import home
 from unistream.client.background import in_background
 from unistream.client.contending import Term
@@ -164,7 +166,13 @@ class LeaderProcess(Closing):
         standalone = self._plan.target == STANDALONE
         control = self.dispatcher.control_address if standalone else None
         self._election.publish(
-            LeaderInfo(epoch=self._epoch, cluster=self._plan.id, rest_url=self.rest_url, control=control)
+            LeaderInfo(
+                epoch=self._epoch,
+                cluster=self._plan.id,
+                rest_url=self.rest_url,
+                control=control,
+                jobs=self._plan.jobs or "",
+            )
         )
 
     def _serve_rest(self) -> None:
@@ -198,7 +206,7 @@ class LeaderProcess(Closing):
 def _services(plan: LeaderPlan) -> ClusterServices:
     config = plan.config
     url = home.metadata_url(config)
-    ensure(url)
+    _prepare_metadata(url, takes_over=config.get(HA_TYPE) != HA_TYPE.default)
     bind_host = config.get(JOBMANAGER_BIND)
     standalone = plan.target == STANDALONE
 
@@ -226,6 +234,17 @@ def _services(plan: LeaderPlan) -> ClusterServices:
         create_engine=plan.create_engine,
         retention=Retention.of(config),
     )
+
+
+def _prepare_metadata(url: str, *, takes_over: bool) -> None:
+    """Raises ConfigError, Unreachable: as `ensure`. A master that takes jobs over does so also while the
+    database does not answer, and writes their history once it does."""
+    try:
+        ensure(url)
+    except Unreachable as error:
+        if not takes_over:
+            raise
+        logger.warning("event=metadata_away reason=%r", str(error))
 
 
 def _new_id() -> str:

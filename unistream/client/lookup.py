@@ -205,24 +205,28 @@ def ask_all(
 def ask_each(
     clusters: Sequence[RestClient], ask: Callable[[RestClient, float], T], *, patience_s: float
 ) -> tuple[list[tuple[RestClient, T]], list[Silent]]:
-    """Sends one request to all clusters at once; none delays the answer for longer than `patience_s`.
+    """Sends one request to all clusters at once; none delays the answer for longer than `patience_s`, but for
+    one that elects its leader: the next one takes over within `client.timeout`.
 
     Args:
         clusters: Those to ask.
         ask: Sends the request to one of them, with a timeout in seconds; called on a thread of its own.
         patience_s: For all of them together.
     """
-    limits = [min(patience_s, cluster.timeout_s) for cluster in clusters]
+    limits = [
+        cluster.timeout_s if cluster.is_elected else min(patience_s, cluster.timeout_s)
+        for cluster in clusters
+    ]
     calls = zip(clusters, limits, strict=True)
     pending = [in_background(partial(ask, cluster, limit_s), "ask") for cluster, limit_s in calls]
-    wait(pending, timeout=patience_s + GRACE_S)
+    wait(pending, timeout=max(limits, default=0.0) + GRACE_S)
     answers: list[tuple[RestClient, T]] = []
     silent: list[Silent] = []
     for cluster, answer in zip(clusters, pending, strict=True):
         try:
             answers.append((cluster, answer.result(timeout=0)))
         except TimeoutError:  # the name of its host is still being looked up
-            text = f"the cluster at {cluster.url} does not answer within {patience_s:g} s"
+            text = f"the cluster at {cluster.url} does not answer within {max(limits):g} s"
             silent.append(Silent(cluster.url, Unreachable(text)))
         except UnistreamError as error:
             silent.append(Silent(cluster.url, error))

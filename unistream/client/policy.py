@@ -157,7 +157,15 @@ def pause(attempts: int, jitter: float) -> float:
     return whole_s * (1 + jitter) / 2
 
 
-def last_error(tried: Tried, *, where: str, reason: str, longer: bool = True, doubt: str = "") -> Unreachable:
+def last_error(
+    tried: Tried,
+    *,
+    where: str,
+    reason: str,
+    longer: bool = True,
+    doubt: str = "",
+    elected: bool = False,
+) -> Unreachable:
     """What a call ends with that is given up.
 
     Args:
@@ -166,11 +174,13 @@ def last_error(tried: Tried, *, where: str, reason: str, longer: bool = True, do
         reason: Of the last attempt, as the system reports it.
         longer: `client.timeout` was what ended it.
         doubt: What is not known if an attempt was sent and not answered.
+        elected: It has several masters, so waiting is never in vain.
     """
     times = f"asked {tried.attempts} times in" if tried.attempts > 1 else "waited"
     text = f"the cluster at {where} does not answer: {reason} ({times} {tried.waited_s:.1f} s)"
-    text = f"{text}; {_ADVICE[tried.failure]}"
-    if longer and tried.failure not in _IN_VAIN:
+    advice = _ADVICE_IF_ELECTED if elected and tried.failure in _AWAY else _ADVICE[tried.failure]
+    text = f"{text}; {advice}"
+    if longer and (elected or tried.failure not in _IN_VAIN):
         text = f"{text}, or set client.timeout higher to wait longer"
     if doubt and (tried.lost or tried.failure is Failure.UNAVAILABLE):
         return Unreachable(f"{text}; {doubt}")
@@ -185,6 +195,11 @@ _ADVICE: Final = {
     Failure.SILENT: "it hangs or is busy: see its log",
     Failure.UNAVAILABLE: "see its log",
 }
+
+_ADVICE_IF_ELECTED: Final = (
+    "a standby leads as soon as the session of the last leader is over: start one if none runs"
+)
+_AWAY: Final = frozenset({Failure.REFUSED, Failure.UNCONNECTED, Failure.LEADERLESS})
 
 _IN_VAIN: Final = frozenset({Failure.REFUSED, Failure.BROKEN})
 """To wait longer does not help."""

@@ -54,6 +54,8 @@ def lost_operation(
     if info is None:
         return OutcomeUnknown(f"{begin}, nor the job")
     state = f"{begin}; the job is {info.state}"
+    if info.is_terminal and newest is None and info.savepoint is not None:
+        return OutcomeUnknown(f"{state}, with the savepoint {info.savepoint}")
     if not snapshot:
         return OutcomeUnknown(f"{state}, and 'unistream info {job[:8]}' shows its tasks")
     if is_of_request(newest, requested_ms):

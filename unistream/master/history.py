@@ -162,6 +162,7 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         return replace(info, sinks=sinks or info.sinks, metrics=metrics, cluster=record.cluster)
     checkpoints = store.checkpoints(record.job, limit=CHECKPOINTS_KEPT_MAX)
     totals = store.checkpoint_totals(record.job)
+    saved = None if totals.latest_savepoint is None else totals.latest_savepoint.path
     latest = [c for c in (totals.latest_completed, totals.latest_savepoint) if c is not None]
     graph = graph_of(record)
     return JobInfo(
@@ -178,7 +179,7 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         checkpoints_completed=totals.completed,
         checkpoints_failed=totals.failed,
         latest_checkpoint=max(latest, key=lambda c: c.checkpoint_id).path if latest else None,
-        savepoint=None if totals.latest_savepoint is None else totals.latest_savepoint.path,
+        savepoint=saved if found.result is None else found.result.savepoint or saved,
         checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         subtasks=_subtasks(graph, store.attempts(record.job), runs=found.state not in TERMINAL_STATES),

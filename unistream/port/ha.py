@@ -95,12 +95,14 @@ class LeaderInfo(msgspec.Struct, frozen=True, kw_only=True):
         cluster: Id of the process that leads, for people.
         rest_url: Of its REST API; None: it has none.
         control: Address where workers register; None: only workers that it starts itself know it.
+        jobs: URL of the folder where it stores jobs, and other leaders have to find them; "": not said.
     """
 
     epoch: LeaderEpoch
     cluster: str
     rest_url: str | None = None
     control: str | None = None
+    jobs: str = ""
 
 
 class Contender(Protocol):

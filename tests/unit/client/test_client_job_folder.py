@@ -8,9 +8,11 @@ import pytest
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
-from unistream.client.job_folder import NAME, OWNER, claim, job_folder
+from unistream.base.ids import LeaderEpoch
+from unistream.client.job_folder import NAME, OWNER, check_leader, claim, job_folder
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.job_store import JobStore
+from unistream.port.ha import LeaderInfo
 from unistream.storage.artifacts import FsArtifactStore
 
 
@@ -89,3 +91,15 @@ def test_the_folder_is_named_by_the_cluster(tmp_path: Path) -> None:
     assert job_folder(Configuration({})) is None
     values = {"high-availability.storageDir": str(tmp_path), "high-availability.cluster-id": "orders"}
     assert job_folder(Configuration(values)) == f"file://{tmp_path}/orders"
+
+
+@pytest.mark.parametrize("jobs", ["", "file:///ours"], ids=["not said", "the same"])
+def test_a_standby_may_take_over_from_a_leader_with_the_same_folder(jobs: str) -> None:
+    check_leader(None, "file:///ours")
+    check_leader(LeaderInfo(epoch=LeaderEpoch(1), cluster="c", jobs=jobs), "file:///ours")
+
+
+def test_a_standby_with_another_folder_than_the_leader_is_refused() -> None:
+    leader = LeaderInfo(epoch=LeaderEpoch(1), cluster="c", rest_url="http://h:1", jobs="file:///theirs")
+    with pytest.raises(ConfigError, match=r"\(http://h:1\) stores its jobs in file:///theirs, and high-av"):
+        check_leader(leader, "file:///ours")

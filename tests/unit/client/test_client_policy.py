@@ -222,3 +222,10 @@ def test_what_is_not_known_is_said_if_it_was_sent(so_far: Tried, is_in_doubt: bo
 def test_one_attempt_is_not_counted() -> None:
     error = last_error(tried(Failure.SILENT, waited_s=3.0), where="x", reason="because", longer=False)
     assert str(error).startswith("the cluster at x does not answer: because (waited 3.0 s); it hangs")
+
+
+@pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.UNCONNECTED, Failure.LEADERLESS])
+def test_where_a_leader_is_elected_another_one_is_waited_for(failure: Failure) -> None:
+    error = last_error(tried(failure), where="zookeeper://zk", reason="because", elected=True)
+    assert "a standby leads as soon as the session of the last leader is over" in str(error)
+    assert str(error).endswith(", or set client.timeout higher to wait longer")

@@ -336,3 +336,9 @@ def test_a_savepoint_in_progress_survives_an_absence_and_then_asks_again(cluster
             client.client(JOB).savepoint()
         restarting.join()
     assert sum(line.startswith("POST") for line in cluster.paths) == 1, "not sent again on its own"
+
+
+def test_a_stop_whose_snapshots_nobody_knows_names_the_savepoint_of_the_job() -> None:
+    ended = info("FINISHED", savepoint="file:/sp")
+    error = restarts.lost_operation(*("the stop", JOB, WHERE), info=ended, newest=None, requested_ms=0)
+    assert str(error).endswith("; the job is FINISHED, with the savepoint file:/sp")

@@ -13,12 +13,14 @@ from msgspec import structs
 from tests.eventually import eventually
 from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
-from unistream.base.errors import AlreadyEnded, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.errors import AlreadyEnded, Fenced, NotFound, OutcomeUnknown, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_store import JobStore
+from unistream.metadata.schema import ensure
 from unistream.model import messages as mm
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.model.stored_job import Leftover, Sealed, StoredRequest, StoredResult
@@ -287,6 +289,24 @@ def test_all_of_a_job_goes_with_its_end_but_the_result(succession: Succession) -
     assert jobs.pointer(job) is None
     assert succession.cluster.artifacts.names() == []
     assert succession.lead().submit(request(request_id="once")) == job, "also when the metadata are lost"
+
+
+def test_a_job_that_ended_under_an_earlier_leader_is_known_without_its_history(
+    succession: Succession,
+) -> None:
+    leader = succession.lead()
+    job = leader.submit(request(request_id="once"))
+    assert leader.wait(job, WAIT_S)
+    succession.cluster.url = f"sqlite:///{succession.cluster.root / 'of-another-master.db'}"
+    ensure(succession.cluster.url)
+    second = succession.lead()
+    assert second.job(job).state == "FINISHED"
+    assert second.checkpoints(job) == CheckpointsInfo()
+    with pytest.raises(AlreadyEnded, match="it was last seen FINISHED"):
+        second.cancel(job)
+    assert second.graph(job).vertices == ()
+    with pytest.raises(NotFound, match="there is no job"):
+        second.checkpoints(JobId("f" * 32))
 
 
 def test_two_jobs_share_their_code_until_both_have_ended(succession: Succession) -> None:

@@ -44,6 +44,15 @@ from unistream.ha.zookeeper.settings import SASL, ZooKeeperSettings
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Not the library's warnings of each attempt to connect: what follows from them is logged elsewhere."""
+    return record.levelno >= logging.ERROR or _log.isEnabledFor(logging.INFO)
+
+
+_kazoo_log.addFilter(_is_wanted)
 
 NO_ANSWER: Final = (
     ConnectionLoss,
@@ -337,6 +346,7 @@ def _kazoo(settings: ZooKeeperSettings) -> _Kazoo:
     return _Kazoo(
         sasl_options=sasl if settings.scheme == SASL else None,
         hosts=str(settings.servers),
+        logger=_kazoo_log,
         timeout=settings.session_s,
         default_acl=CREATOR_ALL_ACL if settings.is_private else OPEN_ACL_UNSAFE,
         auth_data=[(settings.scheme, settings.credentials.reveal())] if digest else None,

@@ -38,7 +38,7 @@ tickTime={tick_ms}
 initLimit=20
 syncLimit=6
 minSessionTimeout=1000
-maxSessionTimeout=30000
+maxSessionTimeout=60000
 maxClientCnxns=0
 admin.enableServer=false
 4lw.commands.whitelist=ruok,srvr
@@ -61,7 +61,7 @@ class ZooKeeperEnsemble(Closing):
     """
 
     def __init__(self, folder: Path, members: int = MEMBERS, users: Mapping[str, str] | None = None) -> None:
-        self._folder = folder.absolute()
+        self.folder: Final = folder.absolute()
         self._users = dict(users or {})
         ports = free_ports(3 * members)
         self.ports: Final = tuple(ports[:members])
@@ -134,7 +134,7 @@ class ZooKeeperEnsemble(Closing):
         for member in self.everybody:
             if self.mode(member) == "leader":
                 return member
-        raise Unreachable(f"no member of the ensemble in {self._folder} leads it")
+        raise Unreachable(f"no member of the ensemble in {self.folder} leads it")
 
     def close(self) -> None:
         """Ends all, and waits for it. Safe to repeat."""
@@ -147,7 +147,7 @@ class ZooKeeperEnsemble(Closing):
             child.wait(timeout=START_S)
 
     def _start(self, member: int) -> subprocess.Popen[bytes]:
-        home = self._folder / str(member)
+        home = self.folder / str(member)
         data = home / "data"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{member + 1}\n", encoding="utf-8")
@@ -184,7 +184,7 @@ class ZooKeeperEnsemble(Closing):
         return [f"-Djava.security.auth.login.config={jaas}"]
 
     def _log(self, member: int) -> Path:
-        return self._folder / str(member) / "zookeeper.log"
+        return self.folder / str(member) / "zookeeper.log"
 
     def _wait_until_it_serves(self, member: int) -> None:
         deadline_s = time.monotonic() + START_S

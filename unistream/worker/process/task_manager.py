@@ -55,6 +55,7 @@ from unistream.worker.task import (
 )
 
 CLOSE_TIMEOUT_S: Final = 10.0  # for tasks to end by themselves, and for their last reports
+LAST_REPORTS_S: Final = 0.5  # for these at least; a master that is lost is not waited for
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +170,9 @@ class TaskManager:
             for task in self._tasks.all_running()
         ]
         ports, line = self._ports, self._ports.master
-        line.reports.close(max(0.5, (deadline_ms - self._clock.monotonic_ms()) / 1000))
+        nobody_listens = self._exit.ending is Ending.MASTER_LOST
+        left_s = 0.0 if nobody_listens else (deadline_ms - self._clock.monotonic_ms()) / 1000
+        line.reports.close(max(LAST_REPORTS_S, left_s))
         line.lease.close()
         ports.data.close()
         if self._server is not None:

@@ -61,6 +61,7 @@ from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
 from unistream.worker.code import artifact
 from unistream.worker.process import Ending, TaskManager, default_services, worker_ports
+from unistream.worker.process.task_manager import CLOSE_TIMEOUT_S
 
 JOB = JobId("a" * 32)
 WAIT_S = 60.0
@@ -424,6 +425,17 @@ def test_a_silent_master_ends_it(cluster: Cluster) -> None:
     assert manager.wait(WAIT_S)
     assert "nothing listened at the master's address for 2 heartbeats in a row" in manager.reason
     assert manager.ending is Ending.MASTER_LOST
+
+
+def test_reports_to_a_master_that_is_lost_hold_nobody_up(cluster: Cluster) -> None:
+    manager = cluster.start(**{"heartbeat.timeout": "1 h", "heartbeat.rpc-failure-threshold": "-1"})
+    cluster.clients["tm-1"].call(DeployTask(deployment=_deployment(cluster.master, cluster.root, "S")))
+    cluster.master.wait_for(TaskStateChanged, state="RUNNING")
+    cluster.master.server.close()
+    manager.release("another one leads", rejoin=True)
+    began_s = time.monotonic()
+    assert manager.close()
+    assert time.monotonic() - began_s < CLOSE_TIMEOUT_S / 2, "the end of its task was to be reported"
 
 
 def test_a_master_that_is_not_there_is_an_error(tmp_path: Path) -> None:
