@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from unistream.base.closing import Closing
@@ -39,7 +39,7 @@ class Leader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One leadership, from its grant to its end."""
+    """One leadership, from its grant to its end. `leadership`: for an attempt to begin, its own."""
 
     store: HaStore
     leadership: Leadership
@@ -79,7 +79,7 @@ class Contending(Closing):
         """
         self._election.start(self)
         first = None if self._terms.empty() else self._terms.get()
-        leader = None if first is None else self._begin(first)
+        leader = None if first is None else self._attempt(first)
         thread = threading.Thread(target=self._run, args=(first, leader), name="leadership", daemon=True)
         thread.start()
         self._thread = thread
@@ -147,7 +147,7 @@ class Contending(Closing):
         """None: leadership is over before it has begun, or can never begin."""
         while not term.over.is_set():
             try:
-                return self._begin(term)
+                return self._attempt(term)
             except (Transient, OutcomeUnknown, Fenced) as error:  # Fenced: the revocation follows
                 logger.warning("event=leader_not_started epoch=%s reason=%r", term.store.epoch, str(error))
                 term.over.wait(RETRY_S)
@@ -159,3 +159,7 @@ class Contending(Closing):
                 self._on_failure(UnistreamError(f"this master cannot lead: {error!r}"))
                 return None
         return None
+
+    def _attempt(self, term: Term) -> Leader:
+        """Raises as `begin`; then the next attempt leads as if there had been none."""
+        return self._begin(replace(term, leadership=term.leadership.attempt()))

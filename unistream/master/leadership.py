@@ -19,35 +19,42 @@ POLL_S: Final = 0.1  # nothing depends on it: a resumption notifies
 
 
 class Leadership:
-    """That of one epoch. Thread-safe.
+    """That of one epoch, or of one attempt to begin in it. Thread-safe.
 
     Args:
         store: Of this leader.
+        epoch: Of an attempt: it ends with the epoch, or by itself.
     """
 
-    def __init__(self, store: HaStore) -> None:
+    def __init__(self, store: HaStore, epoch: Leadership | None = None) -> None:
         self._store = store
-        self._changed = threading.Condition()
+        self._epoch = epoch
+        self._changed: threading.Condition = threading.Condition() if epoch is None else epoch._changed
         self._over: str | None = None
+
+    def attempt(self) -> Leadership:
+        """For one attempt to begin. One that fails is shut down, perhaps while it is suspended, and that must
+        not be the end of the next one."""
+        return Leadership(self._store, self)
 
     @property
     def over(self) -> str | None:
         """Why it leads no more; None: it leads, or is suspended."""
-        return self._over
+        return self._over or (None if self._epoch is None else self._epoch.over)
 
     def await_leading(self) -> str | None:
         """Waits for as long as leadership is suspended. None: it leads; otherwise why it never will again."""
-        if self._over is None and self._store.leads():
+        if self.over is None and self._store.leads():
             return None
         with self._changed:
-            while self._over is None and not self._store.leads():
+            while self.over is None and not self._store.leads():
                 self._changed.wait(POLL_S)
-            return self._over
+            return self.over
 
     def demand(self) -> None:
         """For requests of users, which do not wait. Raises Unreachable: it does not lead now."""
-        if self._over is not None or not self._store.leads():
-            why = self._over or "it has no contact to ZooKeeper"
+        if self.over is not None or not self._store.leads():
+            why = self.over or "it has no contact to ZooKeeper"
             raise Unreachable(f"this master decides nothing now: {why}; send the request again")
 
     def end_unless_leading(self, reason: str) -> None:

@@ -67,7 +67,9 @@ class Leaders:
 
     def begin(self, term: Term) -> Leader:
         if self._errors:
+            term.leadership.end("an attempt that failed was shut down while it was suspended")
             raise self._errors.pop(0)
+        assert term.leadership.over is None
         self.log.append(f"{term.store.epoch} leads on {threading.current_thread().name}")
         return Leader(self.log, term.store.epoch)
 

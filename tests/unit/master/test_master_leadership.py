@@ -77,3 +77,20 @@ def test_a_shutdown_does_not_wait_for_the_end_of_a_suspension(store: Store, lead
     leadership.end_unless_leading("shut down")
     eventually(lambda: leadership.await_leading() == "shut down", "it is over")
     assert leadership.over == "shut down"
+
+
+def test_an_attempt_that_is_shut_down_is_not_the_end_of_the_next_one(
+    store: Store, leadership: Leadership
+) -> None:
+    store.leading = False
+    first = leadership.attempt()
+    first.end_unless_leading("it could not begin")
+    assert first.await_leading() == "it could not begin"
+    store.leading = True
+    second = leadership.attempt()
+    assert (leadership.over, second.await_leading()) == (None, None)
+    store.leading = False
+    decision = in_background(second.await_leading, "decision")
+    leadership.end("another one leads")
+    assert decision.result(10) == second.over == "another one leads"
+    assert first.over == "it could not begin"
