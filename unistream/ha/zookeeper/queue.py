@@ -41,6 +41,7 @@ class ElectionQueue:
         self._layout = layout
         self._prefix = f"{contender}-"
         self._on_change = on_change
+        self._first: str | None = None  # the last own node that was first in the queue
         self.node: str | None = None
 
     def join(self, look: int) -> Seen:
@@ -68,16 +69,24 @@ class ElectionQueue:
         self._remove_own()
 
     def _remove_own(self) -> None:
-        self._remove_leader()
         names = self._client.children(self._layout.election) or []
         for name in names:
             if name.startswith(self._prefix):
-                self._delete(f"{self._layout.election}/{name}")
+                path = f"{self._layout.election}/{name}"
+                if path != self._first or not self._leads_no_more(path):
+                    self._delete(path)
 
-    def _remove_leader(self) -> None:
+    def _leads_no_more(self, path: str) -> bool:
+        """Removes the node by which it has led together with where this leader is reached: as long as the one
+        is there, the other one is of nobody else. False: nothing was removed."""
         [stat] = self._client.stats([self._layout.leader])
-        if stat is not None and stat.ephemeralOwner == self._client.session:
-            self._delete(self._layout.leader)
+        if stat is None or stat.ephemeralOwner != self._client.session:
+            return False
+        transaction = self._client.transaction()
+        transaction.delete(path)
+        transaction.delete(self._layout.leader)
+        results = self._client.once(lambda _: transaction.commit_async())
+        return not any(isinstance(result, Exception) for result in results)
 
     def _delete(self, path: str) -> None:
         try:
@@ -104,6 +113,7 @@ class ElectionQueue:
             return NodeGone(look)
         before = [name for name in names if _sequence(name) < mine]
         if not before:
+            self._first = self.node
             return NodeFirst(look, LeaderEpoch(stat.czxid))
         nearest = max(before, key=_sequence)
         found = self._watched(f"{self._layout.election}/{nearest}")
