@@ -203,6 +203,7 @@ class JobStore:
             needed = {
                 artifact for name in self._ha.children(JOBS) for artifact in self._needed_by(JobId(name))
             }
+            self._ha.check()  # a later leader may need what nobody needed before
             for name in artifacts:
                 if name not in needed:
                     self._artifacts.remove(name)
@@ -250,11 +251,17 @@ class SnapshotPointers:
         return sorted((one for one in found if one is not None), key=lambda pointer: pointer.checkpoint_id)
 
     def begun(self, checkpoint_id: CheckpointId) -> None:
-        """No leader uses this id again."""
+        """No leader uses this id again. Raises Fenced: another one may have, since this is no leader."""
         with self._lock:
             if checkpoint_id > self._known_highest():
                 _put(self._ha, _name(self._job, "counter"), CheckpointCounter(highest=checkpoint_id))
                 self._highest = checkpoint_id
+            else:  # by this leader, before; or by another one, and this is none any more
+                self._ha.check()
+
+    def check(self) -> None:
+        """Raises Fenced if this is not the leader; Unreachable if nobody can say."""
+        self._ha.check()
 
     def starts_with(self, restore: RestorePoint | None) -> None:
         """A new job begins; a snapshot that it has claimed is one of its own."""

@@ -288,7 +288,7 @@ class Recovery:
 
         def origin(storage: CheckpointStorage, config: Configuration) -> Origin:
             restore = newest(storage, stored.job, snapshots)
-            _remove_unpointed(storage, stored.job, snapshots)
+            remove_unpointed(storage, stored.job, snapshots)
             if restore is None:
                 claimed = config.get(CLAIM_MODE) == "CLAIM"
                 restore = restore_point(storage, stored.savepoint, claimed=claimed)
@@ -382,11 +382,25 @@ def _remove(storage: CheckpointStorage, job: JobId, leftover: Leftover) -> None:
         logger.warning("event=snapshot_not_removed job=%s reason=%r", job, str(error))
 
 
-def _remove_unpointed(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) -> None:
-    """Checkpoints that earlier leaders have begun and that never counted. What fails costs space only."""
+def remove_unpointed(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) -> None:
+    """Checkpoints that earlier leaders have begun and that never counted. What fails costs space only.
+
+    Files are not fenced. So they are listed before it is certain that this is the leader: what a later one
+    begins is not among them, whenever they are removed.
+
+    Raises:
+        Fenced: this is no leader.
+        Unreachable: nobody can say.
+    """
     try:
-        kept = {pointer.directory for pointer in snapshots.all()}
-        for directory in storage.directories(job):
+        begun = storage.directories(job)
+    except UnistreamError as error:
+        logger.warning("event=checkpoints_not_listed job=%s reason=%r", job, str(error))
+        return
+    kept = {pointer.directory for pointer in snapshots.all()}
+    snapshots.check()
+    try:
+        for directory in begun:
             if directory not in kept:
                 storage.discard(directory)
     except UnistreamError as error:

@@ -18,12 +18,14 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_store import JobStore
+from unistream.master.recovery import remove_unpointed
 from unistream.metadata.schema import ensure
 from unistream.model import messages as mm
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.model.stored_job import Leftover, Sealed, StoredRequest, StoredResult
+from unistream.storage.fs import FsCheckpointStorage
 
 WAIT_S = 20.0
 Make = Callable[..., Any]
@@ -379,9 +381,28 @@ def test_ids_of_checkpoints_and_directories(succession: Succession) -> None:
     assert later.highest() == 5
     with pytest.raises(Fenced):
         snapshots.begun(CheckpointId(6))
+    for begun in (1, 5):  # perhaps by the later leader
+        with pytest.raises(Fenced):
+            snapshots.begun(CheckpointId(begun))
     with pytest.raises(Fenced):
         snapshots.removed("anything")
     later.removed("anything")
+
+
+def test_an_old_leader_removes_nothing_that_the_next_one_has_begun(
+    succession: Succession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for what never counted, and the next leader begins a checkpoint meanwhile."""
+    job, storage = JobId("j"), FsCheckpointStorage(str(succession.cluster.root / "files"))
+    old = succession.jobs().snapshots(job)
+    leftover = storage.directory(job, CheckpointId(1), SnapshotKind.CHECKPOINT, None)
+    new = succession.jobs().snapshots(job)
+    begun = storage.directory(job, CheckpointId(2), SnapshotKind.CHECKPOINT, None)
+    with pytest.raises(Fenced):
+        remove_unpointed(storage, job, old)
+    assert set(storage.directories(job)) == {leftover, begun}
+    remove_unpointed(storage, job, new)
+    assert not storage.directories(job)
 
 
 def _stop() -> Any:
