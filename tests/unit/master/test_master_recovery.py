@@ -405,6 +405,19 @@ def test_an_old_leader_removes_nothing_that_the_next_one_has_begun(
     assert not storage.directories(job)
 
 
+def test_a_cancellation_that_was_accepted_is_not_replaced_by_a_stop(succession: Succession) -> None:
+    """The stop is refused and withdrawn, and the next leader still has to cancel the job."""
+    job = succession.cluster.dispatcher.submit(request())
+    jobs = succession.jobs()
+    stop, cancel = StoredRequest(stop=SnapshotKind.TERMINATE), StoredRequest(cancel=True)
+    for wanted, then in ((stop, stop), (StoredRequest(), StoredRequest()), (stop, stop), (cancel, cancel)):
+        jobs.set_request(job, wanted)
+        assert jobs.request(job) == then
+    for wanted in (stop, StoredRequest()):
+        jobs.set_request(job, wanted)
+        assert jobs.request(job) == cancel
+
+
 def _stop() -> Any:
     from unistream.core.contract import SnapshotRequest
 
