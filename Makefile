@@ -11,7 +11,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test test-fast crash-matrix ha-matrix sim sim-nightly random-nightly equality-nightly conformance golden demo bench clean
+.PHONY: help prerequisites setup check format test test-fast crash-matrix ha-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -55,8 +55,12 @@ ha-matrix: setup  ## several masters: long outages of ZooKeeper, of a database a
 sim: setup  ## replay one simulated run and print its story; SEED=N
 	@$(RUN) python -m unistream.testing.sim --seed $(or $(SEED),0) --story
 
-sim-nightly: setup  ## 100,000 simulated runs
+sim-masters: setup  ## the same with several masters; SEED=N
+	@$(RUN) python -m unistream.testing.sim --masters --seed $(or $(SEED),0) --story
+
+sim-nightly: setup  ## 100,000 simulated runs, and 20,000 with several masters
 	@$(RUN) python -m unistream.testing.sim --seeds 0:100000 --jobs 2
+	@$(RUN) python -m unistream.testing.sim --masters --seeds 0:20000 --jobs 2
 
 random-nightly: setup  ## new random examples for every property, twenty times over
 	@for round in $$(seq 20); do \

@@ -1,29 +1,51 @@
-"""Runs seeds: ``python -m unistream.testing.sim --seed 7 --story``, ``--seeds 0:2000 --jobs 2``."""
+"""Runs seeds: ``python -m unistream.testing.sim --seed 7 --story``, ``--seeds 0:2000 --jobs 2``.
+
+``--masters``: seeds of clusters with several masters and a ZooKeeper.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Self
+from dataclasses import dataclass
+from typing import Final, Self
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from unistream.testing.sim.batch import REQUIRED_MARKS, Report, run_batch
-from unistream.testing.sim.mutants import MUTANTS, planted
+from unistream.testing.sim.masters import REQUIRED_MARKS as MARKS_OF_MASTERS
+from unistream.testing.sim.masters.mutants import MUTANTS as MUTANTS_OF_MASTERS
+from unistream.testing.sim.masters.run import run_seed as run_masters
+from unistream.testing.sim.mutants import MUTANTS, Mutant, plant
 from unistream.testing.sim.run import Outcome, run_seed
 
 MARKS_FROM = 1_000  # seeds; a smaller batch need not reach every rare branch
 REPORT_EVERY = 1_000  # seeds, without a terminal
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """One kind of clusters. `command`: replays a seed."""
+
+    play: Callable[..., Outcome]
+    marks: Sequence[str]
+    mutants: Mapping[str, Mutant]
+    command: str
+
+
+ONE_MASTER: Final = Runs(run_seed, REQUIRED_MARKS, MUTANTS, "make sim")
+SEVERAL_MASTERS: Final = Runs(run_masters, MARKS_OF_MASTERS, MUTANTS_OF_MASTERS, "make sim-masters")
+
+
 class Watched:
     """Shows the progress of a batch, and each failure at once."""
 
-    def __init__(self, seeds: int) -> None:
+    def __init__(self, seeds: int, command: str) -> None:
         self._seeds = seeds
+        self._command = command
         self._console = Console(stderr=True)
         columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
@@ -38,7 +60,7 @@ class Watched:
 
     def __call__(self, outcome: Outcome, report: Report) -> None:
         if outcome.violation is not None:
-            self._console.print(f"make sim SEED={outcome.seed}   # {outcome.violation}", markup=False)
+            self._console.print(f"{self._command} SEED={outcome.seed}   # {outcome.violation}", markup=False)
         self._bar.advance(self._task)
         if not self._console.is_terminal and report.seeds % REPORT_EVERY == 0:
             failed = len(report.failed)
@@ -52,20 +74,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", help="A:B, from A up to B, without B")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--story", action="store_true", help="print the events of the run, with --seed")
-    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="plant this bug, with --seed")
+    parser.add_argument("--masters", action="store_true", help="clusters with several masters")
+    mutants = sorted({*MUTANTS, *MUTANTS_OF_MASTERS})
+    parser.add_argument("--mutant", choices=mutants, metavar="BUG", help="plant this bug, with --seed")
     chosen = parser.parse_args(arguments)
+    runs = SEVERAL_MASTERS if chosen.masters else ONE_MASTER
     if (chosen.seed is None) == (chosen.seeds is None):
         parser.error("give --seed N or --seeds A:B")
+    if chosen.mutant is not None and chosen.mutant not in runs.mutants:
+        parser.error(f"--mutant: one of {', '.join(sorted(runs.mutants))}, not {chosen.mutant}")
     if chosen.seed is not None:
-        return _one(chosen.seed, story=chosen.story, mutant=chosen.mutant)
-    return _many(chosen.seeds, chosen.jobs, parser)
+        return _one(runs, chosen.seed, story=chosen.story, mutant=chosen.mutant)
+    return _many(runs, chosen.seeds, chosen.jobs, parser)
 
 
-def _one(seed: int, *, story: bool, mutant: str | None) -> int:
+def _one(runs: Runs, seed: int, *, story: bool, mutant: str | None) -> int:
     with ExitStack() as stack:
         if mutant is not None:
-            stack.enter_context(planted(mutant))
-        outcome = run_seed(seed, story=story)
+            stack.enter_context(plant(runs.mutants[mutant]))
+        outcome = runs.play(seed, story=story)
     print("\n".join(outcome.story) if story else outcome.scenario)
     print(f"seed {seed}: {outcome.violation or 'all invariants held'}")
     print(
@@ -74,17 +101,17 @@ def _one(seed: int, *, story: bool, mutant: str | None) -> int:
     return 1 if outcome.violation else 0
 
 
-def _many(text: str, jobs: int, parser: argparse.ArgumentParser) -> int:
+def _many(runs: Runs, text: str, jobs: int, parser: argparse.ArgumentParser) -> int:
     first, separator, last = text.partition(":")
     if not (separator and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         parser.error(f"--seeds: A:B with A < B, not {text!r}")
     seeds = range(int(first), int(last))
-    with Watched(len(seeds)) as watched:
-        report = run_batch(seeds, jobs=jobs, watch=watched)
+    with Watched(len(seeds), runs.command) as watched:
+        report = run_batch(seeds, jobs=jobs, watch=watched, run=runs.play, command=runs.command)
     print(report.text())
     for mark, count in sorted(report.marks.items(), key=lambda item: item[1]):
         print(f"{count:8d}  {mark}")
-    unreached = report.unreached(REQUIRED_MARKS) if report.seeds >= MARKS_FROM else []
+    unreached = report.unreached(runs.marks) if report.seeds >= MARKS_FROM else []
     for mark in unreached:
         print(f"NEVER     {mark}")
     return 1 if report.failed or unreached else 0

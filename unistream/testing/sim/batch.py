@@ -22,6 +22,7 @@ class Report:
     Attributes:
         failed: Seeds with a violation, and the violation.
         marks: How many runs have reached each rare branch.
+        command: Replays one seed.
     """
 
     seeds: int = 0
@@ -30,6 +31,7 @@ class Report:
     events: int = 0
     virtual_ms: float = 0.0
     wall_s: float = 0.0
+    command: str = "make sim"
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
@@ -48,17 +50,27 @@ class Report:
             f"{self.seeds} seeds, {len(self.failed)} failed, {self.events} events, "
             f"{self.virtual_ms / 3_600_000:.1f} virtual hours in {self.wall_s:.1f} s"
         ]
-        lines += [f"  make sim SEED={seed}   # {violation}" for seed, violation in self.failed]
+        lines += [f"  {self.command} SEED={seed}   # {violation}" for seed, violation in self.failed]
         return "\n".join(lines)
 
 
+RunSeed = Callable[[int], Outcome]
+"""Plays a seed: of one module, so that other processes find it."""
+
+
 def run_batch(
-    seeds: Sequence[int], *, jobs: int = 1, watch: Callable[[Outcome, Report], None] | None = None
+    seeds: Sequence[int],
+    *,
+    jobs: int = 1,
+    watch: Callable[[Outcome, Report], None] | None = None,
+    run: RunSeed = run_seed,
+    command: str = "make sim",
 ) -> Report:
-    """Runs all of `seeds` in `jobs` processes; `watch` gets each outcome and the report so far."""
-    report = Report()
+    """Runs all of `seeds` in `jobs` processes; `watch` gets each outcome and the report so far. `command`:
+    replays one of them."""
+    report = Report(command=command)
     began_s = time.monotonic()
-    for outcome in outcomes(seeds, jobs=jobs):
+    for outcome in outcomes(seeds, jobs=jobs, run=run):
         report.add(outcome)
         report.wall_s = time.monotonic() - began_s
         if watch is not None:
@@ -67,13 +79,13 @@ def run_batch(
     return report
 
 
-def outcomes(seeds: Sequence[int], *, jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: Sequence[int], *, jobs: int, run: RunSeed = run_seed) -> Iterator[Outcome]:
     """In the order of their completion."""
     if jobs <= 1:
-        yield from map(run_seed, seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=_collect_seldom) as pool:
-        yield from pool.imap_unordered(run_seed, seeds, chunksize=CHUNK)
+        yield from pool.imap_unordered(run, seeds, chunksize=CHUNK)
 
 
 def _collect_seldom() -> None:

@@ -248,13 +248,17 @@ class Lives(JobJudge):
 
     def __init__(self, store: Store, job: JobId, epoch: LeaderEpoch) -> None:
         super().__init__(store, job)
-        if job in store.results:
-            raise self._world.violated(f"I15: {job} has ended as {store.results[job]} and starts again")
         self._epoch = epoch
+        self._check_start()
         self.state = JobStatus.INITIALIZING
         self._attempts: dict[AttemptId, ExecutionState] = {}
         self._last_id = 0
         self._ended = False
+
+    def _check_start(self) -> None:
+        result = self._store.results.get(self._job)
+        if result is not None:
+            raise self._world.violated(f"I15: {self._job} has ended as {result} and starts again")
 
     def on_command(self, command: contract.Command) -> None:
         """A change of the job or of an attempt, a deployment or a new checkpoint."""
@@ -297,13 +301,16 @@ class Lives(JobJudge):
 
     def _end(self) -> None:
         self._ended = True
-        if not self.state.is_globally_terminal:
+        if not self._is_final():
             raise self._world.violated(f"I12: {self._job} ends as {self.state.value}")
         alive = [attempt for attempt, state in self._attempts.items() if not state.is_terminal]
         if alive:
             raise self._world.violated(
                 f"I12: {self._job} ends while {alive[0]} is {self._attempts[alive[0]].value}"
             )
+
+    def _is_final(self) -> bool:
+        return self.state.is_globally_terminal
 
 
 class Places:

@@ -19,7 +19,7 @@ from unistream.master.leadership import Leadership
 from unistream.master.ports import MasterPorts
 from unistream.model.graph import JobGraph
 from unistream.port.metadata import MetadataStore
-from unistream.port.transport import ControlClient
+from unistream.port.transport import ControlClient, ControlHandler
 from unistream.testing.sim.checkers import Lives
 from unistream.testing.sim.ha import SimArtifacts, SimHaStore
 from unistream.testing.sim.network import SimSenders, SimServer
@@ -39,14 +39,13 @@ from unistream.testing.sim.world import Process, VirtualClock
 class SimMaster:
     """One leader, on the durable state of the run."""
 
-    def __init__(self, cluster: Cluster, epoch: LeaderEpoch, number: int) -> None:
+    def __init__(self, cluster: Cluster, epoch: LeaderEpoch, process: Process) -> None:
         self._cluster = cluster
-        self._storage = MasterStorage(cluster.store, epoch, cluster.witness)
+        self._storage = self._create_storage(epoch)
         self._artifacts = SimArtifacts(cluster.store.pointers)
         self.epoch = epoch
-        self.process = Process(f"master-{number}")
+        self.process = process
         self.dispatcher = Dispatcher(cluster.config, self._services(), self._ports())
-        self.dispatcher.recover()
 
     def masters(self) -> dict[JobId, JobMaster]:
         return self.dispatcher.masters()
@@ -56,13 +55,24 @@ class SimMaster:
     ) -> WatchedMachine:
         cluster, job = self._cluster, settings.job
         judges = (
-            Lives(cluster.store, job, self.epoch),
+            self._create_lives(job),
             Results(cluster.store, job, graph),
             Barriers(cluster.store, job),
             Widths(cluster.store, job, cluster.requested),
             *((SharedNames(cluster.store, job),) if cluster.store.removal_ms else ()),
         )
         return WatchedMachine(JobMachine(graph, settings, restore), cluster, judges, job)
+
+    # --- replaced by masters that contend ---------------------------------------------------------
+
+    def _create_storage(self, epoch: LeaderEpoch) -> MasterStorage:
+        return MasterStorage(self._cluster.store, epoch, self._cluster.witness)
+
+    def _create_server(self, control: ControlHandler) -> SimServer:
+        return SimServer(self._cluster.network, self.process, control)
+
+    def _create_lives(self, job: JobId) -> Lives:
+        return Lives(self._cluster.store, job, self.epoch)
 
     # --- services of the dispatcher -----------------------------------------------------------------
 
@@ -72,7 +82,7 @@ class SimMaster:
             target="sim",
             clock=VirtualClock(cluster.world),
             create_host=cluster.create_host,
-            create_server=lambda control: SimServer(cluster.network, self.process, control),
+            create_server=self._create_server,
             connect=_nobody,
             metadata=cast(MetadataStore, _Metadata()),
             checkpoint_root="sim://",
@@ -113,7 +123,7 @@ class SimMaster:
             io=SimPool(store, self.process, self._storage),
             stopping=SimPool(store, self.process),
             create_loop=lambda _name: SimLoop(world, self.process),
-            on_defect=_raised,
+            on_defect=raised,
         )
 
 
@@ -128,5 +138,6 @@ def _nobody(address: str) -> ControlClient:
     raise AssertionError(f"no task waits inside a call to {address} in a simulation")
 
 
-def _raised(defect: Exception) -> None:
+def raised(defect: Exception) -> None:
+    """A defect ends the run."""
     raise defect

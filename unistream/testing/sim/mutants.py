@@ -55,8 +55,15 @@ class Mutant:
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Plants the bug `name` of `MUTANTS` for the block."""
+    with plant(MUTANTS[name]):
+        yield
+
+
+@contextmanager
+def plant(mutant: Mutant) -> Iterator[None]:
+    """Plants a bug for the block."""
     with ExitStack() as stack:
-        for owner, attribute, replacement in MUTANTS[name].patches():
+        for owner, attribute, replacement in mutant.patches():
             if attribute in vars(owner):
                 stack.callback(setattr, owner, attribute, vars(owner)[attribute])
             else:  # inherited: other classes keep it

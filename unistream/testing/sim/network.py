@@ -50,10 +50,10 @@ class Endpoint:
 
 
 class SimServer:
-    """Listens at the address of its process."""
+    """Listens at the address of its process, or of `name`."""
 
-    def __init__(self, network: Network, process: Process, control: ControlHandler) -> None:
-        self.address = f"sim://{process.name}"
+    def __init__(self, network: Network, process: Process, control: ControlHandler, name: str = "") -> None:
+        self.address = f"sim://{name or process.name}"
         self._endpoints = network.endpoints
         self._endpoints[self.address] = Endpoint(process, control)
 

@@ -33,7 +33,7 @@ from unistream.testing.sim.table import Table
 from unistream.testing.sim.users import Chains, Job, Users
 from unistream.testing.sim.variants import varied
 from unistream.testing.sim.worker import SimWorker, Surroundings
-from unistream.testing.sim.world import Violation, World
+from unistream.testing.sim.world import Process, Violation, World
 
 LIVENESS_MS: Final = 150_000  # after healing: leases, timeouts and pauses of starts, one after the other
 QUIET_MS: Final = 3_000  # after the end nothing may come back
@@ -56,21 +56,25 @@ class Outcome:
 
 def run_seed(seed: int, *, story: bool = False) -> Outcome:
     """Runs one seed to its end, or to the first invariant that does not hold."""
-    world = World(seed)
-    run = Run(world)
+    return outcome_of(Run(World(seed)), story=story)
+
+
+def outcome_of(run: Run, *, story: bool) -> Outcome:
+    """Plays it."""
+    world = run.world
     error, trace = played(run)
     violation = None
     if error is not None:
         violation = f"{type(error).__name__}: {error}"
         world.log(f"VIOLATION {violation}")
     return Outcome(
-        seed=seed,
+        seed=world.seed,
         violation=violation,
         trace_hash=world.trace_hash(),
         marks=frozenset(world.marks),
         events=world.events,
         virtual_ms=world.now,
-        scenario=run.scenario.text(),
+        scenario=run.text(),
         story=[*world.story(), *trace] if story else [],
     )
 
@@ -115,7 +119,7 @@ class Run:
             world=world,
             network=self.network,
             store=self.store,
-            witness=Writes(self.store, self.outputs),
+            witness=self._create_witness(),
             leases=Leases(world),
             requested=self.requested,
             discover=self._discover,
@@ -147,6 +151,13 @@ class Run:
 
     def _invite(self) -> Users:
         return Users(self)
+
+    def _create_witness(self) -> Writes:
+        return Writes(self.store, self.outputs)
+
+    def text(self) -> str:
+        """What the seed stands for."""
+        return self.scenario.text()
 
     # --- phases -----------------------------------------------------------------------------------
 
@@ -231,7 +242,8 @@ class Run:
         self.table.claim(epoch)
         self.world.log(f"leader {epoch} is elected")
         self.users.leader_changed()
-        self.leader = SimMaster(self._cluster, epoch, self._masters)
+        self.leader = SimMaster(self._cluster, epoch, Process(f"master-{self._masters}"))
+        self.leader.dispatcher.recover()
         if any(job.id not in self.store.results for job in self.users.jobs):
             self.world.sometimes("a job was recovered by another leader")
 

@@ -96,6 +96,11 @@ class SimLoop(Mailbox[E, T], Generic[E, T]):
             super().post(event)
             self._world.at(self._world.between(0.02, 1.5), self._one, self._process)
 
+    @property
+    def is_open(self) -> bool:
+        """It has begun, and has not ended."""
+        return self._step is not None and not self._is_over
+
     def _one(self) -> None:
         if self._step is None:
             self._world.at(BEGIN_MS, self._one, self._process)

@@ -59,7 +59,7 @@ class Site(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class Pending:
     """A request that `master` has not answered: a snapshot of `kind`, or (None) a rescale to `widths`."""
 
     job: Job
@@ -84,7 +84,7 @@ class Users:
         self._site = site
         self._world = site.world
         self.jobs: list[Job] = []
-        self._waiting: list[_Pending] = []
+        self._waiting: list[Pending] = []
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Users:
                 answer = leader.dispatcher.snapshot(job.id, wanted)
                 if request.kind.is_synchronous:
                     job.stop = request.kind
-                self._waiting.append(_Pending(job, leader.masters()[job.id], request.kind, {}, answer))
+                self._waiting.append(Pending(job, leader.masters()[job.id], request.kind, {}, answer))
         except UnistreamError as error:
             self._world.log(f"user gets: {error}")
 
@@ -235,7 +235,7 @@ class Users:
             return
         for vertex, parallelism in every_width(view, widths).items():
             self._site.requested.rescale(job.id, vertex, parallelism)
-        self._waiting.append(_Pending(job, leader.masters()[job.id], None, widths, answer))
+        self._waiting.append(Pending(job, leader.masters()[job.id], None, widths, answer))
 
     def _mark_moment(self, leader: SimMaster, job: Job) -> None:
         master = leader.masters()[job.id]
@@ -263,7 +263,7 @@ class Users:
                 self._snapshot_is_there(pending.job, pending.kind, pending.answer.result())
         self._waiting = open_
 
-    def _is_refused(self, pending: _Pending) -> None:
+    def _is_refused(self, pending: Pending) -> None:
         self._world.log(f"user gets: {pending.name} failed: {pending.answer.exception()}")
         self._world.sometimes(f"a {pending.name} was refused or failed")
         if (
@@ -273,7 +273,7 @@ class Users:
         ):
             pending.job.stop = None
 
-    def _is_rescaled(self, pending: _Pending) -> None:
+    def _is_rescaled(self, pending: Pending) -> None:
         """An adaptive job may still be narrower than requested."""
         self._world.log(f"user gets: {pending.job.id} is rescaled")
         self._world.sometimes("a job was rescaled by hand")

@@ -25,6 +25,10 @@ class Violation(AssertionError):
     """An invariant does not hold; the text begins with its number."""
 
 
+class Killed(BaseException):
+    """Ends what a process was doing when it was killed, from inside of a call; nothing survives it."""
+
+
 class Process:
     """A process that can die, or be paused for a while and then resume as if nothing had happened."""
 
@@ -60,7 +64,7 @@ class World:
         self.scratch = ""
         self.disk: dict[Path, bytes] = {}
         self.events = 0
-        self.broken: Violation | None = None
+        self.broken: Exception | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
         self._sequence = 0
         self._story: list[tuple[float, str]] = []
@@ -88,7 +92,13 @@ class World:
         self.events += 1
         if self.events > EVENTS_MAX:
             raise Violation(f"liveness: {EVENTS_MAX} events and no end")
-        action()
+        try:
+            action()
+        except Killed:
+            self.sometimes("a process was killed during a call")
+        except Exception as error:  # a call of the product may have led here, and handle it as a failure
+            self.broken = self.broken or error
+            raise
         if self.broken is not None:  # the caller may have handled it as a failure of a task
             raise self.broken
         return True
@@ -112,8 +122,9 @@ class World:
 
     def violated(self, text: str) -> Violation:
         """To be raised; ends the run even if it is caught."""
-        self.broken = self.broken or Violation(text)
-        return self.broken
+        violation = Violation(text)
+        self.broken = self.broken or violation
+        return violation
 
     def log(self, text: str) -> None:
         """One line of the story."""

@@ -1,0 +1,72 @@
+"""Clusters with several masters and a ZooKeeper, from seeds; and bugs of an election that are planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unistream.testing.sim.batch import run_batch
+from unistream.testing.sim.masters import REQUIRED_MARKS
+from unistream.testing.sim.masters.mutants import MUTANTS
+from unistream.testing.sim.masters.run import run_seed
+from unistream.testing.sim.mutants import plant
+
+SEEDS = int(os.environ.get("UNISTREAM_SIM_MASTERS_SEEDS", "400"))
+JOBS = 2
+HASHED = 20
+MUTANT_SEEDS_MAX = 400
+RARE = ("cancellation-replaced", "counter-not-fenced", "files-not-fenced", "lease-without-margin")
+"""Planted bugs that take thousands of seeds: they are tried with as many as a nightly run has."""
+REGRESSIONS = Path(__file__).with_name("regressions_masters.txt")
+
+
+def regressions() -> list[int]:
+    lines = REGRESSIONS.read_text(encoding="utf-8").splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.timeout(3_600)
+def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_reached() -> None:
+    report = run_batch([*regressions(), *range(SEEDS)], jobs=JOBS, run=run_seed, command="make sim-masters")
+    print(report.text())
+    assert report.failed == [], report.text()
+    assert report.unreached(REQUIRED_MARKS) == [] or SEEDS < 400
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [n for n in MUTANTS if n not in RARE or SEEDS > MUTANT_SEEDS_MAX])
+def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
+    with plant(MUTANTS[name]):
+        for seed in range(max(SEEDS, MUTANT_SEEDS_MAX)):
+            outcome = run_seed(seed)
+            if outcome.violation is not None:
+                violation = outcome.violation.removeprefix("Violation: ")
+                record_property("planted bug", f"{name:34s} {seed + 1:6d}  {violation[:90]}")
+                return
+    pytest.fail(f"{MUTANTS[name].lesson}: not found in {max(SEEDS, MUTANT_SEEDS_MAX)} seeds")
+
+
+@pytest.mark.timeout(600)
+def test_a_seed_of_several_masters_is_a_run_under_any_hash_seed() -> None:
+    """I17, in two processes with different hashes of texts."""
+    code = (
+        "import json, sys; from unistream.testing.sim.masters.run import run_seed; "
+        "print(json.dumps([run_seed(s).trace_hash for s in range(int(sys.argv[1]))]))"
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(HASHED)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+        )
+        for hash_seed in ("1", "2")
+    ]
+    hashes = [json.loads(process.communicate()[0]) for process in running]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0])) == HASHED, "different seeds are different runs"

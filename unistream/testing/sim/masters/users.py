@@ -1,0 +1,184 @@
+"""Users of a cluster with several masters: they look for the leader, and repeat what was not answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError
+from unistream.base.ids import JobId, LeaderEpoch, job_of_request
+from unistream.core.contract import SnapshotRequest
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.elements import SnapshotKind
+from unistream.model.stored_job import StoredRequest
+from unistream.testing.sim.masters.contender import ContendedMaster
+from unistream.testing.sim.scenario import Pipeline, UserRequest
+from unistream.testing.sim.users import Chains, Job, Pending, Site, Users
+from unistream.testing.sim.world import Violation
+
+AGAIN_MS: Final = 400.0
+ANSWER_MS: Final = 3_000.0
+
+Done = Callable[[Any, Exception | None], None]
+
+
+class MastersSite(Site, Protocol):
+    """The run. `found`: the leader as ZooKeeper has it published, if its process lives."""
+
+    @property
+    def found(self) -> ContendedMaster | None: ...
+
+    def stored_request(self, job: JobId) -> StoredRequest: ...
+
+    @property
+    def newest_epoch(self) -> LeaderEpoch: ...
+
+
+class PatientUsers(Users):
+    """All of a run.
+
+    Attributes:
+        accepted: Jobs whose submission was answered.
+        cancelled: Jobs whose cancellation was answered -> the leader that led then.
+    """
+
+    def __init__(self, site: MastersSite) -> None:
+        super().__init__(site)
+        self._masters = site
+        self.accepted: set[JobId] = set()
+        self.cancelled: dict[JobId, LeaderEpoch] = {}
+        self._refused: set[tuple[JobId, LeaderEpoch]] = set()
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _call(self, call: Callable[[ContendedMaster], Any], done: Done) -> None:
+        """Asks the present leader; `done` gets the answer, or an error: also that there was no answer."""
+        world, leader = self._world, self._masters.found
+        settled: list[bool] = []
+
+        def settle(result: Any, error: Exception | None) -> None:
+            if not settled:
+                settled.append(True)
+                done(result, error)
+
+        def arrive() -> None:
+            assert leader is not None, "it is sent to one"
+            if leader.is_closing:
+                settle(None, ConnectionError("nobody listens"))
+                return
+            try:
+                result, error = call(leader), None
+            except UnistreamError as failure:
+                result, error = None, failure
+            if world.chance(world.faults.loss):
+                world.sometimes("an answer to a user was lost")
+            else:
+                world.at(world.between(0.2, 4), lambda: settle(result, error))
+
+        if leader is None:
+            world.at(AGAIN_MS, lambda: settle(None, TimeoutError("nobody leads")))
+            return
+        world.at(world.between(0.2, 4), arrive, leader.machine.threads["jobs"])
+        world.at(ANSWER_MS, lambda: settle(None, TimeoutError("no answer")))
+
+    # --- submission -------------------------------------------------------------------------------
+
+    def _submit(self, request: SubmitRequest, chains: Chains, pipelines: tuple[Pipeline, ...] = ()) -> None:
+        assert request.request_id is not None, "its users repeat it"
+        id_ = job_of_request(request.request_id)
+        self._site.chains[id_] = chains
+        self._site.requested.submitted(id_, request.graph, adaptive=False)
+        self.jobs.append(
+            Job(pipelines=pipelines, request=request, id=id_, restarted=request.savepoint is not None)
+        )
+        self._try_submit(self.jobs[-1])
+
+    def _try_submit(self, job: Job) -> None:
+        def done(result: Any, error: Exception | None) -> None:
+            if isinstance(error, ConfigError):
+                raise Violation(f"I3: {job.id} was refused: {error}")
+            if error is not None:
+                self._world.sometimes("a submission was repeated")
+                self._world.log(f"user: {job.id} is submitted again: {error}")
+                self._world.at(AGAIN_MS, lambda: self._try_submit(job))
+                return
+            assert result == job.id, "the same request is the same job"
+            self._world.log(f"user: {job.id} is accepted")
+            self.accepted.add(job.id)
+
+        self._call(lambda leader: leader.dispatcher.submit(job.request), done)
+
+    def _resubmit(self, job: Job) -> None:
+        self._try_submit(job)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _look_up(self, job: Job) -> None:
+        newest = self._site.store.newest(job.id)
+        if newest is not None and newest.manifest.kind.is_synchronous:
+            job.stop = newest.manifest.kind
+        else:
+            job.stop = self._masters.stored_request(job.id).stop
+        if (job.id, self._masters.newest_epoch) in self._refused:
+            job.stop = None  # it could not be withdrawn, and only another leader would try it again
+
+    def _snapshot_is_there(self, job: Job, kind: SnapshotKind, path: str) -> None:
+        """A stop is final with the pointer to its savepoint: the next leader only records the result."""
+        newest = self._site.store.newest(job.id)
+        points = newest is not None and newest.directory == path
+        if kind.is_synchronous and points and job.id not in self._site.store.results:
+            self._world.sometimes("a stop was answered before its result was durable")
+            self._site.store.given.add(path)
+            return
+        super()._snapshot_is_there(job, kind, path)
+
+    def _is_refused(self, pending: Pending) -> None:
+        super()._is_refused(pending)
+        self._refused.add((pending.job.id, self._masters.newest_epoch))
+
+    def _request(self, job: Job, request: UserRequest) -> None:
+        if request.kind is None:
+            self.cancel(job)
+        else:
+            self._snapshot(job, request)
+
+    def cancel(self, job: Job) -> None:
+        """Until it is accepted, or the job has ended."""
+        if job.cancelled:
+            return
+
+        def done(_result: Any, error: Exception | None) -> None:
+            if isinstance(error, AlreadyEnded | NotFound) and job.id in self._site.store.results:
+                return
+            if error is not None:
+                self._world.log(f"user: {job.id} is cancelled again: {error}")
+                self._world.at(AGAIN_MS, ask)
+                return
+            self._world.sometimes("a cancellation was accepted")
+            self.cancelled.setdefault(job.id, self._masters.newest_epoch)
+
+        def ask() -> None:
+            job.cancelled = True  # it may be accepted from now on, whatever the user gets to know
+            self._call(lambda leader: leader.dispatcher.cancel(job.id), done)
+
+        self._world.log(f"user: cancel {job.id}")
+        ask()
+
+    def _snapshot(self, job: Job, request: UserRequest) -> None:
+        kind = request.kind
+        assert kind is not None, "else it is a cancellation"
+        self._world.log(f"user: {kind.value} {job.id}")
+
+        def ask(leader: ContendedMaster) -> None:
+            wanted = SnapshotRequest(kind=kind, format=self._format())
+            answer = leader.dispatcher.snapshot(job.id, wanted)
+            if kind.is_synchronous:
+                job.stop = kind
+            if self._masters.found is leader:
+                self._waiting.append(Pending(job, leader.masters()[job.id], kind, {}, answer))
+
+        def done(_result: Any, error: Exception | None) -> None:
+            if error is not None:
+                self._world.log(f"user gets: {error}")
+
+        self._call(ask, done)
