@@ -14,15 +14,14 @@ import msgspec
 import pytest
 
 from tests.eventually import eventually
+from tests.integration.copied_topic import Flow, is_quiet
 from tests.integration.several_masters import (
     OF_HA_MATRIX,
     WAIT_S,
-    Flow,
     Masters,
     Takeover,
     await_job,
     files_in,
-    is_quiet,
     is_running,
     masters_in,
 )

@@ -11,11 +11,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.eventually import eventually
+from tests.integration.copied_topic import Flow
 from tests.integration.several_masters import (
     OF_HA_MATRIX,
     ROOT,
     WAIT_S,
-    Flow,
     Master,
     Masters,
     await_job,

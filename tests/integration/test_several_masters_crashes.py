@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
+from tests.integration.copied_topic import Flow, is_quiet
 from tests.integration.crash_runs import Crashes, in_the_gate
 from tests.integration.several_masters import (
     OF_HA_MATRIX,
     WAIT_S,
-    Flow,
     Masters,
     Takeover,
     await_job,
     files_in,
-    is_quiet,
     is_running,
     is_stopped,
     masters_in,

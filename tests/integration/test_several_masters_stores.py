@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import eventually
+from tests.integration.copied_topic import Flow
 from tests.integration.several_masters import (
     OF_HA_MATRIX,
     WAIT_S,
-    Flow,
     Takeover,
     await_job,
     is_running,

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from tests.eventually import eventually
+from tests.integration.copied_topic import Flow
 from tests.integration.several_masters import (
     OF_HA_MATRIX,
     WAIT_S,
-    Flow,
     Masters,
     Program,
     Takeover,
@@ -28,7 +28,7 @@ from unistream.client.rest_client import RestClient
 
 pytestmark = pytest.mark.kafka
 
-FOLLOWS_S = 15.0  # far below heartbeat.timeout, also on a busy machine
+FOLLOWS_S = 10.0  # far below heartbeat.timeout, also on a busy machine
 HEARTBEAT = {"heartbeat.timeout": "5 min"}
 HOSTS = ("127.0.0.2", "127.0.0.3")
 ON_SPARK = {
@@ -67,7 +67,13 @@ def worker(cluster: Masters, name: str) -> Program:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "standing still"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed", marks=OF_HA_MATRIX),
+        pytest.param(signal.SIGSTOP, id="standing still"),
+    ],
+)
 def test_workers_of_users_follow_the_leader(
     tmp_path: Path, zookeeper: str, flow: Flow, data: Path, number: signal.Signals
 ) -> None:
