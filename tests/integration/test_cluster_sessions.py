@@ -182,8 +182,8 @@ def test_another_target_goes_on_with_the_jobs_of_the_folder(start: Start, tmp_pa
 # --- signals ------------------------------------------------------------------------------------------
 
 
-def recorded_state(work: Path, job: JobId) -> str:
-    store = SqlMetadataStore(f"sqlite:///{work / 'metadata.db'}")
+def recorded_state(home: Path, job: JobId) -> str:
+    store = SqlMetadataStore(f"sqlite:///{home / 'metadata.db'}")
     try:
         record = store.job(job)
     finally:
@@ -215,8 +215,8 @@ def test_a_second_signal_waits_for_no_task_and_keeps_everything(
     assert time.monotonic() - began < 4, "2 s, on an idle machine"
     cluster.assert_nothing_is_left()
     assert "nothing is waited for any more" in cluster.err
-    assert recorded_state(work, job) == "SUSPENDED"
-    assert recorded_state(work, other) == "SUSPENDED"
+    assert recorded_state(tmp_path / "home", job) == "SUSPENDED"
+    assert recorded_state(tmp_path / "home", other) == "SUSPENDED"
     assert list((work / "checkpoints" / other).rglob("_metadata"))
     again, found = begin(start)
     assert found["jobs_found"] == 2
