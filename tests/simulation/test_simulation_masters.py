@@ -21,7 +21,13 @@ SEEDS = int(os.environ.get("UNISTREAM_SIM_MASTERS_SEEDS", "400"))
 JOBS = 2
 HASHED = 20
 MUTANT_SEEDS_MAX = 400
-RARE = ("cancellation-replaced", "counter-not-fenced", "files-not-fenced", "lease-without-margin")
+RARE = (
+    "cancellation-replaced",
+    "counter-not-fenced",
+    "files-not-fenced",
+    "lease-without-margin",
+    "one-attempt",
+)
 """Planted bugs that take thousands of seeds: they are tried with as many as a nightly run has."""
 REGRESSIONS = Path(__file__).with_name("regressions_masters.txt")
 

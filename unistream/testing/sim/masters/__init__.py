@@ -39,7 +39,6 @@ REQUIRED_MARKS: Final = (
     "a transaction of the metadata died with its master",
     "a watch was lost with its connection",
     "a worker lost its master",
-    "a write found that its lease was over",
     "an answer of ZooKeeper was late",
     "an answer to a user was lost",
     "another master has taken over",
