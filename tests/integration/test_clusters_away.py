@@ -45,8 +45,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 class Cluster:
     """A session cluster on a port of its own, in a process of its own."""
 
-    def __init__(self, start: Callable[..., Command], port: int = 0) -> None:
-        self.command = start("cluster", "start", "-t", "local", "--json", "-D", f"rest.port={port}")
+    def __init__(self, start: Callable[..., Command], port: int = 0, *words: str) -> None:
+        self.command = start("cluster", "start", "-t", "local", "--json", "-D", f"rest.port={port}", *words)
         self.url = json.loads(self.command.line())["url"]
         self.port = int(self.url.rpartition(":")[2])
 
@@ -141,7 +141,7 @@ def test_a_run_survives_a_cluster_that_is_stopped_for_a_while(start: Callable[..
 
 
 @pytest.mark.timeout(240)
-def test_a_run_whose_cluster_was_killed_and_started_again_ends_with_a_sentence(
+def test_a_run_whose_cluster_was_killed_and_replaced_by_another_ends_with_a_sentence(
     start: Callable[..., Command],
 ) -> None:
     first = Cluster(start)
@@ -151,7 +151,7 @@ def test_a_run_whose_cluster_was_killed_and_started_again_ends_with_a_sentence(
     with RestClient(first.url) as client:
         await_info(client, job, lambda info: info.state == "RUNNING")
     first.kill()
-    second = Cluster(start, first.port)
+    second = Cluster(start, first.port, "--workdir", "elsewhere")
     assert second.url == first.url
     assert run.wait() == 3, run.err
     assert run.err.startswith(

@@ -13,7 +13,9 @@ from typing import Final, TypeVar
 
 from unistream.base.config import HA_CLUSTER_ID, HA_TYPE, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, FolderInUse, NotFound
+from unistream.base.servers import ZOOKEEPER_SCHEME
 from unistream.client import home
+from unistream.client.address import is_elected
 from unistream.client.home import ClusterEntry
 from unistream.client.lookup import ID_PREFIX_CHARS_MIN
 from unistream.client.rest_client import RestClient, timeout_s
@@ -75,11 +77,16 @@ def find_cluster(config: Configuration, text: str | None) -> tuple[RestClient, C
 
     Raises:
         NotFound: there never was one of that name.
-        ConfigError: it could be several.
+        ConfigError: it could be several, or has several masters.
     """
     limit_s = timeout_s(config)
     if text is None and config.get(REST_PORT):
         return connect(config), None
+    if is_elected(config) or (text or "").lower().startswith(ZOOKEEPER_SCHEME):
+        raise ConfigError(
+            "a cluster of several masters is not ended by one request: end each master by a signal, or by -m "
+            "HOST:PORT of the one that leads; the others go on with the jobs, which 'unistream stop' ends"
+        )
     if text is not None and ":" in text:
         url = (text if "://" in text else f"http://{text}").rstrip("/")
         return RestClient(url, timeout_s=limit_s), next((e for e in home.clusters() if e.url == url), None)
