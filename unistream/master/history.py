@@ -182,7 +182,7 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         savepoint=saved if found.result is None else found.result.savepoint or saved,
         checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
-        subtasks=_subtasks(graph, store.attempts(record.job), runs=found.state not in TERMINAL_STATES),
+        subtasks=recorded_subtasks(graph, store.attempts(record.job), found.state),
         sinks=sinks,
         metrics=_committed(sinks),
         failure=found.failure,
@@ -204,9 +204,14 @@ def _state_times(record: JobRecord, store: MetadataStore) -> dict[str, int]:
     return times
 
 
-def _subtasks(graph: JobGraph, attempts: Sequence[AttemptLine], *, runs: bool) -> tuple[SubtaskInfo, ...]:
-    """The newest attempt of each subtask that the graph has, as it was last recorded; what ran with a cluster
-    that has ended is cancelled."""
+def recorded_subtasks(
+    graph: JobGraph, attempts: Sequence[AttemptLine], job_state: str
+) -> tuple[SubtaskInfo, ...]:
+    """The newest attempt of each subtask that the graph has, as it was last recorded. If the end of one was
+    not: those of a job that has finished have finished, and what ran with a cluster that has ended is
+    cancelled."""
+    runs = job_state not in TERMINAL_STATES
+    unrecorded = "FINISHED" if job_state == "FINISHED" else "CANCELED"
     newest = {(one.attempt.vertex, one.attempt.index): one for one in attempts}  # they are in order
     found = []
     for vertex in graph.vertices:
@@ -219,7 +224,7 @@ def _subtasks(graph: JobGraph, attempts: Sequence[AttemptLine], *, runs: bool) -
                         vertex_name=vertex.name,
                         index=index,
                         attempt=one.attempt.attempt,
-                        state=one.state if runs or one.state in _ENDED else "CANCELED",
+                        state=one.state if runs or one.state in _ENDED else unrecorded,
                         task_manager=None if one.task_manager is None else TaskManagerId(one.task_manager),
                     )
                 )

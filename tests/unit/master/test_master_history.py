@@ -16,16 +16,17 @@ from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import Unreachable
-from unistream.base.ids import ClusterId, JobId, LeaderEpoch, LineageId
+from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.catalogue import Catalogue
+from unistream.master.history import recorded_subtasks
 from unistream.master.job_store import JobStore
 from unistream.master.write_queue import ARCHIVES_BYTES_MAX, Entry, Kind, WriteQueue
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model import messages as mm
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import ArchiveRecord, ClusterRecord, JobRecord
+from unistream.port.metadata import ArchiveRecord, AttemptLine, ClusterRecord, JobRecord
 
 WAIT_S = 20.0
 Make = Callable[..., Any]
@@ -241,7 +242,7 @@ def test_a_job_whose_cluster_was_killed_behind_its_result_has_pages_of_rows(
     shown = api.get(f"/jobs/{job}")
     assert (shown["state"], shown["end-time"]) == ("FINISHED", 2**41)
     assert shown["incomplete"].startswith("its cluster has ended before its last picture was stored")
-    assert [vertex["tasks"]["CANCELED"] for vertex in shown["vertices"]] == [2, 2]
+    assert [vertex["tasks"]["FINISHED"] for vertex in shown["vertices"]] == [2, 2]
     assert 0 < shown["timestamps"]["INITIALIZING"] <= shown["timestamps"]["RUNNING"]
     assert api.get(f"/jobs/{job}/checkpoints")["counts"]["completed"] >= 1
     eventually(lambda: api.get("/jobs/overview")["jobs"][0]["state"] == "FINISHED", "it is listed", WAIT_S)
@@ -316,3 +317,21 @@ def test_the_code_of_a_job_is_recorded(make_cluster: Make, submission: Make) -> 
     assert artifact.size_bytes == len(b"opaque")
     assert artifact.sha256 == hashlib.sha256(b"opaque").hexdigest()
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("job_state", "shown"),
+    [("FINISHED", "FINISHED"), ("FAILED", "CANCELED"), ("SUSPENDED", "CANCELED"), ("RUNNING", "RUNNING")],
+)
+def test_tasks_whose_end_was_not_recorded_ended_with_their_job(job_state: str, shown: str) -> None:
+    pipeline = graph(parallelism=1)
+    source, sink = pipeline.vertices
+    lines = [
+        AttemptLine(AttemptId(JOBS[0], vertex.id, 0, 3), state, "tm", 1, 2)
+        for vertex, state in ((source, "FAILED"), (sink, "RUNNING"))
+    ]
+    found = recorded_subtasks(pipeline, lines, job_state)
+    assert [(one.vertex, one.attempt, one.state) for one in found] == [
+        (source.id, 3, "FAILED"),
+        (sink.id, 3, shown),
+    ]
