@@ -285,17 +285,22 @@ class ResourceMachine:
     # --- slots --------------------------------------------------------------------------------------
 
     def _grant(self) -> Iterator[ResourceCommand]:
-        """Free slots to open requests, oldest first; one command for each job."""
+        """Free slots to open requests, oldest first; one command for each job.
+
+        Active: a request gets a slot of the profile that would be started for it, and no bigger one. Two idle
+        workers with all cores of their hosts, given to two of three small requests, would take the place that
+        the third needs, and the job would wait for it until `slot.request.timeout`.
+        """
         if not self._requests:
             return
-        free: FreeSlots[Worker] = FreeSlots(strict=self._rules.active)
+        free: FreeSlots[Worker] = FreeSlots(exact=self._rules.active)
         shut = self._shut()
         for worker in self._workers.values():
             if worker.is_up and worker.host not in shut:
                 free.add(worker.profile, worker, worker.free)
         granted: dict[JobId, list[SlotLease]] = {}
         for wanted in self._requests:
-            slot = free.take(wanted.request.profile)
+            slot = free.take(self._slot_for(wanted.request.profile))
             if slot is not None:
                 granted.setdefault(wanted.job, []).append(self._lease(wanted, slot))
         for job, leases in granted.items():
@@ -323,13 +328,13 @@ class ResourceMachine:
         limit of workers, unused ones are stopped for them."""
         if not self._rules.active or not self._requests or self._now_ms < self._no_start_before_ms:
             return
-        coming: FreeSlots[TaskManagerId] = FreeSlots(strict=True)
+        coming: FreeSlots[TaskManagerId] = FreeSlots(exact=True)
         for worker in self._workers.values():
             if not worker.is_up:
                 coming.add(worker.profile, worker.id, worker.slots)
         unused = iter([worker for worker in self._workers.values() if worker.is_unused])
         for wanted in self._requests:
-            if coming.take(wanted.request.profile) is not None:
+            if coming.take(self._slot_for(wanted.request.profile)) is not None:
                 continue
             if self._max_workers is not None and len(self._workers) >= self._max_workers:
                 in_the_way = next(unused, None)
@@ -340,14 +345,20 @@ class ResourceMachine:
             coming.add(started.profile, started.task_manager, started.slots - 1)
             yield started
 
+    def _slot_for(self, wanted: ResourceProfile) -> ResourceProfile:
+        """Active: of a usual worker if its slots are enough, otherwise made to measure; passive: `wanted`."""
+        if not self._rules.active:
+            return wanted
+        usual = self._rules.slot
+        return usual if serves(usual, wanted, strict=True) else profile_for(wanted, usual)
+
     def _start_for(self, request: SlotRequest) -> StartWorker:
-        """A usual worker if its slots are enough, otherwise one with a single slot of the requested
-        profile."""
-        usual = serves(self._rules.slot, request.profile, strict=True)
+        """A usual worker, or one with a single slot that is made to measure."""
+        profile = self._slot_for(request.profile)
         worker = Worker(
             id=TaskManagerId(self._new_id("tm")),
-            slots=self._slots_per_worker if usual else 1,
-            profile=self._rules.slot if usual else profile_for(request.profile, self._rules.slot),
+            slots=self._slots_per_worker if profile == self._rules.slot else 1,
+            profile=profile,
             heard_ms=self._now_ms,
             idle_since_ms=self._now_ms,
         )

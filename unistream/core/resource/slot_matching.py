@@ -45,11 +45,14 @@ def certain_profile(slot: ResourceProfile, served: ResourceProfile) -> ResourceP
 
 
 class FreeSlots(Generic[S]):
-    """Slots to be granted, each at most once: the smallest that is enough, so that the big ones stay for
-    those that need them; among equal ones the first added."""
+    """Slots to be granted, each at most once; among equal ones the first added.
 
-    def __init__(self, *, strict: bool) -> None:
-        self._strict = strict
+    `exact`: only a slot of the very profile that is wanted. Otherwise the smallest that is enough, so that the
+    big ones stay for those that need them.
+    """
+
+    def __init__(self, *, exact: bool) -> None:
+        self._exact = exact
         self._slots: defaultdict[ResourceProfile, deque[S]] = defaultdict(deque)
         self._sorted: list[ResourceProfile] = []
 
@@ -60,11 +63,11 @@ class FreeSlots(Generic[S]):
             self._slots[profile].extend([slot] * count)
 
     def take(self, wanted: ResourceProfile) -> S | None:
-        """None: no slot is enough."""
+        """None: there is no such slot."""
         for profile in self._sorted:
-            slots = self._slots[profile]
-            if slots and serves(profile, wanted, strict=self._strict):
-                return slots.popleft()
+            is_enough = profile == wanted if self._exact else serves(profile, wanted, strict=False)
+            if is_enough and self._slots[profile]:
+                return self._slots[profile].popleft()
         return None
 
 

@@ -191,6 +191,25 @@ class TestProfiles:
         cluster.want("a", "1", profile=BIG)
         assert cluster.granted == {("a", "0"): "small", ("a", "1"): "big"}
 
+    @pytest.mark.parametrize(
+        ("first", "then"),
+        [
+            pytest.param(BIG, ANY_PROFILE, id="a big slot is not for a request that tells nothing"),
+            pytest.param(BIG, SMALL, id="nor for one that a usual slot is enough for"),
+            pytest.param(HUGE, BIG, id="nor one made to a larger measure"),
+        ],
+    )
+    def test_a_started_worker_serves_only_what_it_would_be_started_for(
+        self, first: ResourceProfile, then: ResourceProfile
+    ) -> None:
+        cluster = Cluster(slot=SMALL)
+        cluster.want("a", "0", profile=first)
+        cluster.join_all()
+        cluster.give_back("a")
+        assert names(cluster.want("b", "0", profile=then)) == ["StartWorker"]
+        cluster.want("c", "0", profile=first)
+        assert list(cluster.granted) == [("c", "0")], "it is still free"
+
     def test_a_request_that_must_wait_holds_no_other_back(self) -> None:
         cluster = Cluster(active=False)
         cluster.join("small", profile=SMALL)
