@@ -250,16 +250,25 @@ class Masters:
 
     def leads(self, master: Master) -> bool:
         """It is the one that clients find."""
+        return self._leader().get("cluster") == master.id
+
+    def _leader(self) -> dict[str, Any]:
+        """What clients find; empty: nobody leads."""
         with self._kazoo() as kazoo:
             try:
                 found, _ = kazoo.get(f"{self.znode}/leader")
             except NoNodeError:
-                return False
-            return bool(json.loads(found)["cluster"] == master.id)
+                return {}
+            return dict(json.loads(found))
 
     def await_leader(self, master: Master) -> float:
-        """Returns when it leads: the seconds that took."""
-        return eventually(lambda: self.leads(master), f"{master.name} leads: {master.err}", WAIT_S, 0.1)
+        """Returns when it leads, and has said where: the seconds that took."""
+
+        def leads() -> bool:
+            leader = self._leader()
+            return leader.get("cluster") == master.id and master.urls[-1:] == [leader["rest_url"]]
+
+        return eventually(leads, f"{master.name} leads: {master.err}", WAIT_S, 0.1)
 
     @property
     def contenders(self) -> int:
