@@ -69,11 +69,9 @@ def assert_goes_on(start: Callable[..., Command], tmp_path: Path, checkpoint: Pa
     assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(6000))
 
 
-@pytest.mark.parametrize(
-    ("signals", "codes"), [(1, {0}), (2, {0, 143})], ids=["SIGTERM", "SIGTERM twice, if it is in time"]
-)
+@pytest.mark.parametrize("signals", [1, 2], ids=["SIGTERM", "SIGTERM twice"])
 def test_a_cluster_that_ends_keeps_the_checkpoints_of_its_jobs(
-    start: Callable[..., Command], tmp_path: Path, signals: int, codes: set[int]
+    start: Callable[..., Command], tmp_path: Path, signals: int
 ) -> None:
     cluster = start("cluster", "start", "-t", "local", "--json", "--workdir", str(tmp_path / "work"))
     url = json.loads(cluster.line())["url"]
@@ -83,7 +81,10 @@ def test_a_cluster_that_ends_keeps_the_checkpoints_of_its_jobs(
     await_checkpoints(url, job)
     for _ in range(signals - 1):
         cluster.process.send_signal(signal.SIGTERM)
-    assert cluster.end(signal.SIGTERM) in codes
+    code = cluster.end(signal.SIGTERM)
+    second_was_in_time = "a second signal" in cluster.err
+    assert code == (143 if second_was_in_time else 0)
+    assert signals == 2 or not second_was_in_time
     cluster.assert_nothing_is_left()
     checkpoint = named_checkpoint(cluster.err, job)
     store = SqlMetadataStore(f"sqlite:///{tmp_path / 'home' / 'metadata.db'}")

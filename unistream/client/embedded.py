@@ -35,7 +35,7 @@ from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.ids import JobId
 from unistream.client import home
-from unistream.client.address import retrieval
+from unistream.client.address import is_elected, retrieval
 from unistream.client.background import in_background
 from unistream.client.contending import Contending, Term
 from unistream.client.embedded_job import EmbeddedJobClient
@@ -117,7 +117,7 @@ class EmbeddedCluster(Closing):
         self._tmp_dirs = config.find(TMP_DIRS)
         self._leader: LeaderProcess | None = None
         self._close_lock = threading.Lock()
-        self.is_elected = config.get(HA_TYPE) != HA_TYPE.default
+        self.is_elected = is_elected(config)
         self._owns_workdir = workdir is None
         self.workdir = Path(workdir) if workdir is not None else home.home() / "runs" / self.id
         self._echo = None if show is None else Echo(show)
@@ -142,20 +142,19 @@ class EmbeddedCluster(Closing):
     @property
     def dispatcher(self) -> Dispatcher:
         """Raises Unreachable: this process does not lead."""
-        leader = self._leader
-        if leader is None:
+        if self._leader is None or not self.leads:
             raise Unreachable("this master is a standby; ask the leader")
-        return leader.dispatcher
+        return self._leader.dispatcher
 
     @property
     def rest_url(self) -> str | None:
         """None: it has no REST API, or this process does not lead."""
-        return None if self._leader is None else self._leader.rest_url
+        return self._leader.rest_url if self._leader is not None and self.leads else None
 
     @property
     def leads(self) -> bool:
         """This process has the jobs; False: it is a standby."""
-        return self._leader is not None
+        return self._leader is not None and not self._leader.has_stepped_down
 
     @property
     def jobmanager(self) -> str | None:
@@ -286,7 +285,7 @@ class EmbeddedCluster(Closing):
             return command + "".join(options)
         return f"{command} --workdir {self.workdir}" if session and not self._owns_workdir else ""
 
-    def _begin(self, term: Term) -> _Leading:
+    def _begin(self, term: Term) -> LeaderProcess:
         leader = LeaderProcess(self._plan, term, self._election)
         self._leader = leader
         if self.is_elected:
@@ -299,10 +298,7 @@ class EmbeddedCluster(Closing):
             logger.info("event=leads epoch=%s url=%s", term.store.epoch, leader.rest_url)
             if self._on_leading is not None:
                 self._on_leading(self)
-        return _Leading(self, leader)
-
-    def _is_standby(self) -> None:
-        self._leader = None
+        return leader
 
     def _end_with(self, failure: UnistreamError) -> None:
         """This master can never lead: its process ends."""
@@ -328,21 +324,6 @@ class EmbeddedCluster(Closing):
         leader = self._leader
         if not holds_snapshot and (leader is None or leader.dispatcher.counts["failed"] == 0):
             shutil.rmtree(self.workdir, ignore_errors=True)
-
-
-class _Leading:
-    """Implements `client.contending.Leader`."""
-
-    def __init__(self, cluster: EmbeddedCluster, leader: LeaderProcess) -> None:
-        self._cluster = cluster
-        self._leader = leader
-
-    def step_down(self, reason: str) -> None:
-        self._cluster._is_standby()
-        self._leader.step_down(reason)
-
-    def close(self) -> None:
-        self._leader.close()  # clients in this process still ask it how their jobs ended
 
 
 def _load_rest() -> None:

@@ -18,7 +18,6 @@ from unistream.base.clock import SystemClock
 from unistream.base.closing import Closing
 from unistream.base.config import (
     CHECKPOINT_DIR,
-    HA_TYPE,
     JOBMANAGER_BIND,
     REST_ADDRESS,
     REST_PORT,
@@ -27,6 +26,7 @@ from unistream.base.config import (
 )
 from unistream.base.errors import Unreachable
 from unistream.client import home
+from unistream.client.address import is_elected
 from unistream.client.background import in_background
 from unistream.client.contending import Term
 from unistream.client.hosts import STANDALONE, control_port
@@ -96,6 +96,10 @@ class LeaderPlan:
 class LeaderProcess(Closing):
     """See the module. From construction, with its jobs in recovery, until `close` or `step_down`.
 
+    Attributes:
+        rest_url: Of its REST API, once that listens.
+        has_stepped_down: Its jobs are the next leader's. (After `close` they can still be looked at here.)
+
     Raises:
         ConfigError: it can never lead with this configuration.
         Unreachable, Transient, OutcomeUnknown, Fenced: not now.
@@ -110,6 +114,7 @@ class LeaderProcess(Closing):
         self._rest: Future[None] | None = None
         self._lingers = True
         self.rest_url: str | None = None
+        self.has_stepped_down = False
         try:
             claim(term.store, JobStore(term.store, FsArtifactStore(plan.artifacts)), plan.jobs)
             services = _services(plan)
@@ -134,7 +139,7 @@ class LeaderProcess(Closing):
     def step_down(self, reason: str) -> None:
         """Leaves all jobs to the next leader, whom clients look for at once; its workers and servers end."""
         logger.warning("event=leader_steps_down epoch=%s reason=%r", self._epoch, reason)
-        self._lingers = False
+        self._lingers, self.has_stepped_down = False, True
         self._cleanups.insert(0, lambda: self.dispatcher.step_down(reason))
         self._cleanups.remove(self._close_dispatcher)
         self.close()
@@ -206,7 +211,7 @@ class LeaderProcess(Closing):
 def _services(plan: LeaderPlan) -> ClusterServices:
     config = plan.config
     url = home.metadata_url(config)
-    _prepare_metadata(url, takes_over=config.get(HA_TYPE) != HA_TYPE.default)
+    _prepare_metadata(url, takes_over=is_elected(config))
     bind_host = config.get(JOBMANAGER_BIND)
     standalone = plan.target == STANDALONE
 

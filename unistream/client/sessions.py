@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from unistream.base.config import HA_CLUSTER_ID, HA_TYPE, REST_PORT, Configuration
+from unistream.base.config import HA_CLUSTER_ID, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, FolderInUse, NotFound
 from unistream.base.servers import ZOOKEEPER_SCHEME
 from unistream.client import home
@@ -38,7 +38,7 @@ def in_session_folder(config: Configuration, start: Callable[[Path], T]) -> T:
     Raises:
         ConfigError: a cluster of this name runs, and the name was chosen by the user.
     """
-    name, is_shared = config.get(HA_CLUSTER_ID), config.get(HA_TYPE) != HA_TYPE.default
+    name, is_shared = config.get(HA_CLUSTER_ID), is_elected(config)
     is_named = HA_CLUSTER_ID.key in config.to_dict() and not is_shared  # several masters are one cluster
     for number in range(1, CLUSTERS_MAX + 1):
         folder = session_folder(name, number)

@@ -296,6 +296,8 @@ class JobMaster:
         event, timer = self._loop.take(WAIT_MS)
         over = self._ports.leadership.await_leading()
         if over is not None:
+            if isinstance(event, _Picture):
+                event.taken.set()  # its caller gets the last picture
             return self._feed([contract.LeadershipLost(reason=over)])
         if timer is not None:
             return self._feed([contract.TimerFired(timer)])
