@@ -47,8 +47,8 @@ def certain_profile(slot: ResourceProfile, served: ResourceProfile) -> ResourceP
 class FreeSlots(Generic[S]):
     """Slots to be granted, each at most once; among equal ones the first added.
 
-    `exact`: only a slot of the very profile that is wanted. Otherwise the smallest that is enough, so that the
-    big ones stay for those that need them.
+    `exact`: only a slot of the very profile that is wanted. Otherwise the smallest that is enough, so that
+    the big ones stay for those that need them.
     """
 
     def __init__(self, *, exact: bool) -> None:
