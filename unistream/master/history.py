@@ -207,11 +207,9 @@ def _state_times(record: JobRecord, store: MetadataStore) -> dict[str, int]:
 def recorded_subtasks(
     graph: JobGraph, attempts: Sequence[AttemptLine], job_state: str
 ) -> tuple[SubtaskInfo, ...]:
-    """The newest attempt of each subtask that the graph has, as it was last recorded. If the end of one was
-    not: those of a job that has finished have finished, and what ran with a cluster that has ended is
-    cancelled."""
-    runs = job_state not in TERMINAL_STATES
-    unrecorded = "FINISHED" if job_state == "FINISHED" else "CANCELED"
+    """The newest attempt of each subtask that the graph has, as it was last recorded. Those of a job that has
+    finished have finished, also if that was not recorded, or if a master that led no more recorded that they
+    failed. Otherwise what ran with a cluster that has ended is cancelled."""
     newest = {(one.attempt.vertex, one.attempt.index): one for one in attempts}  # they are in order
     found = []
     for vertex in graph.vertices:
@@ -224,11 +222,17 @@ def recorded_subtasks(
                         vertex_name=vertex.name,
                         index=index,
                         attempt=one.attempt.attempt,
-                        state=one.state if runs or one.state in _ENDED else unrecorded,
+                        state=_task_state(one.state, job_state),
                         task_manager=None if one.task_manager is None else TaskManagerId(one.task_manager),
                     )
                 )
     return tuple(found)
+
+
+def _task_state(recorded: str, job_state: str) -> str:
+    if job_state == "FINISHED":
+        return job_state
+    return recorded if job_state not in TERMINAL_STATES or recorded in _ENDED else "CANCELED"
 
 
 def graph_of(record: JobRecord) -> JobGraph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -200,18 +201,24 @@ def test_the_end_of_a_channel_is_confirmed_and_what_follows_is_passed_over() -> 
 
 
 def test_many_channels_are_opened_in_few_messages() -> None:
+    connected = threading.Event()
+
     class Counting(Scripted):
+        """Answers when all channels wait for that, as those of a deployment do."""
+
         messages = 0
 
         def hear(self, reader: flight.MetadataRecordBatchReader) -> None:
             super().hear(reader)
             self.messages += 1
+            assert connected.wait(WAIT_S)
 
     with Counting([frames.Accepted(0)]) as producer:
         client = FlightDataClient(300)
         gate, sinks = client.gate(), [Sink() for _ in range(200)]
         for n, sink in enumerate(sinks):
             gate.connect(channel(f"grpc+tcp://127.0.0.1:{producer.port}", n), sink, CREDIT)
+        connected.set()
         opened: set[int] = set()
         while len(opened) < len(sinks):
             said = producer.calls.get(timeout=WAIT_S)
