@@ -88,6 +88,7 @@ from unistream.operator.window import (
 from unistream.operator.window import (
     sum as sum,
 )
+from unistream.port.line import KeepsLine, LineCommit, OnForeign
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
     CommitOutcome,
@@ -163,14 +164,17 @@ __all__ = [
     "JobResult",
     "JointCommitter",
     "KafkaSource",
+    "KeepsLine",
     "KeyedBatch",
     "KeyedBatchFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "LineCommit",
     "ListMode",
     "ListStateDescriptor",
     "MapStateDescriptor",
     "NotFound",
+    "OnForeign",
     "OperatorListDescriptor",
     "OutcomeUnknown",
     "PrintSink",

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pyarrow as pa
@@ -107,22 +108,22 @@ class Case:
         return prepared
 
 
-def _delta(folder: Path, partition_by: tuple[str, ...]) -> Case:
+def _delta(folder: Path, partition_by: tuple[str, ...], **options: Any) -> Case:
     def read() -> list[int]:
         if not DeltaTable.is_deltatable(str(folder)):
             return []
         return sorted(DeltaTable(str(folder)).to_pyarrow_table().column("id").to_pylist())
 
-    sink = DeltaSink(str(folder), partition_by=partition_by)
+    sink = DeltaSink(str(folder), partition_by=partition_by, **options)
     return Case(sink, read, lambda: len(list(folder.rglob("*.parquet"))))
 
 
-def delta(folder: Path) -> Case:
-    return _delta(folder / "table", ())
+def delta(folder: Path, **options: Any) -> Case:
+    return _delta(folder / "table", (), **options)
 
 
-def delta_partitioned(folder: Path) -> Case:
-    return _delta(folder / "table", ("name",))
+def delta_partitioned(folder: Path, **options: Any) -> Case:
+    return _delta(folder / "table", ("name",), **options)
 
 
 def collect(folder: Path) -> Case:
@@ -152,17 +153,17 @@ def _files(sink: FileSink, folder: Path, suffix: str) -> Case:
     return Case(sink, read, files)
 
 
-def files(folder: Path) -> Case:
-    return _files(FileSink(str(folder / "out")), folder / "out", ".parquet")
+def files(folder: Path, **options: Any) -> Case:
+    return _files(FileSink(str(folder / "out"), **options), folder / "out", ".parquet")
 
 
-def files_partitioned(folder: Path) -> Case:
-    sink = FileSink(str(folder / "out"), partition_by=["name"], target_file_bytes=1)
+def files_partitioned(folder: Path, **options: Any) -> Case:
+    sink = FileSink(str(folder / "out"), partition_by=["name"], target_file_bytes=1, **options)
     return _files(sink, folder / "out", ".parquet")
 
 
-def files_json(folder: Path) -> Case:
-    return _files(FileSink(str(folder / "out"), format="json"), folder / "out", ".jsonl")
+def files_json(folder: Path, **options: Any) -> Case:
+    return _files(FileSink(str(folder / "out"), format="json", **options), folder / "out", ".jsonl")
 
 
 SINKS = [delta, delta_partitioned, collect, files, files_partitioned, files_json]
@@ -289,7 +290,8 @@ def test_close_is_fine_before_open_and_twice(case: Case) -> None:
         committer.close()
 
 
-def test_a_fresh_start_adds_to_what_an_older_job_left(case: Case) -> None:
+def test_collected_rows_are_those_of_all_jobs(tmp_path: Path) -> None:
+    case = collect(tmp_path)
     case.committer().commit(permit(5), request(5, *case.stage(5, 1)))
     other = LineageId("lineage-2")
     committer = case.committer(lineage=other)

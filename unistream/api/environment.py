@@ -17,6 +17,7 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
+from unistream.api.sinks import check_new_lines
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
 from unistream.base.config import (
@@ -342,6 +343,8 @@ class Environment(Sources):
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
+        if savepoint is None and request_id is None:  # with an id this may be a job that runs
+            check_new_lines(self._builder.graph)
         graph, code, frames = self.staged_job_graph(name, bootstrap)
         advice = uid_advice(graph)
         if advice is not None:

@@ -15,7 +15,7 @@ from unistream.api.slots import SlotSharingGroup
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.model.graph import Ship
-from unistream.model.stream_graph import StreamNode
+from unistream.model.stream_graph import StreamGraph, StreamNode
 from unistream.operator.sink import (
     CommittableStageOperator,
     CommitterOperator,
@@ -24,6 +24,7 @@ from unistream.operator.sink import (
     SinkWriterOperator,
     StageCommitter,
 )
+from unistream.port.line import KeepsLine
 from unistream.port.sink import (
     CommittableStage,
     Committer,
@@ -60,6 +61,14 @@ def sink_used(sink: Sink) -> Sink:
         raise ConfigError(f"sink_to takes a sink such as us.DeltaSink(...), not {sink!r:.200}")
     replace = _REPLACE.get()
     return sink if replace is None else replace(sink)
+
+
+def check_new_lines(graph: StreamGraph) -> None:
+    """Before a job that starts from no snapshot. Raises ConfigError: another line of jobs writes a sink's
+    target."""
+    for node in graph.nodes:
+        if isinstance(node.operator, SinkWriterOperator) and isinstance(node.operator.sink, KeepsLine):
+            node.operator.sink.check_new_line()
 
 
 class DataStreamSink(OperatorSettings):

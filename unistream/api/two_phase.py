@@ -4,6 +4,8 @@
             │                             │
             └─ after a failure: recover_and_abort    recover_and_commit (maybe once more)
 
+If the system can record which jobs commit (`line_commits`, `record_lines`), two jobs never do so at once.
+
 The transaction of checkpoint n is pre-committed at barrier n and the next one begins. After a restore, with
 any parallelism, pre-committed transactions are committed and open ones aborted, maybe by another subtask than
 the one that began them: a handle must contain everything that is needed for that.
@@ -21,9 +23,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import pyarrow as pa
 
+from unistream.api.transaction_line import TransactionLine
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
+from unistream.port.line import LineCommit, OnForeign
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
     CommitOutcome,
@@ -94,6 +98,7 @@ class TwoPhaseCommitSink(Generic[T]):
     name: str = "two-phase-commit"
     global_committer: bool = False
     transaction_timeout: TransactionTimeout | None = None
+    on_foreign: OnForeign = "refuse"
 
     # --- methods that a sink must have --------------------------------------------------------------
 
@@ -131,6 +136,18 @@ class TwoPhaseCommitSink(Generic[T]):
     def recover_and_abort(self, transaction: T) -> None:
         """As `abort`, for a transaction that was open when a checkpoint was taken."""
         self.abort(transaction)
+
+    def line_commits(self) -> Sequence[LineCommit] | None:
+        """The last commit of each line of jobs, as `record_lines` has stored them; empty: none yet. None: the
+        system does not record them, so nothing keeps two jobs from committing the same rows."""
+        return None
+
+    def record_lines(self, lines: Sequence[LineCommit], expected: Sequence[LineCommit]) -> bool:
+        """Stores `lines` durably, if `expected` is what is stored: in one atomic step, such as an UPDATE with
+        a condition. False: it is not. Called before the transactions of a checkpoint are committed. A job
+        that does not continue another one's snapshot is refused if there are lines, unless `on_foreign` of
+        the sink is ``"append"``."""
+        raise ProtocolError(f"sink {self.name!r} has no record_lines")
 
     def close(self) -> None:
         """Releases what `open` acquired."""
@@ -175,6 +192,8 @@ class TransactionWriter:
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         self._sink.open(context)
         self._opened = True
+        if context.restored is None:
+            TransactionLine(self._sink, context).check_new()
         for content in restored:
             self._sink.recover_and_abort(self._sink.decode(decode_held(content).handle))
         self._begin()
@@ -230,17 +249,32 @@ class TransactionCommitter:
         self._sink = sink
         self._opened = False
         self._restored = -1
+        self._line: TransactionLine | None = None
+        self._writer = ""  # the job that the system names
+
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        self._writer = next((item.decode() for item in items), "")
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        return (self._writer.encode(),) if self._writer else ()
 
     def open(self, context: SinkContext) -> None:
         self._sink.open(context)
         self._opened = True
         self._restored = -1 if context.restored is None else context.restored
+        self._line = TransactionLine(self._sink, context, self._writer)
+        last = self._line.check()
+        self._writer = self._writer if last is None else last.job
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         return self.commit_all(permit, [request])
 
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
         first: Exception | None = None
+        assert self._line is not None, "the committer is not open"
+        newest = max((one.checkpoint_id for one in requests if one.committables), default=0)
+        if newest:
+            self._writer = self._line.record(newest, permit.snapshot)
         for request in requests:
             recovering = request.checkpoint_id <= self._restored
             for content in request.committables:

@@ -70,12 +70,13 @@ class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
 
 class CheckpointCompleted(_Message, frozen=True, kw_only=True):
     """The manifest of `checkpoint_id` is durable, written by the leader of `epoch`: commit what it lists.
-    `positions`: see `Manifest.positions`."""
+    `positions`: see `Manifest.positions`; `snapshot`: see `CommitPermit`."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
     epoch: LeaderEpoch
     positions: dict[OperatorUid, tuple[SourcePositions, ...]] = {}
+    snapshot: str = ""
 
 
 class CheckpointAborted(_Message, frozen=True, kw_only=True):

@@ -85,6 +85,8 @@ class OperatorState:
         modes: State name -> how it was redistributed, if known.
         state: For its keyed state backend; tables are read lazily.
         positions: Of a committer, see `Manifest.positions`.
+        job: The job that took the checkpoint; None: nothing is restored.
+        directory: fsspec URL of the checkpoint.
     """
 
     checkpoint_id: CheckpointId | None = None
@@ -93,6 +95,8 @@ class OperatorState:
     modes: dict[str, ListMode] = field(default_factory=dict)
     state: tuple[StateTable | RestoredFiles, ...] = ()
     positions: tuple[SourcePositions, ...] = ()
+    job: JobId | None = None
+    directory: str = ""
 
     @property
     def is_restored(self) -> bool:
@@ -278,6 +282,7 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         root: fsspec URL of the checkpoint or savepoint directory.
+        job: That took it.
         finished: All subtasks of the vertex had finished: run no user code, send only MAX_WATERMARK and
             EndOfData.
         in_flight: Rows to process before any new one, in this order (`unistream.core.restore.in_flight`).
@@ -285,6 +290,7 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
 
     root: str
     checkpoint_id: CheckpointId
+    job: JobId | None = None
     operators: dict[OperatorUid, OperatorRestore] = {}
     finished: bool = False
     in_flight: tuple[InFlightShare, ...] = ()

@@ -35,12 +35,14 @@ class CommitPermit:
     Attributes:
         positions: How far the sources were read whose rows are all committed when everything that was
             prepared up to `checkpoint_id` is; for a sink that records them (`RecordsPositions`).
+        snapshot: Directory of the snapshot from which a job can go on behind these commits; empty: not known.
     """
 
     lineage: LineageId
     checkpoint_id: CheckpointId
     epoch: LeaderEpoch
     positions: tuple[SourcePositions, ...] = ()
+    snapshot: str = ""
 
     def require(self, lineage: LineageId, checkpoint_id: CheckpointId) -> None:
         """Raises ProtocolError unless what was prepared for `checkpoint_id` of `lineage` may be committed."""

@@ -31,6 +31,8 @@ class SinkContext:
 
     Attributes:
         restored: The checkpoint it was restored from, or None.
+        predecessor: The job that took that checkpoint; this one itself after its first own one. None: not
+            restored.
         checkpointing: False: everything is committed at the end of input, under the id after `restored`.
         exclusive: False: other attempts of the same subtask may run at the same time, and one of them may
             win. So a writer removes nothing of theirs; what is left of them the committer may remove, after
@@ -49,6 +51,7 @@ class SinkContext:
     checkpointing: bool = True
     exclusive: bool = True
     finalizing: bool = False
+    predecessor: JobId | None = None
 
     @property
     def committed_max(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,11 +161,12 @@ class TestBuiltInSinks:
     def test_a_job_that_is_restored_later_finds_it_committed(self, place: Place, tmp_path: Path) -> None:
         payloads = staged(place.sink, 2, 1, 2)
         item = listed({2: payloads}, connector=place.connector)
-        us.finalize_savepoint(savepoint(tmp_path / "sp", {"out-committer": item}).path)
+        saved = savepoint(tmp_path / "sp", {"out-committer": item})
+        us.finalize_savepoint(saved.path)
 
         committer = place.sink.create_committer()
         assert committer is not None
-        committer.open(context(restored=2))
+        committer.open(replace(context(restored=2), predecessor=saved.manifest.job))
         request = CommitRequest(CheckpointId(2), tuple(payloads))
         assert committer.commit(permit(2), request).outcome is CommitOutcome.ALREADY_COMMITTED
         committer.commit(permit(3), CommitRequest(CheckpointId(3), tuple(staged(place.sink, 3, 4))))

@@ -3,6 +3,8 @@
 unistream/<lineage>/<sink uid>            version = the last checkpoint
 unistream/<lineage>/<sink uid>~1, ~2, …   after the first rewind, the second, …
 …/begun                                   version = the checkpoint after which the branch begins
+unistream/<lineage>/<sink uid>/writer     version = the job of the last commit, as a number
+unistream/line                            version = the line of jobs that writes the table, as a number
 
 And the identity of the table. It is the one that was committed to if its metadata has the same `id`, its
 version is not lower, and it has the transaction of the last commit. So OPTIMIZE, VACUUM, DELETE, RESTORE, an
@@ -24,15 +26,18 @@ from unistream.port.sink import SinkContext
 BRANCHES_MAX: Final = 1000
 STATE_FORMAT: Final = 1
 EXPIRES: Final = "delta.setTransactionRetentionDuration"
+LINE_ID: Final = "unistream/line"
 
 
 class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The table after the last commit; see `unistream.connector.common.committing.Target`."""
+    """The table after the last commit; see `unistream.connector.common.committing.Target`. `writer`: the job
+    that made it, as a number; 0: not recorded."""
 
     address: str = msgspec.field(name="table_uri")
     table_id: str
     version: int
     checkpoint_id: int
+    writer: int = 0
     format: int = STATE_FORMAT
 
 
@@ -50,6 +55,10 @@ class LoadedTable(Protocol):
 
 def app_id(context: SinkContext, branch: int) -> str:
     return f"unistream/{context.lineage}/{context.sink_uid}" + (f"~{branch}" if branch else "")
+
+
+def writer_id(context: SinkContext) -> str:
+    return f"{app_id(context, 0)}/writer"
 
 
 def begun_id(context: SinkContext, branch: int) -> str:

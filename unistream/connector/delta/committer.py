@@ -10,6 +10,9 @@ newest id, so that no reader sees a part of them.
     commit   on exactly this snapshot
     retry    after a conflict or an unknown outcome: the newest snapshot shows the result
 
+The commit also says which job of which line of jobs made it (`line`): a table that another line writes, or
+that another successor of the restored snapshot has taken over, is refused.
+
 A rewind (a restore from a checkpoint older than the table's last) is refused, or begins a branch: the
 id gets a suffix ``~1``, ``~2``, … and committing starts over under it. Checkpoint ids are used again after a
 rewind, so a commit without files (``<id>/begun``, version = the restored checkpoint) records it at once. A
@@ -44,8 +47,10 @@ from unistream.connector.delta.branch import (
     check_target,
     last_of,
     newest_branch,
+    writer_id,
 )
-from unistream.connector.delta.positions import owner_number, owners, positions_metadata
+from unistream.connector.delta.line import Line
+from unistream.connector.delta.positions import number_of, owner_number, owners, positions_metadata
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -55,8 +60,10 @@ from unistream.connector.delta.stage import (
 )
 from unistream.connector.delta.table import (
     CHECKPOINT_KEY,
+    JOB_KEY,
     LINEAGE_KEY,
     SINK_KEY,
+    SNAPSHOT_KEY,
     Conflict,
     LakeTable,
     Removed,
@@ -90,6 +97,7 @@ class DeltaCommitter:
     Args:
         create: Create a missing table at the first commit.
         allow_rewind: Begin a branch after a rewind, instead of refusing.
+        append_beside: Append to a table that another line of jobs writes, instead of refusing.
         storage_options: Options of deltalake.
         stage: The staged files.
         tables: Opens and creates the table.
@@ -103,6 +111,7 @@ class DeltaCommitter:
         partition_by: tuple[str, ...],
         create: bool,
         allow_rewind: bool,
+        append_beside: bool,
         storage_options: Mapping[str, str],
         stage: StageFiles,
         tables: type[LakeTable] = LakeTable,
@@ -112,11 +121,13 @@ class DeltaCommitter:
         self._partition_by = partition_by
         self._create = create
         self._allow_rewind = allow_rewind
+        self._append_beside = append_beside
         self._options = storage_options
         self._stage = stage
         self._tables = tables
         self._attempts = attempts
         self._context: SinkContext | None = None
+        self._line: Line | None = None
         self._table: LakeTable | None = None
         self._branch = 0
         self._memory = TargetMemory(DeltaTarget, "Delta", table_uri)
@@ -133,9 +144,11 @@ class DeltaCommitter:
         return self._memory.snapshot()
 
     def open(self, context: SinkContext) -> None:
-        """Raises ConfigError for a rewind, for a missing table that must not be created, and for a table that
-        is not the one that was committed to; Unreachable if an allowed rewind could not be recorded."""
+        """Raises ConfigError for a rewind, for a missing table that must not be created, for a table that is
+        not the one that was committed to, and for one that others write; Fenced if another job has taken
+        over; Unreachable if an allowed rewind could not be recorded."""
         self._context = context
+        self._line = Line(f"table {self._uri}", context, appends=self._append_beside)
         self._table = self._tables.open(self._uri, self._options)
         if self._table is None:
             self._check_target(None)
@@ -149,8 +162,11 @@ class DeltaCommitter:
             if not self._allow_rewind:
                 raise self._rewound(self._table, last)
             self._begin_branch(self._table, self._branch + 1)
-        if self._memory.current is None:
-            self._remember(self._table.table_id, self._table.version, 0)
+        else:
+            self._check_line(self._table)
+        writer = self._table.transaction_version(writer_id(context))
+        if self._memory.current is None or writer is not None:
+            self._remember(self._table, self._last(self._table, self._branch) or 0, writer)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         return self.commit_all(permit, [request])
@@ -172,6 +188,7 @@ class DeltaCommitter:
         self._table = None
 
     def _commit(self, permit: CommitPermit, parts: Sequence[_Part]) -> CommitResult:
+        context = self._opened()
         schema = _common_schema(self._uri, [one for part in parts for one in part.staged])
         newest, files = max(part.checkpoint_id for part in parts), _files(parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
@@ -186,9 +203,10 @@ class DeltaCommitter:
                     raise
                 failure = error
                 continue
+            self._check_line(table)
             todo = self._todo(table, parts)
             if not todo:
-                self._remember(table.table_id, table.version, newest)
+                self._remember(table, newest, table.transaction_version(writer_id(self._opened())))
                 outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
                 rows = _rows(files) if attempted else 0
                 return CommitResult(outcome, rows, table.version, visible=_visible(parts, attempted))
@@ -199,6 +217,7 @@ class DeltaCommitter:
             try:
                 crash_point("delta.before_append")
                 table.append(self._table_commit(table, permit, newest, files))
+                self._opened_line().has_committed = True
                 crash_point("delta.appended")
             except Conflict:
                 continue
@@ -206,7 +225,7 @@ class DeltaCommitter:
                 failure = error
                 self._table = None  # it may be inconsistent: load it again
                 continue
-            self._remember(table.table_id, table.version + 1, newest)
+            self._remember(table, newest, number_of(context.job), version=table.version + 1)
             version = self._version_after(table)
             return CommitResult(CommitOutcome.COMMITTED, _rows(files), version, visible=_visible(parts, todo))
         if failure is None:  # lost every race
@@ -238,9 +257,26 @@ class DeltaCommitter:
         if self._memory.current is not None:
             check_target(self._memory.current, table, self._opened(), self._branch)
 
-    def _remember(self, table_id: str, version: int, checkpoint_id: int) -> None:
+    def _check_line(self, table: LakeTable) -> None:
+        """Raises ConfigError, Fenced: this job may not commit to it."""
+        known = self._memory.current
+        last = self._last(table, self._branch)
+        if last is None and known is not None and known.checkpoint_id:
+            last = known.checkpoint_id  # the table lets transactions expire
+        self._opened_line().check(table, last, 0 if known is None else known.writer)
+
+    def _remember(
+        self, table: LakeTable, checkpoint_id: int, writer: int | None, version: int | None = None
+    ) -> None:
+        """`version` None: that of the snapshot."""
         self._memory.remember(
-            DeltaTarget(address=self._uri, table_id=table_id, version=version, checkpoint_id=checkpoint_id)
+            DeltaTarget(
+                address=self._uri,
+                table_id=table.table_id,
+                version=table.version if version is None else version,
+                checkpoint_id=checkpoint_id,
+                writer=writer or 0,
+            )
         )
 
     def _rewound(self, table: LakeTable, last: int) -> ConfigError:
@@ -282,7 +318,9 @@ class DeltaCommitter:
         self, table: LakeTable, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
     ) -> TableCommit:
         """Without positions after a rewind: the table has rows from behind them."""
-        epoch = {CHECKPOINT_KEY: str(checkpoint_id), "unistream.leader-epoch": str(permit.epoch)}
+        made = {CHECKPOINT_KEY: str(checkpoint_id), "unistream.leader-epoch": str(permit.epoch)}
+        if permit.snapshot:
+            made[SNAPSHOT_KEY] = permit.snapshot
         context, positions = self._opened(), () if self._branch else permit.positions
         mine = owner_number(context.lineage, context.sink_uid)
         return TableCommit(
@@ -290,14 +328,15 @@ class DeltaCommitter:
             app_id=app_id(context, self._branch),
             version=checkpoint_id,
             committed_ms=max(file.modification_ms for file in files),
-            metadata=self._metadata() | epoch | positions_metadata(positions),
-            owners=owners(positions, mine, table.transaction_version),
+            metadata=self._metadata() | made | positions_metadata(positions),
+            owners=owners(positions, mine, table.transaction_version)
+            | self._opened_line().transactions(table),
         )
 
     def _metadata(self) -> dict[str, str]:
         context = self._opened()
         return {
-            "unistream.job-id": str(context.job),
+            JOB_KEY: str(context.job),
             LINEAGE_KEY: str(context.lineage),
             SINK_KEY: str(context.sink_uid),
         }
@@ -325,6 +364,7 @@ class DeltaCommitter:
             version=self._opened().restored or 0,
             committed_ms=time.time_ns() // 1_000_000,
             metadata=self._metadata(),
+            owners=self._opened_line().transactions(table),
         )
         failure: Exception | None = None
         for _ in range(self._attempts):
@@ -361,6 +401,10 @@ class DeltaCommitter:
             return "there is no table"
         last = last_of(former, context, newest_branch(former, context, uri)) or 0
         return None if last >= checkpoint_id else f"it has this sink's output up to checkpoint {last} only"
+
+    def _opened_line(self) -> Line:
+        assert self._line is not None, "the committer is not open"
+        return self._line
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the committer is not open"

@@ -58,9 +58,13 @@ def owner_id(positions: SourcePositions) -> str:
 
 
 def owner_number(lineage: str, sink_uid: str) -> int:
-    """Of a sink; above 0, and exact as a floating-point number."""
-    digest = hashlib.sha256(f"{lineage}/{sink_uid}".encode()).digest()
-    return 1 + int.from_bytes(digest[:6], "big")
+    """Of a sink."""
+    return number_of(f"{lineage}/{sink_uid}")
+
+
+def number_of(text: str) -> int:
+    """A text as the version of a transaction: above 0, and exact as a floating-point number."""
+    return 1 + int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
 def owners(

@@ -16,6 +16,7 @@ from unistream.connector.common import OnRewind, StageFiles, absolute, check_sin
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.writer import DeltaWriter
+from unistream.port.line import OnForeign, check_on_foreign
 from unistream.port.replacement import RangeTarget
 from unistream.port.sink import Committer, SinkWriter
 
@@ -36,6 +37,8 @@ class DeltaSink:
         create: Create a missing table at the first commit; otherwise it must exist.
         on_rewind: If the job is restored from a checkpoint older than the table's last: ``"refuse"`` to
             start, or ``"allow_duplicates"``.
+        on_foreign: If another line of jobs writes the table (this job was not started from a snapshot of
+            it): ``"refuse"`` to start, or ``"append"`` beside it.
         target_file_bytes: Rows of one partition value are written to a file when they take this much memory,
             and at every checkpoint.
         time_column: The column with the time of a row, by which `unistream backfill` replaces a range; None:
@@ -57,6 +60,7 @@ class DeltaSink:
         mode: Literal["append"] = "append",
         create: bool = True,
         on_rewind: OnRewind = "refuse",
+        on_foreign: OnForeign = "refuse",
         target_file_bytes: int = TARGET_FILE_BYTES,
         time_column: str | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
@@ -70,6 +74,8 @@ class DeltaSink:
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._create = create
         self._on_rewind = on_rewind
+        check_on_foreign(on_foreign)
+        self._on_foreign = on_foreign
         self._target_file_bytes = target_file_bytes
         self._time_column = time_column
         self._storage_options = dict(storage_options or {})
@@ -112,6 +118,15 @@ class DeltaSink:
         if table is not None:
             check_fits(table.shape, stored, self._partition_by)
 
+    def check_new_line(self, lineage: str = "") -> None:
+        """See `unistream.port.line.KeepsLine`."""
+        from unistream.connector.delta.line import check_no_other
+        from unistream.connector.delta.table import LakeTable
+
+        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
+        if table is not None and self._on_foreign == "refuse":
+            check_no_other(f"table {self._table_uri}", table, lineage)
+
     @property
     def time_column(self) -> str | None:
         return self._time_column
@@ -144,6 +159,7 @@ class DeltaSink:
             partition_by=self._partition_by,
             create=self._create,
             allow_rewind=self._on_rewind == "allow_duplicates",
+            append_beside=self._on_foreign == "append",
             storage_options=self._resolved_storage_options(),
             stage=self._stage(),
         )
@@ -196,6 +212,7 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         partition_by=staged.partition_by,
         create=staged.create,
         allow_rewind=False,
+        append_beside=False,
         storage_options={},
         stage=StageFiles(staged.table_uri, {}, f"table {staged.table_uri}"),
     )

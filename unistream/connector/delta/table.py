@@ -31,6 +31,9 @@ from unistream.connector.delta.stage import DeltaFile
 CHECKPOINT_KEY = "unistream.checkpoint-id"
 LINEAGE_KEY = "unistream.lineage"
 SINK_KEY = "unistream.sink-uid"
+JOB_KEY = "unistream.job-id"
+SNAPSHOT_KEY = "unistream.snapshot"
+LOOK_BACK = 1000  # versions, for a message
 
 
 class Conflict(UnistreamError):
@@ -169,6 +172,14 @@ class LakeTable:
             if all(entry.get(key) == value for key, value in wanted.items()):
                 return int(entry["version"])
         return None
+
+    def last_commit(self, lineage: str | None = None) -> dict[str, str]:
+        """The metadata of the newest commit of a line of jobs (None: of any), if it is among the last
+        `LOOK_BACK`; else empty."""
+        for entry in self._table.history(LOOK_BACK):
+            if entry.get(JOB_KEY) and lineage in (None, entry.get(LINEAGE_KEY)):
+                return {key: str(value) for key, value in entry.items()}
+        return {}
 
     def append(self, commit: TableCommit) -> None:
         """Adds the files as the version after this snapshot. Durable when it returns.

@@ -12,10 +12,12 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import OnRewind, absolute, check_sink_options
+from unistream.connector.file.line import check_no_other
 from unistream.connector.file.sink_committer import FileSinkCommitter
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema
 from unistream.connector.file.sink_stage import FileStage, decode_committable
 from unistream.connector.file.sink_writer import FileSinkWriter
+from unistream.port.line import OnForeign, check_on_foreign
 from unistream.port.sink import Committer, SinkWriter
 
 TARGET_FILE_BYTES: Final = 64 * MIB
@@ -39,6 +41,8 @@ class FileSink:
             task take more than 128 MiB.
         on_rewind: If the job is restored from a checkpoint older than the folder's last: ``"refuse"`` to
             start, or ``"allow_duplicates"``.
+        on_foreign: If another line of jobs writes the folder (this job was not started from a snapshot of
+            it): ``"refuse"`` to start, or ``"append"`` beside it.
         filesystem_options: Options of fsspec (``key``, ``endpoint_url``, …); text may be ``${env:NAME}``,
             ``${file:PATH}`` or a `Secret`.
 
@@ -59,6 +63,7 @@ class FileSink:
         time_column: str | None = None,
         target_file_bytes: int = TARGET_FILE_BYTES,
         on_rewind: OnRewind = "refuse",
+        on_foreign: OnForeign = "refuse",
         filesystem_options: Mapping[str, Any] | None = None,
     ) -> None:
         if not path:
@@ -75,6 +80,8 @@ class FileSink:
         self._time_column = time_column
         self._target_file_bytes = target_file_bytes
         self._on_rewind = on_rewind
+        check_on_foreign(on_foreign)
+        self._on_foreign = on_foreign
         self._filesystem_options = dict(filesystem_options or {})
 
     @property
@@ -104,6 +111,11 @@ class FileSink:
         if schema is not None:
             check_schema(schema, self._format, self._buckets())
 
+    def check_new_line(self, lineage: str = "") -> None:
+        """See `unistream.port.line.KeepsLine`."""
+        if self._on_foreign == "refuse":
+            check_no_other(f"file sink: {self._root}", self._stage(), lineage)
+
     def create_writer(self) -> SinkWriter:
         return FileSinkWriter(
             root=self._root,
@@ -114,8 +126,12 @@ class FileSink:
         )
 
     def create_committer(self) -> Committer | None:
-        allow = self._on_rewind == "allow_duplicates"
-        return FileSinkCommitter(root=self._root, stage=self._stage(), allow_rewind=allow)
+        return FileSinkCommitter(
+            root=self._root,
+            stage=self._stage(),
+            allow_rewind=self._on_rewind == "allow_duplicates",
+            append_beside=self._on_foreign == "append",
+        )
 
     def _buckets(self) -> Buckets:
         return Buckets(self._partition_by, self._bucket_by_time, self._time_column)
@@ -132,4 +148,4 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         CorruptSnapshot: a committable cannot be read.
     """
     root = decode_committable(committables[0]).root
-    return FileSinkCommitter(root=root, stage=FileStage(root, {}), allow_rewind=False)
+    return FileSinkCommitter(root=root, stage=FileStage(root, {}), allow_rewind=False, append_beside=False)

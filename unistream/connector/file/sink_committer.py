@@ -2,7 +2,8 @@
 
     done?     the newest record of this sink is of this checkpoint or a later one  ->  finish its files
     check     every staged file exists with its size
-    decide    the record of the checkpoint, with the names of the files, by create-if-absent
+    decide    the record of the checkpoint, with the names of the files and the job, by create-if-absent under
+              the number behind the newest
     finish    each file is renamed, unless it is renamed already
 
 After a crash that follows the decision, the next `open` or `commit` finishes the files of the record.
@@ -11,18 +12,22 @@ files are renamed sees a part of them; a table avoids this.)
 
 Readers own finished files, and may move or remove them.
 
-A record newer than the restored checkpoint shows a rewind: it is refused, or, if allowed, the record is
-removed after one of the restored checkpoint without files is written. So there always is a record of the
-newest commit or of a later checkpoint; a folder without it is not the one that was committed to, and is
-refused.
+A folder that another line of jobs writes, or that another successor of the restored snapshot has taken
+over, is refused (`line`). If the newest record is of a checkpoint behind the restored one, this is a rewind:
+it is refused, or, if allowed, followed by a record of the restored checkpoint without files. So there always
+is a record of the newest commit or of a later one; a folder without it is not the one that was committed to,
+and is refused.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from unistream.base.crash_points import crash_point
+from unistream.base.errors import Unreachable
+from unistream.base.ids import CheckpointId
 from unistream.connector.common import (
     TargetMemory,
     changed_target,
@@ -30,6 +35,7 @@ from unistream.connector.common import (
     rewound,
     uncommitted_elsewhere,
 )
+from unistream.connector.file.line import Line
 from unistream.connector.file.sink_stage import (
     RECORDS_KEPT,
     CommitRecord,
@@ -42,16 +48,21 @@ from unistream.connector.file.sink_stage import (
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
+DECISIONS_MAX: Final = 20  # each that is lost is one that another attempt has made
+
 _log = logging.getLogger(__name__)
 
 
 class FileSinkCommitter:
     """The one committer of a file sink."""
 
-    def __init__(self, *, root: str, stage: FileStage, allow_rewind: bool) -> None:
+    def __init__(self, *, root: str, stage: FileStage, allow_rewind: bool, append_beside: bool) -> None:
         self._root = root
+        self._where = f"file sink: {root}"
         self._stage = stage
         self._allow_rewind = allow_rewind
+        self._append_beside = append_beside
+        self._line: Line | None = None
         self._context: SinkContext | None = None
         self._memory = TargetMemory(FileTarget, "file", root)
 
@@ -66,20 +77,25 @@ class FileSinkCommitter:
         return self._memory.snapshot()
 
     def open(self, context: SinkContext) -> None:
-        """Finishes the files that an earlier attempt decided on. Raises ConfigError for a rewind, and for a
-        folder without a record of the last commit."""
+        """Finishes the files that an earlier attempt decided on. Raises ConfigError for a rewind, for a
+        folder without a record of the last commit, and for one that others write; Fenced if another job has
+        taken over."""
         self._context = context
-        records = self._records()
-        newer = [checkpoint_id for checkpoint_id in records if checkpoint_id > context.committed_max]
-        if newer and not self._allow_rewind:
+        self._line = Line(self._where, self._stage, context, appends=self._append_beside)
+        number, newest = self._newest()
+        rewinds = newest is not None and newest.checkpoint_id > context.committed_max
+        if newest is not None and rewinds and not self._allow_rewind:
             choices = ", or set on_rewind='allow_duplicates'"
-            raise rewound(f"file sink: {self._root}", context, newer[-1], choices)
-        if records:
-            self._finish(self._stage.record(context.lineage, context.sink_uid, records[-1]))
-        if newer and context.restored is not None:
-            begin = CommitRecord(checkpoint_id=context.restored, files=())
-            self._stage.decide(context.lineage, context.sink_uid, begin)
-        self._stage.forget(context.lineage, context.sink_uid, newer)
+            raise rewound(self._where, context, newest.checkpoint_id, choices)
+        if not rewinds:
+            self._check_line(newest)
+        if newest is not None:
+            self._finish(newest)
+            if rewinds:
+                newest = CommitRecord(checkpoint_id=context.restored or 0, files=(), job=context.job)
+                if not self._decide(number + 1, newest):
+                    raise Unreachable(f"{self._where}: another job has just committed to it")
+            self._remember(newest.checkpoint_id, newest.job)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         return self.commit_all(permit, [request])
@@ -93,53 +109,79 @@ class FileSinkCommitter:
         if not any(given.values()):
             outcome = CommitOutcome.ALREADY_COMMITTED if given else CommitOutcome.COMMITTED
             return CommitResult(outcome)
-        records = self._records()
-        last = records[-1] if records else 0
+        for _ in range(DECISIONS_MAX):
+            result = self._commit(permit, newest, given)
+            if result is not None:
+                return result
+        return CommitResult(CommitOutcome.RETRY)
+
+    def _commit(
+        self, permit: CommitPermit, checkpoint_id: int, given: Mapping[CheckpointId, tuple[PartFile, ...]]
+    ) -> CommitResult | None:
+        """`given`: files by checkpoint, up to `checkpoint_id`. None: others have decided something
+        meanwhile."""
+        context = self._opened()
+        number, newest = self._newest()
+        self._check_line(newest)
+        last = 0 if newest is None else newest.checkpoint_id
         visible = tuple(
-            VisibleRows(number, sum(file.rows for file in part), already=number <= last)
-            for number, part in sorted(given.items())
+            VisibleRows(one, sum(file.rows for file in part), already=one <= last)
+            for one, part in sorted(given.items())
         )
-        files = tuple(file for number, part in sorted(given.items()) if number > last for file in part)
+        files = tuple(file for one, part in sorted(given.items()) if one > last for file in part)
         if not files:
-            self._finish(self._stage.record(context.lineage, context.sink_uid, last))
-            self._remember(newest)
+            if newest is not None:
+                self._finish(newest)
+                self._remember(checkpoint_id, newest.job)
             return CommitResult(CommitOutcome.ALREADY_COMMITTED, visible=visible)
-        check_staged(f"file sink: {self._root}", files, self._size)
-        decided = CommitRecord(checkpoint_id=newest, files=files)
+        check_staged(self._where, files, self._size)
+        decided = CommitRecord(
+            checkpoint_id=checkpoint_id, files=files, job=context.job, snapshot=permit.snapshot
+        )
         crash_point("file.before_record")
-        outcome = CommitOutcome.COMMITTED
-        if not self._stage.decide(context.lineage, context.sink_uid, decided):
-            decided = self._stage.record(context.lineage, context.sink_uid, newest)
-            outcome = CommitOutcome.ALREADY_COMMITTED
+        if not self._decide(number + 1, decided):
+            return None
         crash_point("file.recorded")
-        self._remember(newest)
+        self._opened_line().has_committed = True
+        self._remember(checkpoint_id, context.job)
         self._finish(decided)
         self._remove_losers()
-        self._stage.forget(context.lineage, context.sink_uid, records[: 1 - RECORDS_KEPT])
-        rows = sum(file.rows for file in files) if outcome is CommitOutcome.COMMITTED else 0
-        return CommitResult(outcome, rows, visible=visible)
+        numbers = self._stage.numbers(context.lineage, context.sink_uid)
+        self._stage.forget(context.lineage, context.sink_uid, numbers[:-RECORDS_KEPT])
+        return CommitResult(CommitOutcome.COMMITTED, sum(file.rows for file in files), visible=visible)
 
     def close(self) -> None:
         """Holds nothing."""
 
-    def _records(self) -> list[int]:
-        """Checkpoints that have one, ascending. Raises ConfigError if that of the last commit was removed."""
+    def _newest(self) -> tuple[int, CommitRecord | None]:
+        """The newest record, and its number. Raises ConfigError if that of the last commit was removed."""
         context, target = self._opened(), self._memory.current
-        found = self._stage.committed(context.lineage, context.sink_uid)
-        last = found[-1] if found else 0
+        number, newest = self._stage.newest(context.lineage, context.sink_uid)
+        last = 0 if newest is None else newest.checkpoint_id
         if target is not None and last < target.checkpoint_id:
             folder = self._stage.records_folder(context.lineage, context.sink_uid)
-            now = f"has the record of checkpoint {last} only" if found else "has no record of this sink now"
+            now = f"has the record of checkpoint {last} only" if newest else "has no record of this sink now"
             raise changed_target(
-                f"file sink: {self._root}",
+                self._where,
                 context,
                 f"had committed up to checkpoint {target.checkpoint_id}",
                 f"{folder} {now}: the folder was removed, emptied or put back to an earlier state",
             )
-        return found
+        return number, newest
 
-    def _remember(self, checkpoint_id: int) -> None:
-        self._memory.remember(FileTarget(address=self._root, checkpoint_id=checkpoint_id))
+    def _check_line(self, newest: CommitRecord | None) -> None:
+        """Raises ConfigError, Fenced: this job may not commit to it."""
+        known = self._memory.current
+        self._opened_line().check(newest, "" if known is None else known.job)
+
+    def _decide(self, number: int, record: CommitRecord) -> bool:
+        context = self._opened()
+        if number == 1:
+            self._opened_line().begin()
+        return self._stage.decide(context.lineage, context.sink_uid, number, record)
+
+    def _remember(self, checkpoint_id: int, job: str) -> None:
+        self._memory.remember(FileTarget(address=self._root, checkpoint_id=checkpoint_id, job=job))
 
     def _finish(self, record: CommitRecord) -> None:
         taken = 0
@@ -181,10 +223,14 @@ class FileSinkCommitter:
         """A record there, or (if the folder was moved) here, is of this checkpoint or a later one."""
         context = self._opened()
         for stage in (self._stage, self._stage.of(root)):
-            records = stage.committed(context.lineage, context.sink_uid)
-            if records and records[-1] >= checkpoint_id:
+            _, newest = stage.newest(context.lineage, context.sink_uid)
+            if newest is not None and newest.checkpoint_id >= checkpoint_id:
                 return True
         return False
+
+    def _opened_line(self) -> Line:
+        assert self._line is not None, "the committer is not open"
+        return self._line
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the committer is not open"

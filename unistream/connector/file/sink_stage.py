@@ -3,9 +3,9 @@
     <root>/<bucket>/part-<sink>-<writer>-<counter>-<random>.parquet     finished: readers see it
     <root>/<bucket>/.<the same name>                                     staged, on a local disk
     <root>/_staged/<bucket>/<the same name>                              staged, elsewhere
-    <root>/_unistream/<lineage>-<sink>/<checkpoint>.json                 what a checkpoint committed; the
-    newest
-                                                                         identifies the folder
+    <root>/_unistream/line.json                                          which line of jobs writes the folder
+    <root>/_unistream/<lineage>-<sink>/<number>.json                     what a checkpoint committed, and its
+                                                                         job; the newest identifies the folder
 
 Readers of such folders (Spark, Hive, DuckDB, pyarrow, `FileSource`) ignore names that begin with a dot or an
 underscore. A staged file is renamed when it is finished (on remote systems: copied and removed). The sink
@@ -20,17 +20,19 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from unistream.base import durable_files
 from unistream.base.errors import CorruptSnapshot, Unreachable
-from unistream.base.ids import JobId, LineageId, OperatorUid
+from unistream.base.ids import JobId, OperatorUid
 from unistream.connector.common import StageFiles, decode_formatted
 
 COMMITTABLE_FORMAT: Final = 1
 STATE_FORMAT: Final = 1
+R = TypeVar("R")
+
 RECORDS_KEPT: Final = 2  # the newest shows what is committed
 
 
@@ -56,22 +58,39 @@ class FileCommittable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision that these files belong to the output. Written before they are renamed."""
+    """The decision that these files belong to the output. Written before they are renamed.
+
+    Attributes:
+        job: That decided it; empty in records of earlier versions.
+        snapshot: Directory from which a job can go on behind it; empty: not known.
+    """
 
     checkpoint_id: int
     files: tuple[PartFile, ...]
+    job: str = ""
+    snapshot: str = ""
+
+
+class FolderLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The line of jobs that writes the folder."""
+
+    lineage: str
+    sink_uid: str
 
 
 class FileTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The folder after the last commit; see `unistream.connector.common.committing.Target`."""
+    """The folder after the last commit; see `unistream.connector.common.committing.Target`. `job`: that made
+    it; empty: not recorded."""
 
     address: str = msgspec.field(name="root")
     checkpoint_id: int
+    job: str = ""
     format: int = STATE_FORMAT
 
 
 _COMMITTABLE: Final = msgspec.msgpack.Decoder(FileCommittable)
 _RECORD: Final = msgspec.json.Decoder(CommitRecord)
+_LINE: Final = msgspec.json.Decoder(FolderLine)
 
 
 def decode_committable(content: bytes) -> FileCommittable:
@@ -197,56 +216,92 @@ class FileStage:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def committed(self, lineage: LineageId, sink_uid: OperatorUid) -> list[int]:
-        """Checkpoints that have a record, ascending. Raises Unreachable."""
-        folder = self.records_folder(lineage, sink_uid)
+    def numbers(self, lineage: str, sink_uid: str) -> list[int]:
+        """Of the records of a sink, ascending. Raises Unreachable."""
+        names = self._names(self.records_folder(lineage, sink_uid))
+        return sorted(int(n[:-5]) for n in names if n.endswith(".json") and n[:-5].isdecimal())
+
+    def newest(self, lineage: str, sink_uid: str) -> tuple[int, CommitRecord | None]:
+        """The number of the newest record of a sink, and the record; 0: there is none. Raises
+        CorruptSnapshot, Unreachable."""
+        numbers = self.numbers(lineage, sink_uid)
+        if not numbers:
+            return 0, None
+        path = self._record_path(lineage, sink_uid, numbers[-1])
+        return numbers[-1], self._read(path, _RECORD)
+
+    def decide(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> bool:
+        """Writes a record atomically and durably. False: others have decided something behind the record that
+        was the newest. (On a file system that cannot create a file only if it is absent, two concurrent
+        committers could both get True.)"""
+        if not self._create(self._record_path(lineage, sink_uid, number), msgspec.json.encode(record)):
+            return False
+        if self.numbers(lineage, sink_uid)[-1] == number:
+            return True
+        self.forget(lineage, sink_uid, [number])  # its number was given out before, and is old
+        return False
+
+    def forget(self, lineage: str, sink_uid: str, numbers: Sequence[int]) -> None:
+        """Removes records. Best effort: an old one does no harm."""
+        for number in numbers:
+            with suppress(OSError):
+                self._system.rm_file(self._record_path(lineage, sink_uid, number))
+
+    def begin_line(self, line: FolderLine) -> None:
+        """Records that this line writes the folder, unless another one does."""
+        self._create(self._line_path, msgspec.json.encode(line))
+
+    def lines(self) -> list[FolderLine | str]:
+        """The line that writes the folder, and the folders of records of sinks of any line. Raises
+        CorruptSnapshot, Unreachable."""
+        names = self._names(f"{self._root}/_unistream")
+        found: list[FolderLine | str] = [name for name in names if not name.endswith(".json")]
+        return [self._read(self._line_path, _LINE), *found] if "line.json" in names else found
+
+    def _names(self, folder: str) -> list[str]:
         try:
             self._system.invalidate_cache(folder)
-            names = [path.rpartition("/")[2] for path in self._system.ls(folder, detail=False)]
+            return [path.rpartition("/")[2] for path in self._system.ls(folder, detail=False)]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise Unreachable(f"{self._where}: could not list {folder}: {error}") from error
-        return sorted(int(n[:-5]) for n in names if n.endswith(".json") and n[:-5].isdecimal())
 
-    def record(self, lineage: LineageId, sink_uid: OperatorUid, checkpoint_id: int) -> CommitRecord:
-        """Raises CorruptSnapshot, Unreachable."""
-        path = self._record_path(lineage, sink_uid, checkpoint_id)
+    def _read(self, path: str, decoder: msgspec.json.Decoder[R]) -> R:
         try:
-            return _RECORD.decode(self._system.cat_file(path))
+            return decoder.decode(self._system.cat_file(path))
         except msgspec.MsgspecError as error:
             raise CorruptSnapshot(f"{self._where}: the record {path} is unreadable: {error}") from error
         except OSError as error:
             raise Unreachable(f"{self._where}: could not read the record {path}: {error}") from error
 
-    def decide(self, lineage: LineageId, sink_uid: OperatorUid, record: CommitRecord) -> bool:
-        """Writes the record atomically and durably. False: it exists already. (On remote systems two
-        concurrent committers could both get True; with checkpoints both name the same files.)"""
-        path = self._record_path(lineage, sink_uid, record.checkpoint_id)
-        content = msgspec.json.encode(record)
+    def _create(self, path: str, content: bytes) -> bool:
+        """False: it exists."""
         try:
             self._files.make_folders(path)
             if self._local:
                 return durable_files.create(path, content, self._root)
-            if self._system.exists(path):
-                return False
-            self._system.pipe_file(path, content)
+            self._system.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
         except OSError as error:
             raise Unreachable(f"{self._where}: could not write the record {path}: {error}") from error
         return True
 
-    def forget(self, lineage: LineageId, sink_uid: OperatorUid, checkpoint_ids: Sequence[int]) -> None:
-        """Removes records. Best effort: an old one does no harm."""
-        for checkpoint_id in checkpoint_ids:
-            with suppress(OSError):
-                self._system.rm_file(self._record_path(lineage, sink_uid, checkpoint_id))
-
-    def records_folder(self, lineage: LineageId, sink_uid: OperatorUid) -> str:
+    def records_folder(self, lineage: str, sink_uid: str) -> str:
         """The folder of the records of one sink."""
-        return f"{self._root}/_unistream/{_short(lineage)}-{_short(sink_uid)}"
+        return f"{self._root}/_unistream/{self.records_prefix(lineage)}{_short(sink_uid)}"
 
-    def _record_path(self, lineage: LineageId, sink_uid: OperatorUid, checkpoint_id: int) -> str:
-        return f"{self.records_folder(lineage, sink_uid)}/{checkpoint_id:012d}.json"
+    def records_prefix(self, lineage: str) -> str:
+        """Of the names of these folders of one line."""
+        return f"{_short(lineage)}-"
+
+    def _record_path(self, lineage: str, sink_uid: str, number: int) -> str:
+        return f"{self.records_folder(lineage, sink_uid)}/{number:012d}.json"
+
+    @property
+    def _line_path(self) -> str:
+        return f"{self._root}/_unistream/line.json"
 
     def _staged(self, bucket: str, name: str) -> str:
         """The path of a staged file, relative to the root."""

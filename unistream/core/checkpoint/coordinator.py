@@ -343,7 +343,9 @@ class CheckpointCoordinator:
 
     def announce(self, execution: Execution, checkpoint_id: CheckpointId) -> None:
         """Tells one task of completion once more."""
-        self._notifications.completed_to(execution, checkpoint_id, self.completed.positions(checkpoint_id))
+        completed = self.completed
+        positions, snapshot = completed.positions(checkpoint_id), completed.directory(checkpoint_id)
+        self._notifications.completed_to(execution, checkpoint_id, positions, snapshot)
 
     def manifest_failed(self, event: contract.ManifestFailed) -> TaskFailure | None:
         """The write is repeated, the snapshot is aborted, or another leader has won."""

@@ -55,19 +55,26 @@ class Notifications:
 
     def completed(self, pending: Pending) -> None:
         for execution in self._still_running(pending):
-            self.completed_to(execution, pending.checkpoint_id, pending.written.positions)
+            self.completed_to(
+                execution, pending.checkpoint_id, pending.written.positions, pending.resumable_from
+            )
 
     def completed_to(
-        self, execution: Execution, checkpoint_id: CheckpointId, positions: Mapping[OperatorUid, Positions]
+        self,
+        execution: Execution,
+        checkpoint_id: CheckpointId,
+        positions: Mapping[OperatorUid, Positions],
+        snapshot: str,
     ) -> None:
         """Notifies one task; tracked, because a task may wait for it before it ends. `positions`: of all
-        committers (`Manifest.positions`)."""
+        committers (`Manifest.positions`); `snapshot`: from which a job can go on."""
         here = self._operators[execution.attempt.subtask.vertex] if positions else ()
         message = CheckpointCompleted(
             attempt=execution.attempt,
             checkpoint_id=checkpoint_id,
             epoch=self._epoch,
             positions={uid: positions[uid] for uid in here if uid in positions},
+            snapshot=snapshot,
         )
         self._outbox.send_tracked(_place(execution).task_manager, message)
 

@@ -68,6 +68,13 @@ class Pending:
     def kind(self) -> SnapshotKind:
         return self.request.kind
 
+    @property
+    def resumable_from(self) -> str:
+        """Directory from which a job can go on behind it; of a drain's terminal savepoint that of the other
+        one."""
+        is_terminal = self.partner is not None and self.kind.is_synchronous
+        return (self.partner.directory if is_terminal and self.partner else self.directory) or ""
+
     def begin(self, plan: CheckpointPlan, assigners: dict[VertexId, bytes], executions: Executions) -> None:
         """Fixes which tasks take part; the triggers follow."""
         tasks = [executions[subtask] for subtask in plan.to_wait_for]

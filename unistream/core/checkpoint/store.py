@@ -96,6 +96,10 @@ class CompletedSnapshots:
         kept = (one.manifest for one in self._all if one.checkpoint_id == checkpoint_id)
         return next((manifest.positions for manifest in kept), {})
 
+    def directory(self, checkpoint_id: CheckpointId) -> str:
+        """Empty: it has made way for newer ones."""
+        return next((one.directory for one in self._all if one.checkpoint_id == checkpoint_id), "")
+
     def add(self, directory: str, manifest: Manifest) -> list[str]:
         """A checkpoint or a stop's savepoint whose manifest is durable; returns directories to discard."""
         assert manifest.kind is not SnapshotKind.SAVEPOINT, "a plain savepoint is the user's alone"

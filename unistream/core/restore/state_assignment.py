@@ -64,6 +64,7 @@ def assign_state(
             restores[SubtaskId(vertex.id, index)] = TaskRestore(
                 root=directory,
                 checkpoint_id=manifest.restores_as,
+                job=manifest.job,
                 operators={} if finished else {uid: shares[uid][index] for uid in shares},
                 finished=finished,
             )

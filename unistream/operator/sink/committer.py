@@ -218,7 +218,7 @@ class CommitterOperator(CommittingOperator):
         self._start(self.create(), state)
         if state.checkpoint_id is not None:
             permit = self._permit(state.checkpoint_id)
-            self._commit_restored(replace(permit, positions=state.positions))
+            self._commit_restored(replace(permit, positions=state.positions, snapshot=state.directory))
 
     def _commit_restored(self, permit: CommitPermit) -> None:
         """Commits the restored committables first: their notification may not have arrived."""

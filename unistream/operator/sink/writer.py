@@ -11,6 +11,7 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.operator.common import BaseOperator
 from unistream.operator.sink.committables import Committables, announce
+from unistream.port.line import KeepsLine
 from unistream.port.sink import (
     CommittableFunction,
     CommittableStage,
@@ -55,6 +56,7 @@ class SinkOperator(BaseOperator):
             metrics=context.metrics,
             checkpointing=context.checkpointing,
             exclusive=context.exclusive,
+            predecessor=state.job,
         )
 
     def _announce(self, checkpoint_id: int, payloads: list[bytes]) -> None:
@@ -74,6 +76,8 @@ class SinkWriterOperator(SinkOperator):
     def initialize_state(self, state: OperatorState) -> None:
         self._last_checkpoint = state.checkpoint_id or 0
         self._transactional = is_transactional(self._sink)
+        if state.checkpoint_id is None and isinstance(self._sink, KeepsLine):
+            self._sink.check_new_line(self.context.lineage)  # a bounded job would commit after all its work
         self._writer = self._sink.create_writer()
         self._writer.open(self._sink_context(state), state.lists.get(WRITER_STATE, []))
 

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -126,7 +127,8 @@ class ContextFactory:
         if self._reader is None:
             self._reader = self._environment.state_reader(restore.root)
         folder = self._local_folder() if share.native else None
-        return read_operator_state(share, restore.checkpoint_id, self._reader, folder)
+        state = read_operator_state(share, restore.checkpoint_id, self._reader, folder)
+        return replace(state, job=restore.job, directory=restore.root)
 
     def note_restored(self) -> None:
         """Counts the bytes that were read of the snapshot, under Flink's name (FLIP-386): a backend's own

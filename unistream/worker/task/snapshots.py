@@ -330,7 +330,8 @@ class TaskSnapshots:
 
     def on_completed(self, mail: CheckpointCompleted) -> None:
         """Notifies the operators, which commit."""
-        self._notify(self._machine.on_completed(mail.checkpoint_id), mail.epoch, mail.positions)
+        notifications = self._machine.on_completed(mail.checkpoint_id)
+        self._notify(notifications, mail.epoch, mail.positions, mail.snapshot)
 
     def on_aborted(self, mail: CheckpointAborted) -> None:
         """Aborts it; a completed checkpoint whose notification was missed comes first."""
@@ -342,15 +343,16 @@ class TaskSnapshots:
         notifications: list[CheckpointNotification],
         epoch: LeaderEpoch,
         positions: Mapping[OperatorUid, tuple[SourcePositions, ...]] = MappingProxyType({}),
+        snapshot: str = "",
     ) -> None:
         for notification in notifications:
             match notification:
                 case NotifyComplete(checkpoint_id):
                     self._environment.crash_point("sink.before_commit")
-                    self._chain.notify_checkpoint_complete(
-                        CommitPermit(lineage=self._lineage, checkpoint_id=checkpoint_id, epoch=epoch),
-                        positions,
+                    permit = CommitPermit(
+                        lineage=self._lineage, checkpoint_id=checkpoint_id, epoch=epoch, snapshot=snapshot
                     )
+                    self._chain.notify_checkpoint_complete(permit, positions)
                     self._environment.crash_point("sink.committed")
                 case NotifyAborted(checkpoint_id):
                     self._chain.notify_checkpoint_aborted(checkpoint_id)

@@ -1,0 +1,343 @@
+"""What every sink that records its line of jobs has to do: of all jobs that could go on, one does."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import unistream as us
+from tests.contract.test_contract_sink import (
+    Case,
+    Counters,
+    batch,
+    delta,
+    delta_partitioned,
+    files,
+    files_json,
+    files_partitioned,
+    permit,
+    request,
+)
+from unistream.base.errors import ConfigError, Fenced
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.model.elements import Batch
+from unistream.port.line import KeepsLine
+from unistream.port.sink import CommitResult, Committer, SinkContext, StatefulCommitter
+
+
+class Ledger(us.TwoPhaseCommitSink[str]):
+    """Rows in a database: those of a transaction count when its name is among the committed ones."""
+
+    name = "ledger"
+    global_committer = True
+
+    def __init__(self, path: str, on_foreign: us.OnForeign) -> None:
+        self._path = path
+        self.on_foreign = on_foreign
+        with closing(self._connect()) as database, database:
+            database.execute("CREATE TABLE IF NOT EXISTS staged (name TEXT, id INT)")
+            database.execute("CREATE TABLE IF NOT EXISTS committed (name TEXT PRIMARY KEY)")
+            database.execute("CREATE TABLE IF NOT EXISTS lines (content TEXT)")
+            if not database.execute("SELECT * FROM lines").fetchall():
+                database.execute("INSERT INTO lines VALUES ('[]')")
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=30)
+
+    def begin_transaction(self) -> str:
+        return uuid.uuid4().hex
+
+    def invoke(self, transaction: str, batch: Batch) -> None:
+        with closing(self._connect()) as database, database:
+            ids = [(transaction, id) for id in batch.records["id"].to_pylist()]
+            database.executemany("INSERT INTO staged VALUES (?, ?)", ids)
+
+    def commit(self, transaction: str) -> None:
+        with closing(self._connect()) as database, database:
+            database.execute("INSERT OR IGNORE INTO committed VALUES (?)", (transaction,))
+
+    def abort(self, transaction: str) -> None:
+        with closing(self._connect()) as database, database:
+            database.execute("DELETE FROM staged WHERE name = ?", (transaction,))
+
+    def line_commits(self) -> list[us.LineCommit]:
+        with closing(self._connect()) as database:
+            [(content,)] = database.execute("SELECT content FROM lines")
+        return [us.LineCommit(**one) for one in json.loads(content)]
+
+    def record_lines(self, lines: Sequence[us.LineCommit], expected: Sequence[us.LineCommit]) -> bool:
+        new, old = (msgspec.json.encode(one).decode() for one in (lines, expected))
+        with closing(self._connect()) as database, database:
+            changed = database.execute("UPDATE lines SET content = ? WHERE content = ?", (new, old))
+            return changed.rowcount == 1
+
+    def read(self) -> list[int]:
+        query = "SELECT id FROM staged JOIN committed ON staged.name = committed.name ORDER BY id"
+        with closing(self._connect()) as database:
+            return [id for (id,) in database.execute(query)]
+
+
+def ledger(folder: Path, on_foreign: us.OnForeign = "refuse") -> Case:
+    sink = Ledger(str(folder / "ledger.db"), on_foreign)
+    return Case(sink, sink.read, lambda: 0)
+
+
+SINKS = [delta, delta_partitioned, files, files_partitioned, files_json, ledger]
+LINE, OTHER = LineageId("line-1"), LineageId("line-2")
+
+
+@pytest.fixture(params=SINKS, ids=lambda make: make.__name__)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Case]:
+    return lambda **options: request.param(tmp_path, **options)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    job: JobId
+    lineage: LineageId
+    checkpoint: int
+    committables: tuple[bytes, ...]
+    state: tuple[bytes, ...]
+
+
+@dataclass
+class Job:
+    """A job with one row for each checkpoint. Its committer opens with it."""
+
+    case: Case
+    name: str
+    since: Snapshot | None = None
+    lineage: LineageId = LINE
+    attempt: int = 0
+    pending: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        since = self.since
+        self.id = JobId(self.name * 32)
+        self.last = 0 if since is None else since.checkpoint
+        self.lineage = self.lineage if since is None else since.lineage
+        made = self.case.sink.create_committer()
+        assert made is not None
+        self.committer: Committer = made
+        if since is not None and isinstance(made, StatefulCommitter):
+            made.restore_state(since.state)
+        made.open(self.context)
+        if since is not None and since.committables:
+            self.commit(since.checkpoint, since.committables)
+
+    @property
+    def context(self) -> SinkContext:
+        since = self.since
+        return SinkContext(
+            job=self.id,
+            lineage=self.lineage,
+            sink_uid=OperatorUid("the sink"),
+            attempt=AttemptId(self.id, VertexId("1" * 32), 0, self.attempt),
+            index=0,
+            parallelism=1,
+            restored=None if since is None else CheckpointId(since.checkpoint),
+            metrics=Counters(),
+            predecessor=None if since is None else since.job,
+        )
+
+    def snapshot(self, *rows: int) -> Snapshot:
+        """Takes the next checkpoint, which nobody has committed yet."""
+        self.last += 1
+        writer = self.case.sink.create_writer()
+        writer.open(self.context, [])
+        if rows:
+            writer.write(batch(*rows))
+        writer.flush(end_of_input=False)
+        staged = list(writer.prepare_commit(CheckpointId(self.last))) if rows else []
+        writer.close()
+        self.pending[self.last] = staged
+        state = self.committer.snapshot_state() if isinstance(self.committer, StatefulCommitter) else ()
+        every = tuple(one for part in self.pending.values() for one in part)
+        return Snapshot(self.id, self.lineage, self.last, every, tuple(state))
+
+    def commit(self, checkpoint: int, committables: Sequence[bytes]) -> CommitResult:
+        result = self.committer.commit(permit(checkpoint, self.lineage), request(checkpoint, *committables))
+        self.pending = {n: staged for n, staged in self.pending.items() if n > checkpoint}
+        return result
+
+    def checkpoint(self, *rows: int) -> Snapshot:
+        """Takes one and commits it."""
+        taken = self.snapshot(*rows)
+        if self.pending[self.last]:
+            self.commit(self.last, self.pending[self.last])
+        return taken
+
+
+def test_another_line_is_refused_and_told_the_way_out(make: Callable[..., Case]) -> None:
+    case = make()
+    Job(case, "a").checkpoint(1)
+    attempts: list[Callable[[], object]] = [lambda: Job(case, "b", lineage=OTHER)]
+    if isinstance(case.sink, KeepsLine):
+        attempts += [case.sink.check_new_line, partial(case.sink.check_new_line, OTHER)]
+        case.sink.check_new_line(LINE)
+    else:
+        attempts.append(case.writer)
+    for attempt in attempts:
+        with pytest.raises(ConfigError, match=r"last job a{32} \(checkpoint 1\).*on_foreign='append'"):
+            attempt()
+    assert case.read() == [1]
+
+
+def test_another_line_appends_if_the_sink_says_so_and_the_first_one_goes_on(
+    make: Callable[..., Case],
+) -> None:
+    first = Job(make(), "a")
+    first.checkpoint(1)
+    beside = make(on_foreign="append")
+    if isinstance(beside.sink, KeepsLine):
+        beside.sink.check_new_line()
+    other = Job(beside, "b", lineage=OTHER)
+    kept = other.checkpoint(2)
+    first.checkpoint(3)
+    Job(beside, "c", since=kept).checkpoint(4)
+    assert beside.read() == [1, 2, 3, 4]
+
+
+def test_of_two_lines_that_begin_at_once_one_commits(make: Callable[..., Case]) -> None:
+    case = make()
+    first, second = Job(case, "a"), Job(case, "b", lineage=OTHER)
+    second.checkpoint(1)
+    with pytest.raises(ConfigError, match="another line of jobs"):
+        first.checkpoint(1)
+    assert case.read() == [1]
+
+
+def test_a_successor_goes_on(make: Callable[..., Case]) -> None:
+    case = make()
+    saved = Job(case, "a").checkpoint(1)
+    second = Job(case, "b", since=saved)
+    second.checkpoint(2)
+    assert Job(case, "b", since=second.checkpoint(3), attempt=1).checkpoint(4)
+    assert case.read() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("faster", [0, 1], ids=["the first", "the second"])
+def test_of_two_successors_that_run_at_once_one_commits(make: Callable[..., Case], faster: int) -> None:
+    case = make()
+    saved = Job(case, "a").checkpoint(1)
+    both = [Job(case, "b", since=saved), Job(case, "c", since=saved)]
+    winner, loser = both[faster], both[1 - faster]
+    winner.checkpoint(2)
+    with pytest.raises(ConfigError, match=f"job {winner.name}{{32}} writes the output of sink 'the sink'"):
+        loser.checkpoint(2)
+    winner.checkpoint(3)
+    with pytest.raises(ConfigError, match="restored from checkpoint 1"):
+        Job(case, loser.name, since=saved, attempt=1)
+    assert case.read() == [1, 2, 3]
+
+
+def test_who_was_succeeded_commits_nothing_more(make: Callable[..., Case]) -> None:
+    case = make()
+    old = Job(case, "a")
+    saved = old.checkpoint(1)
+    waiting = old.snapshot(5)
+    Job(case, "b", since=saved).checkpoint(2)
+    with pytest.raises(Fenced, match=r"job b{32} has taken over"):
+        old.commit(2, waiting.committables)
+    with pytest.raises(Fenced, match=r"job b{32} has taken over"):
+        Job(case, "a", since=waiting, attempt=1)
+    with pytest.raises(ConfigError, match=r"job b{32} writes"):
+        Job(case, "c", since=waiting)
+    assert case.read() == [1, 2]
+
+
+def test_a_successor_that_committed_nothing_is_followed_as_well(make: Callable[..., Case]) -> None:
+    case = make()
+    saved = Job(case, "a").checkpoint(1)
+    idle = Job(case, "b", since=saved).checkpoint()
+    again = Job(case, "c", since=idle).checkpoint()
+    Job(case, "d", since=again).checkpoint(2)
+    assert case.read() == [1, 2]
+
+
+def test_a_sibling_that_committed_nothing_is_in_nobodys_way(make: Callable[..., Case]) -> None:
+    case = make()
+    saved = Job(case, "a").checkpoint(1)
+    Job(case, "b", since=saved)
+    Job(case, "c", since=saved).checkpoint(2)
+    assert case.read() == [1, 2]
+
+
+def test_a_snapshot_from_before_its_commit_is_continued_behind_it(make: Callable[..., Case]) -> None:
+    case = make()
+    first = Job(case, "a", since=Job(case, "z").checkpoint(1))
+    saved = first.snapshot(2)  # its state was stored before job a had committed anything
+    first.commit(2, saved.committables)
+    idle = Job(case, "b", since=saved).checkpoint()
+    Job(case, "c", since=idle).checkpoint(3)
+    assert case.read() == [1, 2, 3]
+
+
+def test_what_the_predecessor_had_not_committed_is_committed_by_one_successor(
+    make: Callable[..., Case],
+) -> None:
+    case = make()
+    old = Job(case, "a")
+    old.checkpoint(1)
+    saved = old.snapshot(2)
+    Job(case, "b", since=saved)
+    with pytest.raises(ConfigError, match=r"job b{32} writes"):
+        Job(case, "c", since=saved)
+    with pytest.raises(Fenced, match=r"job b{32} has taken over"):
+        old.commit(2, saved.committables)
+    assert case.read() == [1, 2]
+
+
+def test_a_predecessor_that_still_ran_and_was_faster_is_not_taken_for_this_job(
+    make: Callable[..., Case],
+) -> None:
+    case = make()
+    old = Job(case, "a")
+    started = Job(case, "b", since=old.checkpoint(1))
+    old.checkpoint(2)
+    with pytest.raises(ConfigError, match=r"job a{32} writes"):
+        started.checkpoint(3)
+    assert case.read() == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_jobs_start_from_whatever_snapshots_the_output_is_that_of_one_chain(
+    make: Callable[..., Case], seed: int
+) -> None:
+    """Jobs start from any snapshot that any of them has taken, and run side by side. A checkpoint adds a row
+    or none; a job's rows are those of the jobs that it continues, and its own."""
+    case, chance = make(), random.Random(seed)
+    row, names = iter(range(1, 1_000)), iter("bcdefghijklmnopqrstuvwxyz")
+    running = [Job(case, "a")]
+    rows_of: dict[str, list[int]] = {"a": []}
+    snapshots: list[tuple[Snapshot, list[int]]] = []
+    seen: list[int] = []
+    for _ in range(25):
+        with suppress(ConfigError, Fenced):
+            if snapshots and chance.random() < 0.25:
+                taken, rows = chance.choice(snapshots)
+                name = next(names)
+                rows_of[name] = list(rows)
+                running.append(Job(case, name, since=taken))
+            else:
+                job = chance.choice(running)
+                new = [next(row)] if chance.random() < 0.7 else []
+                rows_of[job.name] += new
+                snapshots.append((job.snapshot(*new), list(rows_of[job.name])))
+                if new and chance.random() < 0.7:
+                    job.commit(job.last, [one for part in job.pending.values() for one in part])
+        found = case.read()
+        assert found[: len(seen)] == seen, "what was committed stays"
+        assert any(found == rows[: len(found)] for rows in rows_of.values()), (found, rows_of)
+        seen = found
+    assert seen

@@ -1,0 +1,97 @@
+"""The rules of `unistream.port.line` for sinks of users: their system records the lines, we compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from unistream.base.errors import Transient
+from unistream.connector.common import rewound
+from unistream.port.line import LineCommit, OnForeign, foreign_line, may_follow, succeeded
+from unistream.port.sink import SinkContext
+
+TRIES_MAX: Final = 20  # each that is lost is one that another committer has made
+
+
+class RecordsLines(Protocol):
+    """What is needed of a sink; see `TwoPhaseCommitSink`."""
+
+    name: str
+    on_foreign: OnForeign
+
+    def line_commits(self) -> Sequence[LineCommit] | None: ...
+    def record_lines(self, lines: Sequence[LineCommit], expected: Sequence[LineCommit]) -> bool: ...
+
+
+class TransactionLine:
+    """The line of one sink, in an opened copy of it."""
+
+    def __init__(self, sink: RecordsLines, context: SinkContext, remembered: str = "") -> None:
+        self._sink = sink
+        self._context = context
+        self._remembered = remembered
+        self._where = f"sink {sink.name!r}"
+        self._has_committed = False
+
+    def check_new(self) -> None:
+        """Before the first row of a job that starts from no snapshot. Raises ConfigError: another line of
+        jobs writes there."""
+        lines = self._sink.line_commits() or ()
+        if all(one.lineage != self._context.lineage for one in lines):
+            self._checked(lines)
+
+    def check(self) -> LineCommit | None:
+        """The last commit of this line, if the system has one.
+
+        Raises:
+            ConfigError: another line writes there, another job this line, or there are later commits of it
+                than the job was restored from.
+            Fenced: another job has taken over from this one.
+        """
+        lines = self._sink.line_commits() or ()
+        mine = next((one for one in lines if one.lineage == self._context.lineage), None)
+        if mine is not None and mine.checkpoint > self._context.committed_max:
+            raise rewound(self._where, self._context, mine.checkpoint, "")
+        return self._checked(lines)
+
+    def record(self, checkpoint_id: int, snapshot: str) -> str:
+        """Before the transactions of a checkpoint are committed. Returns the job that the system names now.
+
+        Raises:
+            Transient: others changed the record again and again.
+        """
+        for _ in range(TRIES_MAX):
+            lines = self._sink.line_commits()
+            if lines is None:
+                return ""
+            mine = self._checked(lines)
+            if mine is not None and mine.checkpoint >= checkpoint_id:
+                return mine.job
+            new = LineCommit(
+                lineage=self._context.lineage,
+                job=self._context.job,
+                checkpoint=checkpoint_id,
+                snapshot=snapshot,
+            )
+            others = [one for one in lines if one.lineage != self._context.lineage]
+            if self._sink.record_lines([*others, new], lines):
+                self._has_committed = True
+                return new.job
+        raise Transient(f"{self._where}: its record of jobs was changed {TRIES_MAX} times meanwhile")
+
+    def _checked(self, lines: Sequence[LineCommit]) -> LineCommit | None:
+        context = self._context
+        mine = next((one for one in lines if one.lineage == context.lineage), None)
+        if context.finalizing:
+            return mine
+        if mine is None:
+            if lines and self._sink.on_foreign == "refuse":
+                last = lines[-1]
+                raise foreign_line(
+                    self._where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=last.snapshot
+                )
+            return None
+        followed = () if self._has_committed else (self._remembered, context.predecessor)
+        if not may_follow(context, mine.job, mine.checkpoint, me=context.job, followed=followed):
+            raise succeeded(self._where, context, writer=mine.job, has_committed=self._has_committed)
+        return mine

@@ -1,0 +1,84 @@
+"""Which line of jobs writes a Delta table: the rules of `unistream.port.line` over its transactions.
+
+They are part of the commit that adds files, which succeeds only on the snapshot that was looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from unistream.connector.delta.branch import LINE_ID, writer_id
+from unistream.connector.delta.positions import number_of
+from unistream.connector.delta.table import CHECKPOINT_KEY, JOB_KEY, SNAPSHOT_KEY
+from unistream.port.line import foreign_line, may_follow, succeeded
+from unistream.port.sink import SinkContext
+
+
+class WrittenTable(Protocol):
+    """What is needed of a table."""
+
+    def transaction_version(self, app_id: str) -> int | None: ...
+    def last_commit(self, lineage: str | None = None) -> dict[str, str]: ...
+
+
+class Line:
+    """The line of one sink.
+
+    Args:
+        where: The table, for messages.
+        appends: It may begin beside another line.
+
+    Attributes:
+        has_committed: This attempt has made a commit, so it follows nobody else any more.
+    """
+
+    def __init__(self, where: str, context: SinkContext, *, appends: bool) -> None:
+        self._where = where
+        self._context = context
+        self._appends = appends
+        self._me = number_of(context.job)
+        self.has_committed = False
+
+    def check(self, table: WrittenTable, last: int | None, remembered: int) -> None:
+        """Before a commit on this snapshot.
+
+        Args:
+            table: The snapshot.
+            last: The last checkpoint of this line in the table; None: it has none.
+            remembered: The job that the restored state names; 0: none.
+
+        Raises:
+            ConfigError: another line writes the table, or another job this line.
+            Fenced: another job has taken over from this one.
+        """
+        context = self._context
+        if context.finalizing:
+            return
+        writer = table.transaction_version(writer_id(context))
+        if writer is None:
+            if last is None and not self._appends:
+                check_no_other(self._where, table, context.lineage)
+            return
+        former = number_of(context.predecessor) if context.predecessor else None
+        followed = () if self.has_committed else (remembered, former)
+        if not may_follow(context, writer, last or 0, me=self._me, followed=followed):
+            found = table.last_commit(context.lineage).get(JOB_KEY, "of a later start")
+            raise succeeded(self._where, context, writer=found, has_committed=self.has_committed)
+
+    def transactions(self, table: WrittenTable) -> dict[str, int]:
+        """To be part of each commit."""
+        begins = {} if table.transaction_version(LINE_ID) else {LINE_ID: number_of(self._context.lineage)}
+        return {writer_id(self._context): self._me, **begins}
+
+
+def check_no_other(where: str, table: WrittenTable, lineage: str) -> None:
+    """Raises ConfigError if another line than `lineage` ("": any) writes the table."""
+    if table.transaction_version(LINE_ID) in (None, number_of(lineage)):
+        return
+    last = table.last_commit()
+    raise foreign_line(
+        where,
+        writer=last.get(JOB_KEY, ""),
+        checkpoint=last.get(CHECKPOINT_KEY, ""),
+        snapshot=last.get(SNAPSHOT_KEY, ""),
+    )

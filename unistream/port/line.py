@@ -1,0 +1,107 @@
+"""Which job may commit to the output of a sink. Pure.
+
+Jobs that start from each other's snapshots are a *line*: they share the lineage of the first one. The
+target of a sink records which line writes it and, with each commit, which job of the line made it and up to
+which checkpoint. The commit and its record are one atomic step, made on exactly the record that was looked
+at, so of two jobs that could both go on exactly one does.
+
+    target has                                     the job
+    no line                                        begins one, with its first commit
+    another line                                   is refused; on_foreign="append": begins one beside it
+    its line, last written by this job             goes on
+    its line, last written by the job that its     goes on, and is the line's job from its first commit on
+      snapshot is of, or that its snapshot names
+    its line, last written by any other job        is refused: another successor was faster, or it is an old
+                                                   job that has been succeeded
+
+A target that is ahead of the restored snapshot is a rewind, which sinks handle by themselves (`on_rewind`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from unistream.base.errors import ConfigError, Fenced, UnistreamError
+from unistream.port.sink import SinkContext
+
+OnForeign = Literal["refuse", "append"]
+"""What a sink does if another line of jobs writes its target."""
+
+WAYS_OUT: Final = "or set on_foreign='append' at the sink, to append its rows beside what is there"
+
+
+class LineCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """The last commit of a line. `snapshot`: directory from which a job can go on behind it; empty: not
+    known."""
+
+    lineage: str
+    job: str
+    checkpoint: int
+    snapshot: str = ""
+
+
+@runtime_checkable
+class KeepsLine(Protocol):
+    """A sink whose target records which line of jobs writes it."""
+
+    def check_new_line(self, lineage: str = "") -> None:
+        """Before the first row of a job that starts from no snapshot: on the client, where its line has no
+        `lineage` yet, and in every writer. Writes nothing.
+
+        Raises:
+            ConfigError: another line of jobs writes the target, and the sink does not append beside it.
+        """
+
+
+def check_on_foreign(on_foreign: str) -> None:
+    """Raises ConfigError."""
+    if on_foreign not in ("refuse", "append"):
+        raise ConfigError(f"on_foreign must be 'refuse' or 'append', not {on_foreign!r}")
+
+
+def may_follow(
+    context: SinkContext,
+    writer: str | int,
+    last: int,
+    *,
+    me: str | int,
+    followed: Collection[str | int | None],
+) -> bool:
+    """Whether the job may make the next commit of a line.
+
+    Args:
+        context: Of the job.
+        writer: The job that made the last commit; as `me` and `followed` name jobs.
+        last: The checkpoint of that commit.
+        me: This job.
+        followed: The jobs that this attempt may follow.
+    """
+    return writer == me or (writer in followed and last <= context.committed_max)
+
+
+def succeeded(where: str, context: SinkContext, *, writer: str, has_committed: bool) -> UnistreamError:
+    """Job `writer` made the last commit of the line, and this job does not follow it. `has_committed`: this
+    attempt has, before."""
+    if has_committed or context.predecessor == context.job:
+        return Fenced(
+            f"{where}: job {writer} has taken over the output of sink {context.sink_uid!r}, from a snapshot "
+            "that this job continues too; nothing more of this job is committed"
+        )
+    return ConfigError(
+        f"{where}: job {writer} writes the output of sink {context.sink_uid!r}, from another snapshot than "
+        "this job, so rows would be written twice; nothing was written. Stop that job, and start from its "
+        "last snapshot"
+    )
+
+
+def foreign_line(where: str, *, writer: str = "", checkpoint: str = "", snapshot: str = "") -> ConfigError:
+    """Another line writes the target. What is known of its last commit: its job, checkpoint, snapshot."""
+    last = f", last job {writer} (checkpoint {checkpoint})" if writer else ""
+    named = f" ({snapshot})" if snapshot else ""
+    return ConfigError(
+        f"{where} has the output of another line of jobs{last}: a job that does not continue it would write "
+        f"rows a second time; nothing was written. Start from that line's last snapshot{named}, {WAYS_OUT}"
+    )
