@@ -198,14 +198,14 @@ def test_another_line_appends_if_the_sink_says_so_and_the_first_one_goes_on(
 ) -> None:
     first = Job(make(), "a")
     first.checkpoint(1)
-    beside = make(on_foreign="append")
-    if isinstance(beside.sink, KeepsLine):
-        beside.sink.check_new_line()
-    other = Job(beside, "b", lineage=OTHER)
+    second = make(on_foreign="append")
+    if isinstance(second.sink, KeepsLine):
+        second.sink.check_new_line()
+    other = Job(second, "b", lineage=OTHER)
     kept = other.checkpoint(2)
     first.checkpoint(3)
-    Job(beside, "c", since=kept).checkpoint(4)
-    assert beside.read() == [1, 2, 3, 4]
+    Job(second, "c", since=kept).checkpoint(4)
+    assert second.read() == [1, 2, 3, 4]
 
 
 def test_of_two_lines_that_begin_at_once_one_commits(make: Callable[..., Case]) -> None:

@@ -268,7 +268,7 @@ def faulty(uri: str, tables: type[LakeTable]) -> DeltaCommitter:
         partition_by=(),
         create=True,
         allow_rewind=False,
-        append_beside=False,
+        append_to_foreign=False,
         storage_options=options,
         stage=StageFiles(uri, options, f"table {uri}"),
         tables=tables,

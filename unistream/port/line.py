@@ -7,7 +7,7 @@ at, so of two jobs that could both go on exactly one does.
 
     target has                                     the job
     no line                                        begins one, with its first commit
-    another line                                   is refused; on_foreign="append": begins one beside it
+    another line                                   is refused; on_foreign="append": begins one next to it
     its line, last written by this job             goes on
     its line, last written by the job that its     goes on, and is the line's job from its first commit on
       snapshot is of, or that its snapshot names
@@ -30,7 +30,7 @@ from unistream.port.sink import SinkContext
 OnForeign = Literal["refuse", "append"]
 """What a sink does if another line of jobs writes its target."""
 
-WAYS_OUT: Final = "or set on_foreign='append' at the sink, to append its rows beside what is there"
+WAYS_OUT: Final = "or set on_foreign='append' at the sink, to append its rows to what is there"
 
 
 class LineCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class KeepsLine(Protocol):
         `lineage` yet, and in every writer. Writes nothing.
 
         Raises:
-            ConfigError: another line of jobs writes the target, and the sink does not append beside it.
+            ConfigError: another line of jobs writes the target, and the sink does not append to it.
         """
 
 

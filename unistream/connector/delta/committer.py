@@ -97,7 +97,7 @@ class DeltaCommitter:
     Args:
         create: Create a missing table at the first commit.
         allow_rewind: Begin a branch after a rewind, instead of refusing.
-        append_beside: Append to a table that another line of jobs writes, instead of refusing.
+        append_to_foreign: Append to a table that another line of jobs writes, instead of refusing.
         storage_options: Options of deltalake.
         stage: The staged files.
         tables: Opens and creates the table.
@@ -111,7 +111,7 @@ class DeltaCommitter:
         partition_by: tuple[str, ...],
         create: bool,
         allow_rewind: bool,
-        append_beside: bool,
+        append_to_foreign: bool,
         storage_options: Mapping[str, str],
         stage: StageFiles,
         tables: type[LakeTable] = LakeTable,
@@ -121,7 +121,7 @@ class DeltaCommitter:
         self._partition_by = partition_by
         self._create = create
         self._allow_rewind = allow_rewind
-        self._append_beside = append_beside
+        self._append_to_foreign = append_to_foreign
         self._options = storage_options
         self._stage = stage
         self._tables = tables
@@ -148,7 +148,7 @@ class DeltaCommitter:
         not the one that was committed to, and for one that others write; Fenced if another job has taken
         over; Unreachable if an allowed rewind could not be recorded."""
         self._context = context
-        self._line = Line(f"table {self._uri}", context, appends=self._append_beside)
+        self._line = Line(f"table {self._uri}", context, appends=self._append_to_foreign)
         self._table = self._tables.open(self._uri, self._options)
         if self._table is None:
             self._check_target(None)

@@ -26,7 +26,7 @@ class Line:
 
     Args:
         where: The table, for messages.
-        appends: It may begin beside another line.
+        appends: It may begin next to another line.
 
     Attributes:
         has_committed: This attempt has made a commit, so it follows nobody else any more.

@@ -38,7 +38,7 @@ class DeltaSink:
         on_rewind: If the job is restored from a checkpoint older than the table's last: ``"refuse"`` to
             start, or ``"allow_duplicates"``.
         on_foreign: If another line of jobs writes the table (this job was not started from a snapshot of
-            it): ``"refuse"`` to start, or ``"append"`` beside it.
+            it): ``"refuse"`` to start, or ``"append"`` to it.
         target_file_bytes: Rows of one partition value are written to a file when they take this much memory,
             and at every checkpoint.
         time_column: The column with the time of a row, by which `unistream backfill` replaces a range; None:
@@ -159,7 +159,7 @@ class DeltaSink:
             partition_by=self._partition_by,
             create=self._create,
             allow_rewind=self._on_rewind == "allow_duplicates",
-            append_beside=self._on_foreign == "append",
+            append_to_foreign=self._on_foreign == "append",
             storage_options=self._resolved_storage_options(),
             stage=self._stage(),
         )
@@ -212,7 +212,7 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         partition_by=staged.partition_by,
         create=staged.create,
         allow_rewind=False,
-        append_beside=False,
+        append_to_foreign=False,
         storage_options={},
         stage=StageFiles(staged.table_uri, {}, f"table {staged.table_uri}"),
     )

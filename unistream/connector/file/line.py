@@ -17,7 +17,7 @@ class Line:
 
     Args:
         where: The folder, for messages.
-        appends: It may begin beside another line.
+        appends: It may begin next to another line.
 
     Attributes:
         has_committed: This attempt has made a commit, so it follows nobody else any more.

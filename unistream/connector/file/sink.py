@@ -42,7 +42,7 @@ class FileSink:
         on_rewind: If the job is restored from a checkpoint older than the folder's last: ``"refuse"`` to
             start, or ``"allow_duplicates"``.
         on_foreign: If another line of jobs writes the folder (this job was not started from a snapshot of
-            it): ``"refuse"`` to start, or ``"append"`` beside it.
+            it): ``"refuse"`` to start, or ``"append"`` to it.
         filesystem_options: Options of fsspec (``key``, ``endpoint_url``, …); text may be ``${env:NAME}``,
             ``${file:PATH}`` or a `Secret`.
 
@@ -130,7 +130,7 @@ class FileSink:
             root=self._root,
             stage=self._stage(),
             allow_rewind=self._on_rewind == "allow_duplicates",
-            append_beside=self._on_foreign == "append",
+            append_to_foreign=self._on_foreign == "append",
         )
 
     def _buckets(self) -> Buckets:
@@ -148,4 +148,6 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         CorruptSnapshot: a committable cannot be read.
     """
     root = decode_committable(committables[0]).root
-    return FileSinkCommitter(root=root, stage=FileStage(root, {}), allow_rewind=False, append_beside=False)
+    return FileSinkCommitter(
+        root=root, stage=FileStage(root, {}), allow_rewind=False, append_to_foreign=False
+    )

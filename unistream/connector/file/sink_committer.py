@@ -56,12 +56,12 @@ _log = logging.getLogger(__name__)
 class FileSinkCommitter:
     """The one committer of a file sink."""
 
-    def __init__(self, *, root: str, stage: FileStage, allow_rewind: bool, append_beside: bool) -> None:
+    def __init__(self, *, root: str, stage: FileStage, allow_rewind: bool, append_to_foreign: bool) -> None:
         self._root = root
         self._where = f"file sink: {root}"
         self._stage = stage
         self._allow_rewind = allow_rewind
-        self._append_beside = append_beside
+        self._append_to_foreign = append_to_foreign
         self._line: Line | None = None
         self._context: SinkContext | None = None
         self._memory = TargetMemory(FileTarget, "file", root)
@@ -81,7 +81,7 @@ class FileSinkCommitter:
         folder without a record of the last commit, and for one that others write; Fenced if another job has
         taken over."""
         self._context = context
-        self._line = Line(self._where, self._stage, context, appends=self._append_beside)
+        self._line = Line(self._where, self._stage, context, appends=self._append_to_foreign)
         number, newest = self._newest()
         rewinds = newest is not None and newest.checkpoint_id > context.committed_max
         if newest is not None and rewinds and not self._allow_rewind:
