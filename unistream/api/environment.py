@@ -132,6 +132,14 @@ class Environment(Sources):
             raise ConfigError("the pipeline is empty: start it with from_source(...)")
         return self._builder.finished(name or self._builder.graph.name)
 
+    def check_new_lines(self) -> None:
+        """Before a job that starts from no snapshot. `execute` calls it, unless there is a request id.
+
+        Raises:
+            ConfigError: another line of jobs writes to where a sink does.
+        """
+        check_new_lines(self._builder.graph)
+
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """The job graph: vertices of chained operators as data, and their code."""
         return self._translated(self.stream_graph(name))
@@ -344,7 +352,7 @@ class Environment(Sources):
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
         if savepoint is None and request_id is None:  # with an id this may be a job that runs
-            check_new_lines(self._builder.graph)
+            self.check_new_lines()
         graph, code, frames = self.staged_job_graph(name, bootstrap)
         advice = uid_advice(graph)
         if advice is not None:

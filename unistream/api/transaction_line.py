@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from unistream.base.errors import Transient
-from unistream.connector.common import rewound
+from unistream.connector.common import kept_snapshot, rewound
 from unistream.port.line import LineCommit, OnForeign, foreign_line, may_follow, succeeded
 from unistream.port.sink import SinkContext
 
@@ -87,8 +87,9 @@ class TransactionLine:
         if mine is None:
             if lines and self._sink.on_foreign == "refuse":
                 last = lines[-1]
+                snapshot = kept_snapshot(last.snapshot)
                 raise foreign_line(
-                    self._where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=last.snapshot
+                    self._where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=snapshot
                 )
             return None
         followed = () if self._has_committed else (self._remembered, context.predecessor)

@@ -80,6 +80,8 @@ def run(  # noqa: PLR0917  # typer passes them by name
     target = checked_target(target, detached=detached, jobmanager=jobmanager)
     environment = Environment(configuration(defines, parallelism, jobmanager), target=target)
     build(load_function(function), environment)
+    if savepoint is None and request_id is None:  # with an id this may be a job that runs
+        environment.check_new_lines()
     request, frames = job_request(environment, name, detached=detached)
     request = structs.replace(
         request, request_id=request_id, savepoint=absolute(savepoint), allow_non_restored=allow_non_restored

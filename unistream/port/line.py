@@ -100,8 +100,10 @@ def succeeded(where: str, context: SinkContext, *, writer: str, has_committed: b
 def foreign_line(where: str, *, writer: str = "", checkpoint: str = "", snapshot: str = "") -> ConfigError:
     """Another line writes the target. What is known of its last commit: its job, checkpoint, snapshot."""
     last = f", last job {writer} (checkpoint {checkpoint})" if writer else ""
-    named = f" ({snapshot})" if snapshot else ""
+    start = f"Start from that line's last snapshot ({snapshot})"
+    if not snapshot:
+        start = "Start from a snapshot of that line, if it has left one"
     return ConfigError(
         f"{where} has the output of another line of jobs{last}: a job that does not continue it would write "
-        f"rows a second time; nothing was written. Start from that line's last snapshot{named}, {WAYS_OUT}"
+        f"rows a second time; nothing was written. {start}, {WAYS_OUT}"
     )

@@ -11,6 +11,7 @@ from unistream.connector.common.committing import (
     changed_target,
     check_staged,
     decode_formatted,
+    kept_snapshot,
     rewound,
     uncommitted_elsewhere,
 )

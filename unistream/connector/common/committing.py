@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+import fsspec
 import msgspec
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
@@ -105,6 +106,15 @@ class TargetMemory(Generic[T]):
             target,  # type: ignore[type-var]
             checkpoint_id=max(known, target.checkpoint_id),
         )
+
+
+def kept_snapshot(directory: str) -> str:
+    """`directory`, unless it is known that there is no snapshot any more; for messages."""
+    try:
+        system, path = fsspec.core.url_to_fs(directory)
+        return directory if not directory or system.exists(path) else ""
+    except (ImportError, OSError, ValueError):  # nobody knows from here
+        return directory
 
 
 def changed_target(where: str, context: SinkContext, done: str, now: str) -> ConfigError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from unistream.connector.common import kept_snapshot
 from unistream.connector.delta.branch import LINE_ID, writer_id
 from unistream.connector.delta.positions import number_of
 from unistream.connector.delta.table import CHECKPOINT_KEY, JOB_KEY, SNAPSHOT_KEY
@@ -80,5 +81,5 @@ def check_no_other(where: str, table: WrittenTable, lineage: str) -> None:
         where,
         writer=last.get(JOB_KEY, ""),
         checkpoint=last.get(CHECKPOINT_KEY, ""),
-        snapshot=last.get(SNAPSHOT_KEY, ""),
+        snapshot=kept_snapshot(last.get(SNAPSHOT_KEY, "")),
     )

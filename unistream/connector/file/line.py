@@ -7,6 +7,7 @@ first record.
 
 from __future__ import annotations
 
+from unistream.connector.common import kept_snapshot
 from unistream.connector.file.sink_stage import CommitRecord, FileStage, FolderLine
 from unistream.port.line import foreign_line, may_follow, succeeded
 from unistream.port.sink import SinkContext
@@ -72,4 +73,5 @@ def check_no_other(where: str, stage: FileStage, lineage: str) -> None:
         _, last = stage.newest(line.lineage, line.sink_uid)
         if last is None:
             raise foreign_line(where)
-        raise foreign_line(where, writer=last.job, checkpoint=str(last.checkpoint_id), snapshot=last.snapshot)
+        snapshot = kept_snapshot(last.snapshot)
+        raise foreign_line(where, writer=last.job, checkpoint=str(last.checkpoint_id), snapshot=snapshot)
