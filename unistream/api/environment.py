@@ -132,13 +132,17 @@ class Environment(Sources):
             raise ConfigError("the pipeline is empty: start it with from_source(...)")
         return self._builder.finished(name or self._builder.graph.name)
 
-    def check_new_lines(self) -> None:
-        """Before a job that starts from no snapshot. `execute` calls it, unless there is a request id.
+    def check_new_lines(
+        self, *, savepoint: str | os.PathLike[str] | None = None, request_id: str | None = None
+    ) -> None:
+        """Whether a job may begin to write to where its sinks do; `execute` calls it. With a savepoint the
+        workers know, and a request with an id may be for a job that runs.
 
         Raises:
-            ConfigError: another line of jobs writes to where a sink does.
+            ConfigError: another line of jobs writes there.
         """
-        check_new_lines(self._builder.graph)
+        if savepoint is None and request_id is None:
+            check_new_lines(self._builder.graph)
 
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """The job graph: vertices of chained operators as data, and their code."""
@@ -351,8 +355,7 @@ class Environment(Sources):
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
-        if savepoint is None and request_id is None:  # with an id this may be a job that runs
-            self.check_new_lines()
+        self.check_new_lines(savepoint=savepoint, request_id=request_id)
         graph, code, frames = self.staged_job_graph(name, bootstrap)
         advice = uid_advice(graph)
         if advice is not None:

@@ -80,12 +80,10 @@ def run(  # noqa: PLR0917  # typer passes them by name
     target = checked_target(target, detached=detached, jobmanager=jobmanager)
     environment = Environment(configuration(defines, parallelism, jobmanager), target=target)
     build(load_function(function), environment)
-    if savepoint is None and request_id is None:  # with an id this may be a job that runs
-        environment.check_new_lines()
+    environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
-    request = structs.replace(
-        request, request_id=request_id, savepoint=absolute(savepoint), allow_non_restored=allow_non_restored
-    )
+    source = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
+    request = structs.replace(request, request_id=request_id, **source)
     if detached and target != "remote":
         _run_in_background(target, request, verbose=verbose, as_json=as_json)
         return
