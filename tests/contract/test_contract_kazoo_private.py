@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import ssl
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, RolledBackError, RuntimeInconsistency, SessionExpiredError
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
@@ -18,6 +20,9 @@ from unistream.ha.zookeeper.client import NO_ANSWER
     ("owner", "name", "parameters"),
     [
         (ConnectionHandler, "_invoke", ["self", "timeout", "request", "xid"]),
+        (ConnectionHandler, "_connect", ["self", "host", "hostip", "port"]),
+        (SequentialThreadingHandler, "create_connection", ["self", "args", "kwargs"]),
+        (SequentialThreadingHandler, "select", ["self", "args", "kwargs"]),
         (ConnectionHandler, "_authenticate_with_sasl", ["self", "host", "timeout"]),
         (ConnectionHandler, "__init__", ["self", "client", "retry_sleeper", "logger", "sasl_options"]),
         (ConnectionHandler, "stop", ["self", "timeout"]),
@@ -36,6 +41,13 @@ def test_a_client_makes_its_connection_when_it_is_made_and_starts_it_later() -> 
     assert client._connection._connection_routine is None
     assert client._conn_retry.copy() is not client._conn_retry
     assert client.client_id is None
+
+
+def test_why_a_connection_failed_is_the_context_of_its_error() -> None:
+    connection = KazooClient("127.0.0.1:1")._connection
+    with pytest.raises(ConnectionDropped) as dropped, connection._socket_error_handling():
+        raise ssl.SSLError("not trusted")
+    assert isinstance(dropped.value.__context__, ssl.SSLError)
 
 
 def test_the_answer_to_a_connection_says_for_how_long_a_session_lives() -> None:

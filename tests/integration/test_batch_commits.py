@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 import unistream as us
 from tests.integration.crash_runs import Crashes, run_to_end
+from tests.integration.tapped_rows import SliceSink, committed
 
 ROWS, SPLITS = 400, 8
 CONFIG = {
@@ -21,14 +21,9 @@ CONFIG = {
 }
 
 
-class Parallel(us.FileSink):
-    """Each writer has its own committer."""
-
-    global_committer = False  # type: ignore[assignment]
-
-
 def pipeline(env: us.Environment, folder: Path) -> None:
-    """Until the crash the task that gets the first split is slow, so that the others get more."""
+    """Each writer has its own committer. Until the crash the task that gets the first split is slow, so that
+    the others get more."""
     crashed = str(folder.parent / "crashed" / "0" / "sink.committed")
 
     def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -41,7 +36,7 @@ def pipeline(env: us.Environment, folder: Path) -> None:
 
     rows = us.StaticSource(pa.table({"id": pa.array(range(ROWS), pa.int64())}), splits=SPLITS)
     read = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
-    read.map_batches(slow).uid("slow").sink_to(Parallel(str(folder))).uid("out")
+    read.map_batches(slow).uid("slow").sink_to(SliceSink(folder)).uid("out")
 
 
 @pytest.mark.timeout(120)
@@ -54,5 +49,4 @@ def test_a_worker_that_dies_between_two_commits_doubles_and_loses_no_row(
     crashes.arm(point)
     config = CONFIG | {"jobmanager.execution.failover-strategy": strategy}
     run_to_end(tmp_path, crashes, pipeline, config)
-    found = duckdb.sql(f"SELECT id FROM '{tmp_path}/lake/**/*.parquet' ORDER BY id").fetchall()
-    assert [row[0] for row in found] == list(range(ROWS))
+    assert committed(tmp_path / "lake") == list(range(ROWS))

@@ -30,6 +30,7 @@ from unistream.port.sink import (
     Committer,
     RecordsPositions,
     Sink,
+    SoleCommitter,
     WithGlobalCommitter,
     WithPostCommitStages,
     WithPreCommitStages,
@@ -97,8 +98,11 @@ class DataStreamSink(OperatorSettings):
             operator = CommittableStageOperator(sink, stage)
             self._append(operator, f"pre-commit-{stage.name}", f"{stage.name}", spread=stage.parallel)
         first = sink.create_global_committer if isinstance(sink, WithGlobalCommitter) else None
-        if sink.create_committer() is not None:
+        committer = sink.create_committer()
+        if committer is not None:
             self._append(CommitterOperator(sink), "committer", "committer", spread=not sink.global_committer)
+            if self._spread:
+                _check_not_sole(sink, committer)
         elif first is not None:
             self._append(CommitterOperator(sink, create=first), "committer", "committer", spread=False)
             first = None
@@ -181,6 +185,18 @@ class DataStreamSink(OperatorSettings):
         for node, _, _ in self._behind:
             node.chaining = self._writer.chaining
         return self
+
+
+def _check_not_sole(sink: Sink, committer: Committer) -> None:
+    """Raises ConfigError: each writer has such a committer, and there must be one."""
+    if isinstance(committer, SoleCommitter) and committer.is_sole:
+        kind = type(sink).__name__
+        raise ConfigError(
+            f"sink_to: {kind} (sink {sink.name!r}) has a committer for each writer, but a "
+            f"{type(committer).__name__} commits a checkpoint for all writers, so the rows of all but one "
+            f"would be lost: let global_committer of {kind} be True, or let its create_committer return a "
+            "committer that can stand next to others"
+        )
 
 
 def check_sends_dead_letters(builder: GraphBuilder, node: StreamNode) -> None:

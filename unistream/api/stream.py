@@ -329,7 +329,7 @@ class DataStream(Results):
         """Writes the rows.
 
         Raises:
-            ConfigError: the sink cannot take these columns.
+            ConfigError: the sink cannot take these columns, or it has several committers and needs one.
         """
         sink = sink_used(sink)
         sink.check(self.schema)

@@ -39,6 +39,7 @@ from unistream.client.address import is_elected, retrieval
 from unistream.client.background import in_background
 from unistream.client.contending import Contending, Term
 from unistream.client.embedded_job import EmbeddedJobClient
+from unistream.client.ha_type import check_several, check_single, join_several, leave_several
 from unistream.client.hosts import LOCAL, engine_factory, host_factory, host_traits, workers_max
 from unistream.client.job_client import identified
 from unistream.client.job_folder import check_leader, job_folder
@@ -47,6 +48,7 @@ from unistream.ha.single_node import FolderElection, FolderLock
 from unistream.host.echo import Echo, Show
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
+from unistream.master.job_store import JobStore
 from unistream.master.resource_manager import HostFactory
 from unistream.net.address import TCP_SCHEME
 from unistream.net.folder import remove_stale_folders
@@ -131,7 +133,7 @@ class EmbeddedCluster(Closing):
             self._cleanups.append(self._contending.close)
             if self.is_elected:
                 self._prepare_to_stand_by(config, rest=rest)
-            self._contending.start()
+            self._contend()
             if wait:
                 self.ready()
         except BaseException:
@@ -225,6 +227,7 @@ class EmbeddedCluster(Closing):
         self._cleanups.append(self._remove_leftovers)
         if self.is_elected:  # several masters on one machine have a folder each
             self._cleanups.append(FolderLock(self.workdir).close)
+            check_several(self.workdir, self.target)
         self._cleanups.append(self._clean_workdir)
 
     def _create_election(self, config: Configuration, *, session: bool) -> LeaderElection:
@@ -254,6 +257,11 @@ class EmbeddedCluster(Closing):
         if rest:
             in_background(_load_rest, "load-rest")  # it is there when this master is elected
 
+    def _contend(self) -> None:
+        self._contending.start()
+        if self.is_elected:  # also a standby: the leader may have jobs from now on
+            join_several(self.workdir, self._plan.goes_on)
+
     def _create_plan(
         self, config: Configuration, *, session: bool, rest: bool, create_host: HostFactory | None
     ) -> LeaderPlan:
@@ -273,6 +281,7 @@ class EmbeddedCluster(Closing):
             traits=host_traits(target if create_host is None else LOCAL, config),
             max_workers=workers_max(target),
             on_shutdown_request=self._request_shutdown,
+            on_end=self._leader_ended,
         )
 
     def _goes_on(self, config: Configuration, *, session: bool) -> str:
@@ -286,6 +295,10 @@ class EmbeddedCluster(Closing):
         return f"{command} --workdir {self.workdir}" if session and not self._owns_workdir else ""
 
     def _begin(self, term: Term) -> LeaderProcess:
+        if self.is_elected:
+            join_several(self.workdir, self._plan.goes_on)
+        else:
+            check_single(self.workdir)
         leader = LeaderProcess(self._plan, term, self._election)
         self._leader = leader
         if self.is_elected:
@@ -304,6 +317,10 @@ class EmbeddedCluster(Closing):
         """This master can never lead: its process ends."""
         self.failure = failure
         self._request_shutdown()
+
+    def _leader_ended(self, jobs: JobStore) -> None:
+        if self.is_elected:
+            leave_several(self.workdir, jobs)
 
     def _request_shutdown(self) -> None:
         self.shutdown_requested.set()

@@ -66,6 +66,7 @@ class LeaderPlan:
         session: It goes on when its job has ended.
         rest: Serve the REST API, and add an entry for other processes.
         on_shutdown_request: Called when a client requests the end of the cluster; returns at once.
+        on_end: Called with the jobs when this has ended and still leads.
     """
 
     id: str
@@ -81,6 +82,7 @@ class LeaderPlan:
     traits: HostTraits
     max_workers: int | None
     on_shutdown_request: Callable[[], None]
+    on_end: Callable[[JobStore], None]
 
     @property
     def root(self) -> str:
@@ -116,7 +118,9 @@ class LeaderProcess(Closing):
         self.rest_url: str | None = None
         self.has_stepped_down = False
         try:
-            claim(term.store, JobStore(term.store, FsArtifactStore(plan.artifacts)), plan.jobs)
+            jobs = JobStore(term.store, FsArtifactStore(plan.artifacts))
+            self._cleanups.append(lambda: plan.on_end(jobs) if term.store.leads() else None)
+            claim(term.store, jobs, plan.jobs)
             services = _services(plan)
             ports = master_ports(services, term.store, term.leadership)
             self.dispatcher = Dispatcher(plan.config, services, ports)

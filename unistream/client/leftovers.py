@@ -63,17 +63,22 @@ def sentence_about(text: str) -> str | None:
 
 def jobs_in(folder: Path) -> Iterator[LeftJob]:
     """Unfinished jobs; what cannot be read is none of them."""
-    store = FolderHaStore(folder / HA_FOLDER, LeaderEpoch(0))  # which writes nothing
-    jobs = JobStore(store, FsArtifactStore(str(folder / "artifacts")))
     try:
-        for job in jobs.unfinished():
-            pointer = jobs.pointer(job)
-            if pointer is not None:
-                snapshots = jobs.snapshots(job).all()
-                newest = snapshots[-1].directory if snapshots else None
-                yield LeftJob(job, pointer.name, folder, newest)
+        yield from unfinished_in(folder)
     except UnistreamError:  # a message is not worth an error of its own
         return
+
+
+def unfinished_in(folder: Path) -> Iterator[LeftJob]:
+    """Unfinished jobs of a cluster of one master. Raises CorruptSnapshot, Unreachable: nobody can say."""
+    store = FolderHaStore(folder / HA_FOLDER, LeaderEpoch(0))  # which writes nothing
+    jobs = JobStore(store, FsArtifactStore(str(folder / "artifacts")))
+    for job in jobs.unfinished():
+        pointer = jobs.pointer(job)
+        if pointer is not None:
+            snapshots = jobs.snapshots(job).all()
+            newest = snapshots[-1].directory if snapshots else None
+            yield LeftJob(job, pointer.name, folder, newest)
 
 
 def _folders() -> Iterator[Path]:

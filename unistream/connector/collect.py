@@ -199,6 +199,11 @@ class _CollectCommitter:
     def connector(self) -> str:
         return "collect"
 
+    @property
+    def is_sole(self) -> bool:
+        """A checkpoint has one file."""
+        return True
+
     def open(self, context: SinkContext) -> None:
         """Raises ConfigError if the folder has later checkpoints of this job than the restored one: the next
         ones would be considered committed already."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,31 +23,35 @@ from unistream.port.ha import Contender, LeaderInfo
 
 LOCK_NAME: Final = "master.lock"
 HA_FOLDER: Final = "ha"
+LOOKS_MAX: Final = 400  # so often a start meets somebody who only looks, which takes microseconds: 2 s in all
+LOOK_PAUSE_S: Final = 0.005
 
 
 class FolderLock(Closing):
     """Held from construction until `close`. Its file names the process that holds it.
+
+    Args:
+        folder: Of the cluster.
+        pause: Waits that long, in seconds, while somebody looks at the folder (`holder`).
 
     Raises:
         FolderInUse: another master holds it.
         ConfigError: the folder cannot be written.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, pause: Callable[[float], None] = time.sleep) -> None:
         path = Path(folder) / LOCK_NAME
         try:
             self._descriptor: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigError(f"cannot use {folder} as the cluster's folder: {error.strerror}") from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _taken(self._descriptor, pause):
             pid = _holder(self._descriptor)
             self.close()
             who = "" if pid is None else f" (process {pid})"
             raise FolderInUse(
                 f"{folder} is in use by another cluster{who}; stop that one, or choose another folder", pid
-            ) from None
+            )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
 
@@ -56,19 +62,38 @@ class FolderLock(Closing):
             os.close(descriptor)
 
 
+def _taken(descriptor: int, pause: Callable[[float], None]) -> bool:
+    """False: another master has it."""
+    for _ in range(LOOKS_MAX):
+        if _is_locked(descriptor, fcntl.LOCK_EX):
+            return True
+        if not _is_locked(descriptor, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # the others only look, or have just ended
+        pause(LOOK_PAUSE_S)
+    return False
+
+
+def _is_locked(descriptor: int, how: int) -> bool:
+    """By this process, from now on; False: others have a lock that excludes it."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def holder(folder: str | Path) -> int | None:
-    """The process whose cluster has `folder` now; None: nobody has it, or it cannot be said who."""
+    """The process whose cluster has `folder` now; None: nobody has it, or it cannot be said who. It is locked
+    for this look, which a master that starts meanwhile waits for."""
     try:
         descriptor = os.open(Path(folder) / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _holder(descriptor)
+        return None if _is_locked(descriptor, fcntl.LOCK_SH) else _holder(descriptor)
     finally:
-        os.close(descriptor)
-    return None
+        os.close(descriptor)  # with its lock
 
 
 def _holder(descriptor: int) -> int | None:

@@ -1,6 +1,6 @@
 """The master of one cluster: takes jobs, owns the control server, the workers and the JobMasters.
 
-It never loads user code: a job is a graph (data) and an artifact (opaque bytes, stored by SHA-256).
+It never loads user code: a job is a graph (data) and an artifact (opaque bytes).
 A request is checked completely before a job exists: graph, configuration, and the savepoint's manifest.
 """
 
@@ -414,7 +414,7 @@ def _stored(request: SubmitRequest, setup: JobSetup) -> StoredJob:
         lineage=setup.lineage,
         submitted_ms=setup.start.submitted_ms,
         graph=request.graph,
-        artifact=setup.artifact,
+        artifact=setup.start.artifact,
         config=request.config,
         savepoint=None if setup.start.restore is None else setup.start.restore.directory,
         allow_non_restored=request.allow_non_restored,

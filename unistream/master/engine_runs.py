@@ -97,7 +97,7 @@ class EngineRuns:
                 job=setup.job,
                 lineage=setup.lineage,
                 graph=setup.graph if part is None else part,
-                artifact=self._get_artifact(setup.artifact),
+                artifact=self._get_artifact(setup.start.artifact),
                 sha256=setup.artifact,
                 splits=dict(command.splits),
                 memory_bytes=setup.memory_bytes,

@@ -47,7 +47,7 @@ from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot import Manifest
-from unistream.model.stored_job import NOTHING_USED, AttemptCounter, Sealed
+from unistream.model.stored_job import NOTHING_USED, ArtifactName, AttemptCounter, Sealed
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Origin:
     """Where a job begins.
 
     Attributes:
+        artifact: The user's code in the artifact store, by this leader or an earlier one.
         restore: What it starts from, also of its own.
         submitted_ms: When its user has submitted it.
         lineage: None: that of `restore`, or a new one.
@@ -95,6 +96,7 @@ class Origin:
         sealed: What an earlier leader has begun to commit.
     """
 
+    artifact: str
     restore: RestorePoint | None
     submitted_ms: int
     lineage: LineageId | None = None
@@ -169,14 +171,14 @@ def prepare(
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
     now_ms = services.clock.wall_ms()
-    start = (origin or _submitted(request, now_ms))(storage, config)
+    start = (origin or _submitted(request, epoch, now_ms))(storage, config)
     graph = _started(_with_savepoint(request.graph, storage, now_ms), config, start)
     settings = job_settings(
         config,
         job=job,
         lineage=_lineage(start, services),
         epoch=epoch,
-        artifact=hashlib.sha256(request.artifact).hexdigest(),
+        artifact=_sha256(request),
         checkpoint_root=checkpoint_root,
         draw=services.draw,
         batch=request.graph.job_type is JobType.BATCH,
@@ -224,11 +226,18 @@ def _started(graph: JobGraph, config: Configuration, start: Origin) -> JobGraph:
     return with_parallelism(graph, start.parallelism) if start.parallelism else graph
 
 
-def _submitted(request: SubmitRequest, now_ms: int) -> Callable[[CheckpointStorage, Configuration], Origin]:
+def _sha256(request: SubmitRequest) -> str:
+    return hashlib.sha256(request.artifact).hexdigest()
+
+
+def _submitted(
+    request: SubmitRequest, epoch: LeaderEpoch, now_ms: int
+) -> Callable[[CheckpointStorage, Configuration], Origin]:
     def origin(storage: CheckpointStorage, config: Configuration) -> Origin:
         claimed = config.get(CLAIM_MODE) == "CLAIM"
         restore = restore_point(storage, request.savepoint, claimed=claimed)
-        return Origin(restore=restore, submitted_ms=now_ms)
+        artifact = str(ArtifactName(_sha256(request), epoch))
+        return Origin(artifact=artifact, restore=restore, submitted_ms=now_ms)
 
     return origin
 

@@ -25,6 +25,7 @@ from unistream.core.contract import RestorePoint
 from unistream.model.elements import SnapshotKind
 from unistream.model.stored_job import (
     NOTHING_USED,
+    ArtifactName,
     AttemptCounter,
     CheckpointCounter,
     CheckpointPointer,
@@ -75,11 +76,11 @@ class JobStore:
     # --- jobs -------------------------------------------------------------------------------------
 
     def add(self, job: StoredJob, artifact: bytes, restore: RestorePoint | None = None) -> None:
-        """Makes a new job durable, with the snapshot that it claims. Raises Fenced: another one has its id;
-        ConfigError: it is too large."""
+        """Makes a new job durable, with the snapshot that it claims. `job.artifact` is the name of `artifact`
+        by this leader. Raises Fenced: another one has its id; ConfigError: it is too large."""
         with self._lock:
             self.snapshots(job.job).starts_with(restore)
-            self._artifacts.put(artifact)
+            self._artifacts.put(artifact, self.epoch)
             crash_point("job.code_stored")
             pointer = self._pointer(job)
             crash_point("job.stored")
@@ -99,7 +100,7 @@ class JobStore:
                 self._remove_unneeded((former.stored,))
 
     def _pointer(self, job: StoredJob) -> JobPointer:
-        stored = self._artifacts.put(encode_stored(job))
+        stored = self._artifacts.put(encode_stored(job), self.epoch)
         return JobPointer(
             stored=stored, artifact=job.artifact, name=job.graph.name, submitted_ms=job.submitted_ms
         )
@@ -145,7 +146,7 @@ class JobStore:
     def set_committing(self, job: JobId, sealed: Sealed) -> None:
         """A BATCH job is about to make this visible: it never starts from its beginning again."""
         with self._lock:
-            stored = self._artifacts.put(encode_stored(sealed))
+            stored = self._artifacts.put(encode_stored(sealed), self.epoch)
             crash_point("committables.stored")
             former = self.committing(job)
             self._put(_name(job, "committing"), CommittingPointer(sealed=stored))
@@ -200,14 +201,19 @@ class JobStore:
                 self._ha.remove(f"{RESULTS}/{result.job}")
 
     def _remove_unneeded(self, artifacts: Sequence[str]) -> None:
-        """Those of them that no pointer names. What cannot be removed costs space, not correctness."""
+        """Those of them that no pointer names. What cannot be removed costs space, not correctness.
+
+        Also a leader that was deposed long ago may get here: the first pointer to an artifact is written by
+        the leader of its epoch, under this lock, so one that is not newer than this leader and that no
+        pointer names now is named by none later.
+        """
         try:
             needed = {
                 artifact for name in self._ha.children(JOBS) for artifact in self._needed_by(JobId(name))
             }
-            self._ha.check()  # a later leader may need what nobody needed before
+            self._ha.check()  # a next leader of an earlier version reuses names
             for name in artifacts:
-                if name not in needed:
+                if name not in needed and ArtifactName.parse(name).epoch <= self.epoch:
                     self._artifacts.remove(name)
         except UnistreamError as error:
             logger.warning("event=artifacts_not_removed reason=%r", str(error))

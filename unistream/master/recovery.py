@@ -293,6 +293,7 @@ class Recovery:
                 claimed = config.get(CLAIM_MODE) == "CLAIM"
                 restore = restore_point(storage, stored.savepoint, claimed=claimed)
             return Origin(
+                artifact=stored.artifact,
                 restore=restore,
                 lineage=lineage,
                 first_checkpoint_id=first_free(snapshots, restore),

@@ -20,7 +20,7 @@ class WorkerGateway:
 
     Args:
         find_job: Job id -> its master, or None.
-        get_artifact: SHA-256 -> the code.
+        get_artifact: Its name in the store -> the code.
     """
 
     def __init__(
@@ -88,6 +88,6 @@ class WorkerGateway:
         if master is None or master.setup.artifact != message.sha256:
             return mm.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
         try:
-            return mm.Artifact(content=self._get_artifact(message.sha256))
+            return mm.Artifact(content=self._get_artifact(master.setup.start.artifact))
         except (ProtocolError, OSError) as error:
             return mm.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")

@@ -6,18 +6,28 @@ docs/decision/high-availability.md lists.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+import re
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from unistream.base.errors import CorruptSnapshot
-from unistream.base.ids import CheckpointId, ClusterId, EdgeId, JobId, LineageId, VertexId
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import (
+    CheckpointId,
+    ClusterId,
+    EdgeId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+    VertexId,
+)
 from unistream.base.secrets import redacted_repr
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 
 FORMAT: Final = 1
+_ARTIFACT_NAME: Final = re.compile(r"([0-9a-f]{64})(?:-([1-9][0-9]{0,19}))?")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -34,7 +44,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         graph, config, savepoint, allow_non_restored: As submitted.
-        artifact: SHA-256 of the user's code.
+        artifact: Name of the user's code in the artifact store.
         parallelism: Of vertices whose parallelism a user has changed since.
     """
 
@@ -53,7 +63,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPointer(msgspec.Struct, frozen=True, kw_only=True):
-    """``jobs/<job>/job``: the SHA-256 of the stored job, and of the code that it needs; its name, for
+    """``jobs/<job>/job``: the artifacts with the stored job, and with the code that it needs; its name, for
     messages about a job that cannot be read."""
 
     stored: str
@@ -149,8 +159,8 @@ class Sealed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittingPointer(msgspec.Struct, frozen=True, kw_only=True):
-    """``jobs/<job>/committing``: a BATCH job has begun to make its output visible. `sealed`: SHA-256 of what
-    it commits; "": that was not stored."""
+    """``jobs/<job>/committing``: a BATCH job has begun to make its output visible. `sealed`: the artifact
+    with what it commits; "": that was not stored."""
 
     sealed: str = ""
     format: int = FORMAT
@@ -189,6 +199,31 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def __hash__(self) -> int:
         return hash(self.job)
+
+
+class ArtifactName(NamedTuple):
+    """``<sha256>-<epoch>``: the SHA-256 of the bytes in hex, and the leader that has stored them. Earlier
+    versions had no epoch in a name: that is 0."""
+
+    sha256: str
+    epoch: LeaderEpoch
+
+    def __str__(self) -> str:
+        return f"{self.sha256}-{self.epoch}" if self.epoch else self.sha256
+
+    @classmethod
+    def find(cls, text: str) -> ArtifactName | None:
+        """None: `text` is not the name of an artifact."""
+        match = _ARTIFACT_NAME.fullmatch(text)
+        return None if match is None else cls(match[1], LeaderEpoch(int(match[2] or 0)))
+
+    @classmethod
+    def parse(cls, text: str) -> ArtifactName:
+        """Raises ConfigError: it is not the name of an artifact."""
+        found = cls.find(text)
+        if found is None:
+            raise ConfigError(f"not the name of an artifact, its SHA-256 and an epoch: {text[:100]!r}")
+        return found
 
 
 def encode_stored(value: msgspec.Struct) -> bytes:

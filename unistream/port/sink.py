@@ -196,6 +196,16 @@ class RecoverableCommitter(Protocol):
         """The name under which that is declared; stored in snapshots with the committables."""
 
 
+@runtime_checkable
+class SoleCommitter(Protocol):
+    """A committer that has to be the only one of its sink: a checkpoint that it has committed counts as
+    committed for all writers, so a second one would leave out its own committables. A sink that has one next
+    to each writer is refused."""
+
+    @property
+    def is_sole(self) -> bool: ...
+
+
 class CommittableFunction(Protocol):
     """The function of a stage before or after the committer, called once for each checkpoint."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from unistream.base.ids import CheckpointId, JobId
+from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import Manifest
@@ -204,10 +204,15 @@ class StateReader(Protocol):
 
 
 class ArtifactStore(Protocol):
-    """Code and descriptions of jobs, stored under the SHA-256 of their bytes. Opaque: nothing is loaded."""
+    """Code and descriptions of jobs. Opaque: nothing is loaded.
 
-    def put(self, content: bytes) -> str:
-        """Stores `content` and returns its SHA-256 in hex. Durable when it returns; safe to repeat.
+    A name (`model.stored_job.ArtifactName`) has the SHA-256 of the bytes and the epoch of the leader that has
+    stored them, so that two leaders never share one: what an earlier one removes, however late, is nothing
+    that a later one has stored.
+    """
+
+    def put(self, content: bytes, epoch: LeaderEpoch) -> str:
+        """Stores `content` once for the leader of `epoch`; its name. Durable when it returns; repeatable.
 
         Raises:
             ConfigError: larger than the limit.
@@ -217,20 +222,20 @@ class ArtifactStore(Protocol):
         """
         ...
 
-    def get(self, sha256: str) -> bytes:
-        """The bytes of that checksum.
+    def get(self, name: str) -> bytes:
+        """The bytes of that name.
 
         Raises:
-            ConfigError: not 64 hex digits.
-            CorruptSnapshot: there are none, or they do not match.
+            ConfigError: not a name.
+            CorruptSnapshot: there are none, or they do not match their checksum.
             Unreachable: the store does not answer.
         """
         ...
 
     def names(self) -> Sequence[str]:
-        """The checksums of all that is stored. Raises Unreachable."""
+        """Of all that is stored, by whichever leader. Raises Unreachable."""
         ...
 
-    def remove(self, sha256: str) -> None:
+    def remove(self, name: str) -> None:
         """Absent is fine. Raises Transient: it could not be removed."""
         ...

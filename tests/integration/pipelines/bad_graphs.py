@@ -57,6 +57,16 @@ def unequal(env: us.Environment) -> None:
     to_lake(first.filter(us.col("id") > 5).uid("filter").set_parallelism(2).co_location_group("together"))
 
 
+class Parallel(us.FileSink):
+    """Each writer has a committer, where there must be one."""
+
+    global_committer = False  # type: ignore[assignment]
+
+
+def committers(env: us.Environment) -> None:
+    numbers(env).sink_to(Parallel(os.environ["LAKE"])).uid("lake")
+
+
 def cycle(env: us.Environment) -> None:
     """Past the API, which has no way to say it."""
     stream = numbers(env).filter(us.col("id") > 5).uid("first").filter(us.col("id") > 6).uid("second")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,19 @@ import pytest
 
 import unistream as us
 from unistream.base.ids import CheckpointId
+from unistream.connector.collect import CollectSink
 from unistream.model.graph import Ship
 from unistream.operator.sink import SinkOperator
-from unistream.port.sink import CommittableStage, Committer, Sink, SinkContext
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    CommittableStage,
+    Committer,
+    Sink,
+    SinkContext,
+)
 
 
 class Stage:
@@ -25,10 +35,24 @@ class Stage:
     def close(self) -> None: ...
 
 
+class Beside:
+    """A committer that can stand next to others."""
+
+    def open(self, context: SinkContext) -> None: ...
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        return CommitResult(CommitOutcome.COMMITTED)
+
+    def close(self) -> None: ...
+
+
 class Parallel(us.FileSink):
     """Each writer has its own committer."""
 
     global_committer = False  # type: ignore[assignment]
+
+    def create_committer(self) -> Committer | None:
+        return Beside()
 
 
 class Whole(Parallel):
@@ -161,3 +185,59 @@ def test_one_committer_may_record_the_positions_of_its_sources(
     graph, _ = env.job_graph("job")
     found = {op.uid: op.records for vertex in graph.vertices for op in vertex.operators if op.records}
     assert found == ({"s-committer": ("topic",)} if records else {})
+
+
+class FilesBeside(us.FileSink):
+    global_committer = False  # type: ignore[assignment]
+
+
+class FilesBehindOneStage(FilesBeside):
+    def pre_commit_stages(self) -> Sequence[CommittableStage]:
+        return [CommittableStage(name="compact", create=Stage, parallel=False)]
+
+
+class FilesBehindParallelStage(FilesBeside):
+    def pre_commit_stages(self) -> Sequence[CommittableStage]:
+        return [CommittableStage(name="check", create=Stage)]
+
+
+class TableBeside(us.DeltaSink):
+    global_committer = False  # type: ignore[assignment]
+
+
+class CollectBeside(CollectSink):
+    global_committer = False  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("kind", "committer"),
+    [
+        pytest.param(us.FileSink, None, id="one for all writers"),
+        pytest.param(Parallel, None, id="one for each writer that can stand next to others"),
+        pytest.param(FilesBehindOneStage, None, id="one behind a stage of which there is one"),
+        pytest.param(OnlyGlobal, None, id="a global one"),
+        pytest.param(FilesBeside, "FileSinkCommitter", id="one for each writer of files"),
+        pytest.param(FilesBehindParallelStage, "FileSinkCommitter", id="one behind each stage"),
+        pytest.param(TableBeside, "DeltaCommitter", id="one for each writer of a table"),
+        pytest.param(CollectBeside, "_CollectCommitter", id="one for each writer of collected rows"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["BATCH", "STREAMING"])
+def test_a_committer_that_commits_for_all_writers_has_to_be_the_only_one(
+    tmp_path: Path, mode: str, kind: Callable[[str], Sink], committer: str | None
+) -> None:
+    env = us.Environment({"execution.runtime-mode": mode})
+    rows = env.from_source(
+        us.StaticSource(pa.table({"n": [1]})), us.WatermarkStrategy.no_watermarks(), "rows"
+    )
+    sink = kind(str(tmp_path / "out"))
+    if committer is None:
+        rows.sink_to(sink)
+        return
+    with pytest.raises(us.ConfigError) as refused:
+        rows.sink_to(sink)
+    name = type(sink).__name__
+    said = str(refused.value)
+    assert said.startswith(f"sink_to: {name} (sink {sink.name!r}) has a committer for each writer, ")
+    assert f"a {committer} commits a checkpoint for all writers" in said
+    assert f"let global_committer of {name} be True" in said

@@ -67,6 +67,12 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
             id="co-location of unequal parallelism",
         ),
         pytest.param("cycle", (), ["'filter' -> 'filter' -> 'filter' form a cycle", "feedback"], id="cycle"),
+        pytest.param(
+            "committers",
+            (),
+            ["sink_to: Parallel (sink 'files')", "rows", "would be lost", "let global_committer of Parallel"],
+            id="several committers where there must be one",
+        ),
         pytest.param("good", ("-p", "0"), ["parallelism.default: 0"], id="parallelism 0"),
         *(
             pytest.param("good", option(key, "best"), [f"{key}: 'best' is not one of", allowed], id=key)

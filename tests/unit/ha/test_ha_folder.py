@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from unistream.base import durable_files
-from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.errors import (
+    ConfigError,
+    CorruptSnapshot,
+    Fenced,
+    FolderInUse,
+    OutcomeUnknown,
+    Unreachable,
+)
 from unistream.base.ids import LeaderEpoch
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.ha.single_node import FolderElection, FolderLock
+from unistream.ha.single_node import LOCK_NAME, LOOKS_MAX, FolderElection, FolderLock, holder
 from unistream.port.ha import HaStore, LeaderInfo
 
 
@@ -184,3 +195,43 @@ def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
         holder.kill()
         holder.wait(10)
     FolderLock(tmp_path).close()
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Iterator[BinaryIO]:
+    """Another process has begun to look who has the folder; closed, it has ended."""
+    with (tmp_path / LOCK_NAME).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield file
+
+
+def test_a_master_that_starts_waits_for_those_that_look(tmp_path: Path, look: BinaryIO) -> None:
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        assert holder(tmp_path) is None, "nobody has it yet, and it can be looked at meanwhile"
+        if len(waited) == 3:
+            look.close()
+
+    with FolderLock(tmp_path, pause):
+        assert len(waited) == 3
+        assert holder(tmp_path) == os.getpid()
+    assert holder(tmp_path) is None
+
+
+def test_a_look_that_does_not_end_is_not_waited_for_without_end(tmp_path: Path, look: BinaryIO) -> None:
+    waited: list[float] = []
+    with pytest.raises(FolderInUse):
+        FolderLock(tmp_path, waited.append)
+    assert len(waited) == LOOKS_MAX
+    assert not look.closed
+
+
+def test_a_master_does_not_wait_for_another_one(tmp_path: Path) -> None:
+    def pause(_: float) -> None:
+        raise AssertionError("it is refused at once")
+
+    with FolderLock(tmp_path), pytest.raises(FolderInUse) as refused:
+        FolderLock(tmp_path, pause)
+    assert refused.value.pid == os.getpid()

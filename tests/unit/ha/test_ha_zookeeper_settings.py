@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,58 @@ def test_values_have_a_limit() -> None:
     check_value("a", bytes(512 * 1024))
     with pytest.raises(ConfigError, match="store it as a file and its URL here"):
         check_value("a", bytes(512 * 1024 + 1))
+
+
+def tls(**options: str) -> ZooKeeperSettings:
+    """`options`: below ``client.ssl.``, with ``_`` for ``-``."""
+    return settings(**{f"client_ssl.{key.replace('_', '-')}": value for key, value in options.items()})
+
+
+def test_without_tls_connections_are_plain() -> None:
+    assert settings().tls is None
+    assert tls(enabled="false").tls is None
+
+
+def test_a_host_is_verified_unless_told_otherwise() -> None:
+    found, unverified = tls(enabled="true").tls, tls(enabled="true", verify_hostname="false").tls
+    assert found is not None
+    assert unverified is not None
+    assert found.context().check_hostname
+    assert not unverified.context().check_hostname
+    assert unverified.context().verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        pytest.param({"ca": "x"}, r"ssl\.ca has no effect without .*ssl\.enabled: true", id="off"),
+        pytest.param(
+            {"enabled": "true", "key": "x"},
+            r"ssl\.certificate and .*ssl\.key need each other",
+            id="no certificate",
+        ),
+        pytest.param(
+            {"enabled": "true", "certificate": "x"},
+            r"ssl\.certificate and .*ssl\.key need each other",
+            id="no key",
+        ),
+        pytest.param(
+            {"enabled": "true", "ca": "/no/ca.pem"},
+            r"ssl\.ca: cannot use /no/ca\.pem: No such file",
+            id="no such file",
+        ),
+        pytest.param(
+            {"enabled": "true", "ca": __file__},
+            r"ssl\.ca: cannot use .*: it is not what is needed",
+            id="not PEM",
+        ),
+        pytest.param(
+            {"enabled": "true", "certificate": __file__, "key": __file__},
+            r"ssl\.certificate: cannot use .*: it is not what is needed",
+            id="no certificate in the file",
+        ),
+    ],
+)
+def test_what_cannot_be_used_for_tls(options: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        tls(**options)

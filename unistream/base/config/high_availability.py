@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, one_of
+from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, one_of, parse_bool
 from unistream.base.servers import parse_cluster_id, parse_path, parse_zookeeper_servers
 
 HA_TYPE: Final = ConfigOption(
@@ -81,4 +81,34 @@ ZOOKEEPER_AUTHORIZATION: Final = ConfigOption(
     None,
     "Credentials as scheme:user:password with the scheme digest or sasl (DIGEST-MD5), or a reference to them "
     "such as ${env:NAME}.",
+)
+ZOOKEEPER_SSL: Final = ConfigOption(
+    "high-availability.zookeeper.client.ssl.enabled",
+    parse_bool,
+    "false",
+    "Connect by TLS, to the secureClientPort of the servers. Flink leaves this to properties of Java.",
+)
+ZOOKEEPER_SSL_CA: Final = ConfigOption(
+    "high-availability.zookeeper.client.ssl.ca",
+    str,
+    None,
+    "PEM file with the authorities whose certificates of servers are trusted, besides those of this machine.",
+)
+ZOOKEEPER_SSL_CERTIFICATE: Final = ConfigOption(
+    "high-availability.zookeeper.client.ssl.certificate",
+    str,
+    None,
+    "PEM file with the certificate by which this client shows who it is, if the servers ask for one.",
+)
+ZOOKEEPER_SSL_KEY: Final = ConfigOption(
+    "high-availability.zookeeper.client.ssl.key",
+    str,
+    None,
+    "PEM file with the private key of that certificate, without a password.",
+)
+ZOOKEEPER_SSL_HOSTNAME: Final = ConfigOption(
+    "high-availability.zookeeper.client.ssl.verify-hostname",
+    parse_bool,
+    "true",
+    "A server's certificate has to name the host as the quorum does. false: any trusted certificate will do.",
 )

@@ -137,6 +137,11 @@ class DeltaCommitter:
     def connector(self) -> str:
         return "delta"
 
+    @property
+    def is_sole(self) -> bool:
+        """The table knows one version for each checkpoint."""
+        return True
+
     def restore_state(self, items: Sequence[bytes]) -> None:
         self._memory.restore(items)
 

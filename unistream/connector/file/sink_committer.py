@@ -70,6 +70,11 @@ class FileSinkCommitter:
     def connector(self) -> str:
         return "files"
 
+    @property
+    def is_sole(self) -> bool:
+        """The record of a checkpoint names the files of all writers."""
+        return True
+
     def restore_state(self, items: Sequence[bytes]) -> None:
         self._memory.restore(items)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient, TransactionRequest
@@ -30,7 +32,7 @@ from kazoo.exceptions import (
     SessionMovedError,
     UnimplementedError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
@@ -38,7 +40,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from unistream.base.closing import Closing
-from unistream.base.config import ZOOKEEPER_AUTHORIZATION, ZOOKEEPER_QUORUM
+from unistream.base.config import ZOOKEEPER_AUTHORIZATION, ZOOKEEPER_QUORUM, ZOOKEEPER_SSL_CA
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.ha.zookeeper.settings import SASL, ZooKeeperSettings
 
@@ -75,11 +77,50 @@ _VERSION: Final = re.compile(r"Zookeeper version: (\d+)\.(\d+)")
 _POLL_S: Final = 0.02
 
 
+class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Connects by TLS. kazoo would do so, too, but leave a socket open for each attempt that fails, and not
+    see the second one of two answers in one record of TLS until something else comes."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._context = context
+        self._names: dict[tuple[str, int], str] = {}
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: object, timeout: float, **_options: Any
+    ) -> ssl.SSLSocket:
+        """`hostname`: as the quorum has it; for a second connection to the same address it is the port."""
+        if isinstance(hostname, str):
+            self._names[address] = hostname
+        with ExitStack() as failing:
+            plain = failing.enter_context(socket.create_connection(address, timeout))
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            secure = self._context.wrap_socket(plain, server_hostname=self._names.get(address, address[0]))
+            failing.pop_all()
+            return secure
+
+    def select(self, readable: list[Any], *others: Any) -> Any:
+        decrypted = [one for one in readable if isinstance(one, ssl.SSLSocket) and one.pending()]
+        return (decrypted, [], []) if decrypted else super().select(readable, *others)
+
+
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """Keeps the session timeout on which the server has decided, and whether it refused a login."""
+    """Keeps the session timeout on which the server has decided, whether it refused a login, and why the last
+    attempt to connect by TLS failed."""
 
     negotiated_ms = 0
     refused = False
+    tls_failure = ""
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        try:
+            answer = super()._connect(host, hostip, port)
+        except Exception as error:
+            cause = error.__context__
+            self.tls_failure = str(cause) if isinstance(cause, ssl.SSLError) else ""
+            raise
+        self.tls_failure = ""
+        return answer
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         self.refused = False
@@ -175,6 +216,8 @@ class ZooKeeperClient(Closing):
             if self._refused or self._kazoo._connection.refused:
                 raise self._denied()
             if time.monotonic() >= deadline_s:
+                if self._kazoo._connection.tls_failure:
+                    raise self._untrusted()
                 raise Unreachable(
                     f"{self} does not answer; is {ZOOKEEPER_QUORUM.key} right, and does a majority of its "
                     "servers run?"
@@ -292,6 +335,12 @@ class ZooKeeperClient(Closing):
                 return ConfigError(f"{self} is too old; {_dotted(VERSION_LEAST)} is needed")
         return Unreachable(f"{self} refused a request: {error!r}; nothing was changed")
 
+    def _untrusted(self) -> ConfigError:
+        return ConfigError(
+            f"{self} cannot be reached by TLS: {self._kazoo._connection.tls_failure}; correct "
+            f"{ZOOKEEPER_SSL_CA.key} and the options next to it, or the port in {ZOOKEEPER_QUORUM.key}"
+        )
+
     def _denied(self) -> ConfigError:
         settings = self._settings
         as_whom = f"these credentials ({settings.scheme})" if settings.scheme else "no credentials"
@@ -345,6 +394,8 @@ def _kazoo(settings: ZooKeeperSettings) -> _Kazoo:
     digest = settings.scheme not in {"", SASL}
     return _Kazoo(
         sasl_options=sasl if settings.scheme == SASL else None,
+        handler=None if settings.tls is None else _TlsHandler(settings.tls.context()),
+        use_ssl=settings.tls is not None,
         hosts=str(settings.servers),
         logger=_kazoo_log,
         timeout=settings.session_s,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
@@ -16,6 +19,11 @@ from unistream.base.config import (
     ZOOKEEPER_RETRY_WAIT,
     ZOOKEEPER_ROOT,
     ZOOKEEPER_SESSION_TIMEOUT,
+    ZOOKEEPER_SSL,
+    ZOOKEEPER_SSL_CA,
+    ZOOKEEPER_SSL_CERTIFICATE,
+    ZOOKEEPER_SSL_HOSTNAME,
+    ZOOKEEPER_SSL_KEY,
     Configuration,
 )
 from unistream.base.errors import ConfigError
@@ -27,6 +35,33 @@ SASL: Final = "sasl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Files are PEM. `ca`: trusted besides the authorities of this machine. `certificate`, `key`: of this
+    client; None: it shows none."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    verify_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Reads the files. Raises ConfigError: one cannot be used."""
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+        context.check_hostname = self.verify_hostname
+        if (ca := self.ca) is not None:
+            _loaded(ZOOKEEPER_SSL_CA.key, ca, lambda: context.load_verify_locations(ca))
+        if (own := self.certificate) is not None:
+            load = partial(context.load_cert_chain, own, self.key, _no_password)
+            _loaded(ZOOKEEPER_SSL_CERTIFICATE.key, own, load)
+        return context
+
+
+def _no_password() -> str:
+    """Without this OpenSSL asks at the terminal for the one of an encrypted key."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSettings:
     """Times are in seconds.
 
@@ -35,6 +70,7 @@ class ZooKeeperSettings:
         scheme: Of the credentials: "", "digest" or "sasl".
         credentials: ``user:password``.
         is_private: Only clients with the same credentials may read and write.
+        tls: None: connections are not encrypted.
     """
 
     servers: ZooKeeperServers
@@ -47,6 +83,7 @@ class ZooKeeperSettings:
     scheme: str
     credentials: Secret
     is_private: bool
+    tls: Tls | None = None
 
     @property
     def layout(self) -> Layout:
@@ -102,7 +139,34 @@ def zookeeper_settings(config: Configuration) -> ZooKeeperSettings:
         scheme=scheme,
         credentials=credentials,
         is_private=is_private,
+        tls=_tls(config),
     )
+
+
+def _tls(config: Configuration) -> Tls | None:
+    """Raises ConfigError: a file cannot be used, or there are files and no TLS."""
+    named = (ZOOKEEPER_SSL_CA, ZOOKEEPER_SSL_CERTIFICATE, ZOOKEEPER_SSL_KEY)
+    files = {option.key: path for option in named if (path := config.find(option)) is not None}
+    if not config.get(ZOOKEEPER_SSL):
+        if files:
+            raise ConfigError(
+                f"{next(iter(files))} has no effect without {ZOOKEEPER_SSL.key}: true; set both"
+            )
+        return None
+    ca, certificate, key = (config.find(option) for option in named)
+    if (certificate is None) != (key is None):
+        raise ConfigError(f"{ZOOKEEPER_SSL_CERTIFICATE.key} and {ZOOKEEPER_SSL_KEY.key} need each other")
+    tls = Tls(ca=ca, certificate=certificate, key=key, verify_hostname=config.get(ZOOKEEPER_SSL_HOSTNAME))
+    tls.context()
+    return tls
+
+
+def _loaded(key: str, path: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except OSError as error:
+        why = f"it is not what is needed ({error})" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"{key}: cannot use {path}: {why}") from error
 
 
 def _authorization(value: str | None) -> tuple[str, Secret]:

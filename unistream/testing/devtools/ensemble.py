@@ -49,6 +49,16 @@ authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
 enforce.auth.enabled=true
 enforce.auth.schemes=sasl
 """
+_TLS: Final = """
+secureClientPort={port}
+secureClientPortAddress={host}
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+ssl.keyStore.location={identity}
+ssl.keyStore.type=PEM
+ssl.trustStore.location={ca}
+ssl.trustStore.type=PEM
+ssl.clientAuth=need
+"""
 
 
 class ZooKeeperEnsemble(Closing):
@@ -58,12 +68,22 @@ class ZooKeeperEnsemble(Closing):
         folder: For data and logs; made if absent.
         members: A majority of them has to run.
         users: Passwords of those who may connect, by SASL (DIGEST-MD5), by name; none: everybody may.
+        tls: Members also listen by TLS (`secure_address`), with the key and certificate in the first of these
+            PEM files, for clients whose certificate is of the authority in the second; None: they do not.
     """
 
-    def __init__(self, folder: Path, members: int = MEMBERS, users: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        members: int = MEMBERS,
+        users: Mapping[str, str] | None = None,
+        tls: tuple[Path, Path] | None = None,
+    ) -> None:
         self.folder: Final = folder.absolute()
         self._users = dict(users or {})
-        ports = free_ports(3 * members)
+        self._tls = tls
+        ports = free_ports(4 * members)
+        self._secure_ports: Final = tuple(ports[3 * members :])
         self.ports: Final = tuple(ports[:members])
         self._peers = [
             f"server.{n + 1}={HOST}:{ports[members + n]}:{ports[2 * members + n]}" for n in range(members)
@@ -74,6 +94,11 @@ class ZooKeeperEnsemble(Closing):
     def address(self) -> str:
         """For clients: all members."""
         return ",".join(f"{HOST}:{port}" for port in self.ports)
+
+    @property
+    def secure_address(self) -> str:
+        """For clients by TLS: all members."""
+        return ",".join(f"{HOST}:{port}" for port in self._secure_ports)
 
     @property
     def everybody(self) -> range:
@@ -160,7 +185,8 @@ class ZooKeeperEnsemble(Closing):
                 tick_ms=TICK_MS,
                 members="\n".join(self._peers if len(self._peers) > 1 else ()),
             )
-            + (_ONLY_SASL if self._users else ""),
+            + (_ONLY_SASL if self._users else "")
+            + self._secured(member),
             encoding="utf-8",
         )
         main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
@@ -172,6 +198,12 @@ class ZooKeeperEnsemble(Closing):
             *self._login(home),
         ]
         return start_bound([*java_command(home, ZOOKEEPER), *options, *main], self._log(member), home)
+
+    def _secured(self, member: int) -> str:
+        if self._tls is None:
+            return ""
+        identity, ca = self._tls
+        return _TLS.format(port=self._secure_ports[member], host=HOST, identity=identity, ca=ca)
 
     def _login(self, home: Path) -> list[str]:
         """Options of Java by which the server knows its users."""

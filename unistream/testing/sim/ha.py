@@ -14,7 +14,7 @@ import msgspec
 
 from unistream.base.errors import CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
 from unistream.base.ids import JobId, LeaderEpoch
-from unistream.model.stored_job import CheckpointPointer, StoredRequest, StoredResult
+from unistream.model.stored_job import ArtifactName, CheckpointPointer, StoredRequest, StoredResult
 from unistream.port.ha import HaEntry
 from unistream.port.storage import Created
 from unistream.testing.sim.world import World
@@ -27,7 +27,7 @@ class Pointers:
 
     Attributes:
         values: By name.
-        artifacts: By checksum.
+        artifacts: By name.
         pointed: Directories that a pointer has ever named.
     """
 
@@ -162,19 +162,19 @@ class SimArtifacts:
     def __init__(self, pointers: Pointers) -> None:
         self._stored = pointers.artifacts
 
-    def put(self, content: bytes) -> str:
-        name = hashlib.sha256(content).hexdigest()
+    def put(self, content: bytes, epoch: LeaderEpoch) -> str:
+        name = str(ArtifactName(hashlib.sha256(content).hexdigest(), epoch))
         self._stored[name] = content
         return name
 
-    def get(self, sha256: str) -> bytes:
+    def get(self, name: str) -> bytes:
         try:
-            return self._stored[sha256]
+            return self._stored[name]
         except KeyError:
-            raise CorruptSnapshot(f"{sha256} is missing") from None
+            raise CorruptSnapshot(f"{name} is missing") from None
 
     def names(self) -> Sequence[str]:
         return list(self._stored)
 
-    def remove(self, sha256: str) -> None:
-        self._stored.pop(sha256, None)
+    def remove(self, name: str) -> None:
+        self._stored.pop(name, None)

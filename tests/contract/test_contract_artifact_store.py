@@ -1,0 +1,54 @@
+"""What every `ArtifactStore` promises; each adapter runs all of it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from unistream.base.errors import CorruptSnapshot
+from unistream.base.ids import LeaderEpoch
+from unistream.port.storage import ArtifactStore
+from unistream.storage.artifacts import FsArtifactStore
+from unistream.testing.sim.ha import Pointers, SimArtifacts
+from unistream.testing.sim.world import World
+
+ONE, TWO = LeaderEpoch(1), LeaderEpoch(2)
+SHA256 = hashlib.sha256(b"code").hexdigest()
+
+
+@pytest.fixture(params=["local", "memory", "of the simulation"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    if request.param == "local":
+        return FsArtifactStore(str(tmp_path / "artifacts"))
+    if request.param == "memory":
+        return FsArtifactStore(f"memory://{uuid4().hex}")
+    return SimArtifacts(Pointers(World(0)))
+
+
+def test_an_artifact_is_named_by_its_content_and_by_who_has_stored_it(store: ArtifactStore) -> None:
+    assert store.names() == []
+    assert store.put(b"code", ONE) == f"{SHA256}-1"
+    assert store.put(b"code", ONE) == f"{SHA256}-1"
+    assert store.names() == [f"{SHA256}-1"]
+    assert store.get(f"{SHA256}-1") == b"code"
+
+
+def test_what_an_earlier_leader_removes_is_nothing_that_a_later_one_has_stored(store: ArtifactStore) -> None:
+    old, new = store.put(b"code", ONE), store.put(b"code", TWO)
+    assert set(store.names()) == {old, new}
+    store.remove(old)
+    assert store.names() == [new]
+    assert store.get(new) == b"code"
+
+
+def test_what_is_removed_is_missing(store: ArtifactStore) -> None:
+    name = store.put(b"code", ONE)
+    for _ in range(2):
+        store.remove(name)
+    with pytest.raises(CorruptSnapshot, match=f"{name} is missing"):
+        store.get(name)
+    assert store.put(b"code", ONE) == name
+    assert store.get(name) == b"code"
