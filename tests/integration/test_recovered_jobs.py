@@ -22,7 +22,7 @@ from tests.integration.crash_runs import (
     points_in_code,
 )
 from tests.metadata_rows import rows as metadata_rows
-from unistream.base.errors import UnistreamError
+from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import CollectSink, read_collected
@@ -54,6 +54,7 @@ RUNNING = (
     *("retention.before_delete", "pointer.removed", "retention.deleted"),
 )
 ENDING = ("result.before_record", "result.recorded", "job.unpointed")
+STOPPING = ("stop.stored", "stop.refused", "stop.withdrawn")
 COMMITTING = ("committables.stored", "committables.pointed")
 """Of BATCH jobs: see test_recovered_batch."""
 
@@ -136,7 +137,7 @@ def jobs_of(folder: Path) -> JobStore:
 
 def test_every_named_place_of_a_master_has_a_row_here() -> None:
     of_masters = [point for point, folders in points_in_code().items() if folders == {"master"}]
-    assert sorted((*SUBMITTING, *RUNNING, *ENDING, *COMMITTING)) == sorted(of_masters)
+    assert sorted((*SUBMITTING, *RUNNING, *STOPPING, *ENDING, *COMMITTING)) == sorted(of_masters)
 
 
 @pytest.mark.timeout(300)
@@ -201,6 +202,28 @@ def test_a_stop_that_was_accepted_is_carried_out_by_the_next_master(
         rows = [n for n in found if n % 2 == split]
         assert rows == list(range(split, 2 * len(rows), 2)), "no row is lost or doubled"
     assert second.life.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("point", in_the_gate(STOPPING, 1))
+def test_a_job_whose_stop_is_refused_goes_on_wherever_its_master_dies(
+    tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    crashes = Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, crashes.environment(point))
+    job = cluster.asked(lambda client: client.submit(request(tmp_path, rows=None)).job_id)
+    cluster.asked(lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 2))
+    no_folder = tmp_path / "a file"
+    no_folder.touch()
+    with pytest.raises(ConfigError, match=r"a file|not all tasks are running"):
+        cluster.asked(lambda client: client.client(job).stop(target=str(no_folder)))
+    assert crashes.all_happened
+    assert cluster.deaths == 1
+    cluster.life.end(signal.SIGTERM)
+    assert jobs_of(tmp_path).request(job).stop is None
+    further = Restarted(tmp_path, start, {})
+    further.asked(lambda client: await_info(client, job, lambda info: info.state == "RUNNING"))
+    assert further.life.end(signal.SIGTERM) == 0
 
 
 def restarts_by_itself(cluster: Restarted, job: JobId, restarts: int) -> None:

@@ -29,6 +29,11 @@ and when a job is submitted and started:
     job.pointed          the job exists, and its user does not know
     attempts.stored      the numbers of attempts are durable, which are about to start
 
+and when it is stopped by a user:
+
+    stop.stored          the stop is durable, and the job does not know
+    stop.refused, stop.withdrawn    the job has refused it; it is not stored any more, and nobody knows
+
 and of a BATCH job, before its first committer starts:
 
     committables.stored  what it commits is durable, and does not count

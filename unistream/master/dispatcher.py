@@ -30,6 +30,7 @@ from unistream.master.live import scheduler_of
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
+from unistream.master.until_written import UntilWritten
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.graph import shown
 from unistream.model.stored_job import StoredJob
@@ -78,6 +79,7 @@ class Dispatcher(JobViews):
             self._close_half_made()
             raise
         self._gateway = WorkerGateway(self._resources, self._jobs.get, services.artifacts.get)
+        self._until_written = UntilWritten(ports.create_loop, ports.leadership)
         self._recovery = Recovery(ports, services, config, self._recovered)
         self._resources.start()
 
@@ -206,6 +208,7 @@ class Dispatcher(JobViews):
         self._ports.leadership.end_unless_leading("its cluster was shut down while nobody knew who leads")
         self._recovery.close()
         self._end_jobs()
+        self._until_written.close()
         if self._engine is not None:
             self._engine.close()
         self._resources.close()
@@ -307,6 +310,7 @@ class Dispatcher(JobViews):
             request_slots=self._resources.post,
             on_ended=self._on_ended,
             finish_later=self._recovery.finish_later,
+            until_written=self._until_written,
             create_engine=self._batch_engine,
         )
         self._catalogue.add_job(

@@ -129,9 +129,10 @@ class JobStore:
         has ended."""
         name = _name(job, "request")
         with self._lock:
-            if self._ha.read(_name(job, "job")) is None or (not wanted.cancel and self.request(job).cancel):
-                return
-            self._put(name, wanted)
+            before = self.request(job)
+            is_final = before.cancel or wanted == before
+            if not is_final and self._ha.read(_name(job, "job")) is not None:
+                self._put(name, wanted)
 
     def attempts(self, job: JobId) -> AttemptCounter:
         """What an unfinished job has used by now."""

@@ -24,7 +24,8 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.core import contract
 from unistream.core.contract import RestorePoint
 from unistream.core.job import with_parallelism
-from unistream.master.durable_job import discard_of, stop_of
+from unistream.master.durable_job import discard_of
+from unistream.master.durable_requests import stop_of
 from unistream.master.job_info import MASTER_LOST, JobInfo
 from unistream.master.job_io import remove_snapshot
 from unistream.master.job_setup import JobSetup, Origin, SubmitRequest, prepare, restore_point

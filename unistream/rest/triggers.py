@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from unistream.base.errors import ConfigError, NotFound
+from unistream.base.errors import ConfigError, NotFound, Transient
 from unistream.base.ids import JobId
 
 TRIGGERS_KEPT_MAX: Final = 1_000  # outcomes are read within seconds; older ones are forgotten
@@ -83,6 +83,7 @@ class Triggers:
         Raises:
             NotFound: there is no such trigger.
             ConfigError: it failed, and why.
+            Transient: this master has left it to the next one.
         """
         with self._lock:
             operation = self._operations.get((what, job, trigger))
@@ -95,6 +96,8 @@ class Triggers:
             self._unread.discard((what, job, trigger))
             self._all_read.notify_all()
         error = future.exception()
+        if isinstance(error, Transient):
+            raise error
         if error is not None:
             raise OperationFailed(str(error))
         return future.result()
