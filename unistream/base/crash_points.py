@@ -33,6 +33,8 @@ and when it is stopped by a user:
 
     stop.stored          the stop is durable, and the job does not know
     stop.refused, stop.withdrawn    the job has refused it; it is not stored any more, and nobody knows
+    savepoint.stored     the trigger id of a savepoint is durable, and the job does not know
+    savepoint.answered   its outcome is durable, and nobody knows
 
 and of a BATCH job, before its first committer starts:
 

@@ -167,15 +167,23 @@ class Dispatcher(JobViews):
             raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
         master.cancel()
 
-    def snapshot(self, job: JobId, request: contract.SnapshotRequest) -> Future[str]:
+    def snapshot(
+        self, job: JobId, request: contract.SnapshotRequest, trigger: str | None = None
+    ) -> Future[str]:
         """Directory of a checkpoint that is taken now, or of a savepoint; with a stop or a drain, when the
         job has ended. A checkpoint is the job's own as any other: a newer one replaces it.
 
+        `trigger`: of a savepoint or a stop; the same id is the same one, also for later leaders.
+
         Raises:
             NotFound, AlreadyEnded
+            Otherwise as `DurableRequests.snapshot`.
         """
+        known = None if trigger is None else self.operation(job, trigger)
+        if known is not None and trigger is not None:
+            return known.of(request, trigger)
         what = "no checkpoint can be taken" if not request.kind.is_savepoint else "no savepoint can be taken"
-        return self._running(job, what).request_snapshot(request)
+        return self._running(job, what).request_snapshot(request, trigger)
 
     def rescale(self, job: JobId, parallelism: Mapping[str, int]) -> Future[str]:
         """Changes the parallelism of a running job; the answer ("") comes when it runs with it.

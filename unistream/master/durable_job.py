@@ -21,7 +21,7 @@ from unistream.master.job_store import JobStore
 from unistream.master.ordered import WorkPool
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
-from unistream.model.stored_job import AttemptCounter, Leftover, Sealed, StoredResult
+from unistream.model.stored_job import AttemptCounter, Leftover, Sealed, StoredOperation, StoredResult
 
 LEADERSHIP_LOST: Final = "LeadershipLost"
 TRIES: Final = 3  # each waits as long as the store's own timeouts say
@@ -107,6 +107,8 @@ class DurableJob:
         ended_ms: int,
         restarts: int,
         savepoint: str | None,
+        resumes_from: str | None,
+        operations: tuple[StoredOperation, ...],
     ) -> StoredResult | None:
         """Makes the result durable. None: it is not, so nothing of the job may be removed now: it was
         suspended, or the store does not answer (then it is finished later). Raises Fenced: another leader
@@ -124,6 +126,8 @@ class DurableJob:
             restarts=restarts,
             failure=_short(end.failure),
             savepoint=savepoint,
+            resumes_from=resumes_from,
+            operations=operations,
             checkpoint_root=setup.checkpoint_root,
             leftovers=tuple(_leftover(one) for one in final if isinstance(one, contract.DiscardSnapshot)),
         )

@@ -69,6 +69,7 @@ def info_from_result(result: StoredResult, target: str) -> JobInfo:
         ended_ms=result.ended_ms,
         restarts=result.restarts,
         savepoint=result.savepoint,
+        resumes_from=result.resumes_from,
         failure=result.failure,
     )
 
@@ -180,6 +181,7 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         checkpoints_failed=totals.failed,
         latest_checkpoint=max(latest, key=lambda c: c.checkpoint_id).path if latest else None,
         savepoint=saved if found.result is None else found.result.savepoint or saved,
+        resumes_from=None if found.result is None else found.result.resumes_from,
         checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         subtasks=recorded_subtasks(graph, store.attempts(record.job), found.state),

@@ -46,6 +46,7 @@ from unistream.master.journal import Journal
 from unistream.master.live import live_info, live_summary, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
+from unistream.master.operations import Operation
 from unistream.master.outgoing import Outgoing
 from unistream.master.ports import MasterPorts
 from unistream.master.until_written import UntilWritten
@@ -88,6 +89,7 @@ class JobMaster:
             ports.catalogue,
             services.clock,
             restored=setup.restored,
+            own=setup.own_restore,
             submitted_ms=setup.start.submitted_ms,
         )
         self._machine = setup.machine
@@ -111,9 +113,8 @@ class JobMaster:
         self._restarts = setup.start.used.restarts_then  # as last recorded
         self._outgoing = Outgoing(*(setup.job, ports.senders, self.post, self._committing, self._attempting))
         self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
-        self._durable_requests = DurableRequests(
-            setup, ports.jobs, until_written, self._requests, self._loop.post
-        )
+        asked = (setup, ports.jobs, until_written, self._requests)
+        self._durable_requests = DurableRequests(*asked, self._loop.post)
         self._view = self._machine.view()
         self._checkpoints = CheckpointsInfo()
         self._end: contract.JobEnded | None = None
@@ -130,9 +131,13 @@ class JobMaster:
         if not self._ended.is_set():
             self._loop.post(event)
 
-    def request_snapshot(self, wanted: contract.SnapshotRequest) -> Future[str]:
+    def request_snapshot(self, wanted: contract.SnapshotRequest, trigger: str | None = None) -> Future[str]:
         """See `DurableRequests.snapshot`."""
-        return self._durable_requests.snapshot(wanted)
+        return self._durable_requests.snapshot(wanted, trigger)
+
+    def operation(self, trigger: str) -> Operation | None:
+        """See `DurableRequests.operation`."""
+        return self._durable_requests.operation(trigger)
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
         """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it.
@@ -399,6 +404,15 @@ class JobMaster:
         assert self._end is not None
         crash_point("result.before_record")
         ended_ms = self._services.clock.wall_ms()
+        why = f": {self._end.failure.message}" if self._end.failure else ""
+        reason = f"the job ended as {self._end.state} before it was done{why}"
+        answers = {c.request: c for c in final if isinstance(c, contract.AnswerRequest)}
+        concluded = self._durable_requests.concluded(
+            answers,
+            reason=reason,
+            stopped_with=self.journal.savepoint if self._concludes else None,
+            resumes_from=self.journal.resumes_from,
+        )
         try:
             result = self._durable.ended(
                 self._end,
@@ -407,22 +421,22 @@ class JobMaster:
                 ended_ms=ended_ms,
                 restarts=self._view.restarts,
                 savepoint=self.journal.savepoint,
+                resumes_from=self.journal.resumes_from,
+                operations=concluded,
             )
         except Fenced as error:
             logger.warning("event=result_fenced job=%s state=%s", self.setup.job, self._end.state)
             self._end, final, result = left_behind(contract.LeadershipLost(reason=str(error))), (), None
+            answers = {}
         self._archive(ended_ms)
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
             logger.error("event=result_not_recorded job=%s state=%s", self.setup.job, self._end.state)
         crash_point("result.recorded")
         self._ended_ms = ended_ms
-        self._durable_requests.job_ended(self._end.state)
+        self._durable_requests.job_ended(self._end.state, concluded)
         self._requests.close(f"job {self.setup.job} has already ended: {self._end.state}")
-        for command in final:
-            if isinstance(command, contract.AnswerRequest):
-                self._requests.answer(command)
-        why = f": {self._end.failure.message}" if self._end.failure else ""
-        reason = f"the job ended as {self._end.state} before it was done{why}"
+        for answer in answers.values():
+            self._requests.answer(answer)
         self._requests.reject_all(reason)
         self._durable_requests.reject(reason)
         self._ended.set()
@@ -432,6 +446,12 @@ class JobMaster:
             self._durable.cleaned(result)
         logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
         self._on_ended(self.setup.job)
+
+    @property
+    def _concludes(self) -> bool:
+        """The job has ended with the savepoint of a stop under an earlier leader."""
+        own = self.setup.own_restore
+        return own is not None and own.concludes and self._end is not None and self._end.state == "FINISHED"
 
     def _archive(self, ended_ms: int) -> None:
         """What the job's pages show from now on is kept with its history. Never fails the end of a job."""

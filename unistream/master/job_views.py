@@ -24,6 +24,7 @@ from unistream.master.history import (
 )
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, MetadataHealth
 from unistream.master.job_master import JobMaster
+from unistream.master.operations import Operation, answered, find, taken_over
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
@@ -87,6 +88,20 @@ class JobViews:
             return checkpoints_from_records(record, store.checkpoints(job), store.checkpoint_totals(job))
 
         return self._page(found, "checkpoints", read)
+
+    def operation(self, job: JobId, trigger: str) -> Operation | None:
+        """A savepoint or a stop that was started under this trigger id, by this leader or an earlier one;
+        None: there is none, or no longer. Raises Unreachable."""
+        master, jobs = self._jobs.get(job), self._ports.jobs
+        if master is not None:
+            return master.operation(trigger)
+        if self._recovery.info(job) is not None:
+            known = taken_over(jobs.request(job).operations)
+        else:
+            result = jobs.result(job)
+            known = () if result is None else result.operations
+        found = find(known, trigger)
+        return None if found is None else answered(found)
 
     def _page(self, found: Recorded, what: str, read: Callable[[], T]) -> T:
         """A job that does not run does not change, unless its row does."""

@@ -12,11 +12,12 @@ import msgspec
 from unistream.base.clock import Clock
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
-from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState
+from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState, RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
-from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
+from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo, resumable_of
+from unistream.master.job_setup import resumable_directory
 from unistream.master.ports import Records
 from unistream.master.row_counts import late_rows, out_of_order_rows
 from unistream.model.bounded import StageProgress
@@ -48,10 +49,11 @@ class Journal:
         clock: Clock,
         *,
         restored: CheckpointId | None = None,
+        own: RestorePoint | None = None,
         submitted_ms: int | None = None,
     ) -> None:
         """`graph` carries the job's whole configuration; `restored`: the snapshot it was started from;
-        `submitted_ms` None: now."""
+        `own`: the one of an earlier leader that it goes on from; `submitted_ms` None: now."""
         self._job = job
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._graph = graph
@@ -73,8 +75,11 @@ class Journal:
         self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
         self._sinks: dict[str, SinkInfo] = {}
         self._stages: tuple[StageProgress, ...] = ()
-        self._latest: str | None = None
-        self._savepoint: str | None = None
+        self._latest = None if own is None else own.directory
+        self._savepoint = None if own is None or not own.concludes else own.directory
+        self._resumes_from = (
+            None if own is None or not own.concludes else resumable_directory(own.directory, own.manifest)
+        )
 
     @property
     def version(self) -> int:
@@ -317,6 +322,11 @@ class Journal:
     @property
     def savepoint(self) -> str | None:
         return self._savepoint
+
+    @property
+    def resumes_from(self) -> str | None:
+        """See `JobInfo.resumable_savepoint`."""
+        return resumable_of(self.checkpoints) or self._resumes_from
 
     def subtasks(self, view: JobView) -> tuple[SubtaskInfo, ...]:
         """The attempts of `view` with what their workers last reported."""

@@ -46,6 +46,7 @@ def live_info(
         checkpoints_failed=view.checkpoints_failed,
         latest_checkpoint=journal.latest_checkpoint,
         savepoint=journal.savepoint,
+        resumes_from=journal.resumes_from,
         checkpoints=journal.checkpoints,
         exceptions=journal.exceptions,
         subtasks=subtasks,

@@ -195,18 +195,24 @@ class _Api:
         return self._snapshot(job, request, chosen_trigger(body.trigger))
 
     def _snapshot(self, job: JobId, request: SnapshotRequest, trigger: str | None) -> Response:
+        known = None if trigger is None else self._dispatcher.operation(job, trigger)
+        if known is not None and trigger is not None:  # an earlier leader may have begun it
+            known.of(request, trigger)
+            return _json({"request-id": trigger}, 202)
         begin = partial(self._dispatcher.snapshot, job, request)
         started = self._triggers.start(job, begin, trigger=trigger, request=request)
         return _json({"request-id": started}, 202)
 
     def savepoint_status(self, id_: str, trigger: str) -> Response:
-        path = self._triggers.outcome(job_id(id_), trigger_id(trigger))
+        job, id_ = job_id(id_), trigger_id(trigger)
+        known = self._dispatcher.operation(job, id_)
+        path = self._triggers.outcome(job, id_, known=None if known is None else known.answer)
         if path is None:
             return operation(None)
-        info = self._dispatcher.job(job_id(id_))
+        known = self._dispatcher.operation(job, id_)  # as it is now that it is over
         result = {"location": path}
-        if path == info.savepoint and info.resumable_savepoint not in (None, path):
-            result["resumable-location"] = info.resumable_savepoint
+        if known is not None and known.resumes_from not in (None, path):
+            result["resumable-location"] = known.resumes_from
         return operation(result)
 
     # --- our own ------------------------------------------------------------------------------------

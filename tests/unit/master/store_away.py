@@ -14,16 +14,16 @@ UNSURE = OutcomeUnknown("the HA store has not answered")
 
 
 class StoreAway:
-    """A `HaStore` that hands on what it is asked, or refuses to write values whose names end with `suffix`.
+    """A `HaStore` that hands on what it is asked, or refuses to write values whose names contain `part`.
 
     Attributes:
         away: Raised by each write; None: it answers. With OutcomeUnknown the write is done.
         refused: Names of what was not written, or not confirmed.
     """
 
-    def __init__(self, store: HaStore, suffix: str = "/request") -> None:
+    def __init__(self, store: HaStore, part: str = "/request") -> None:
         self._store = store
-        self._suffix = suffix
+        self._part = part
         self.away: UnistreamError | None = None
         self.refused: list[str] = []
 
@@ -67,7 +67,7 @@ class StoreAway:
             self._raise(name)
 
     def _is_away(self, name: str) -> bool:
-        return self.away is not None and name.endswith(self._suffix)
+        return self.away is not None and self._part in name
 
     def _raise(self, name: str) -> None:
         self.refused.append(name)

@@ -151,7 +151,7 @@ def test_a_leader_that_leaves_the_job_does_not_say_how_its_stop_ends(first: Firs
     hold(first.workers)
     answer = first.leader.snapshot(first.job, STOP)
     first.leader.step_down("another one leads")
-    with pytest.raises(Unreachable, match="the next one stops it"):
+    with pytest.raises(Unreachable, match="the next one goes on with it"):
         answer.result(WAIT_S)
     assert first.succession.jobs().request(first.job).stop is SnapshotKind.SUSPEND
 

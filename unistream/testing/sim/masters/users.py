@@ -47,6 +47,7 @@ class PatientUsers(Users):
         self._masters = site
         self.accepted: set[JobId] = set()
         self.cancelled: dict[JobId, LeaderEpoch] = {}
+        self._triggers = 0
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -173,9 +174,12 @@ class PatientUsers(Users):
         assert kind is not None, "else it is a cancellation"
         self._world.log(f"user: {kind.value} {job.id}")
 
+        self._triggers += 1
+        trigger = f"{self._triggers:032x}"
+
         def ask(leader: ContendedMaster) -> None:
             wanted = SnapshotRequest(kind=kind, format=self._format())
-            answer = leader.dispatcher.snapshot(job.id, wanted)
+            answer = leader.dispatcher.snapshot(job.id, wanted, trigger)
             if kind.is_synchronous:
                 job.stop = kind
             if self._masters.found is leader:
