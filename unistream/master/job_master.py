@@ -43,7 +43,7 @@ from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, Task
 from unistream.master.job_io import JobIo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
-from unistream.master.live import live_info, live_summary, widths
+from unistream.master.live import live_info, live_summary, totals_so_far, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.operations import Operation
@@ -84,10 +84,7 @@ class JobMaster:
         """`on_ended` is called last, on the job's thread; `finish_later`: see `DurableJob`."""
         self.setup = setup
         self.journal = Journal(
-            setup.job,
-            setup.graph,
-            ports.catalogue,
-            services.clock,
+            *(setup.job, setup.graph, ports.catalogue, services.clock),
             restored=setup.restored,
             own=setup.own_restore,
             submitted_ms=setup.start.submitted_ms,
@@ -100,7 +97,8 @@ class JobMaster:
         self._loop: Loop[contract.Event | _Abandon | _Picture, contract.Timer] = ports.create_loop(
             f"job-{setup.job[:8]}"
         )
-        self._io = JobIo(setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
+        io = (setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
+        self._io = JobIo(*io, totals=lambda: totals_so_far(self._machine.view(), self.journal))
         self._durable = DurableJob(setup, ports.jobs, ports.io, finish_later)
         self._engine = EngineRuns(
             *(setup, create_engine, services.artifacts.get),

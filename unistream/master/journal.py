@@ -20,14 +20,15 @@ from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, S
 from unistream.master.job_setup import resumable_directory
 from unistream.master.ports import Records
 from unistream.master.row_counts import late_rows, out_of_order_rows
+from unistream.master.sink_totals import SinkTotals
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.model.stored_job import SinkSoFar
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
-COMMITS_KEPT_MAX: Final = 4_096  # only new commits are repeated after a restart
 
 
 class _Known(NamedTuple):
@@ -69,11 +70,9 @@ class Journal:
         self._exceptions = ExceptionHistory(config.get(EXCEPTION_HISTORY_SIZE))
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
         self._metrics: dict[SubtaskId, _Known] = {}
-        self._restored = restored
         self._late = late_rows(job)
         self._out_of_order = out_of_order_rows(job)
-        self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
-        self._sinks: dict[str, SinkInfo] = {}
+        self._sinks = SinkTotals(restored, {} if own is None else own.totals.sinks)
         self._stages: tuple[StageProgress, ...] = ()
         self._latest = None if own is None else own.directory
         self._savepoint = None if own is None or not own.concludes else own.directory
@@ -212,27 +211,9 @@ class Journal:
         self._catalogue.record_checkpoint(self._job, record)
 
     def commit(self, report: CommitReported) -> None:
-        """A commit that is reported again (after a restart) counts once, with the larger number of rows.
-
-        A commit that was found done counts too, since its attempt may have failed before it reported; but not
-        the pending commits of the snapshot that the job was started from: they belong to the former job.
-        """
-        key = (report.sink_uid, report.checkpoint_id)
-        former = report.already and self._restored is not None and report.checkpoint_id <= self._restored
+        """See `SinkTotals.commit`."""
         with self._lock:
-            before = self._commits.get(key)
-            rows = max(0 if former else report.rows, before or 0)
-            self._commits[key] = rows
-            while len(self._commits) > COMMITS_KEPT_MAX:
-                self._commits.popitem(last=False)
-            sink = self._sinks.get(report.sink_uid, SinkInfo())
-            versions = [v for v in (sink.table_version, report.table_version) if v is not None]
-            self._sinks[report.sink_uid] = SinkInfo(
-                rows=sink.rows + rows - (before or 0),
-                commits=sink.commits + (before is None),
-                checkpoint_id=max(report.checkpoint_id, sink.checkpoint_id or report.checkpoint_id),
-                table_version=max(versions, default=None),
-            )
+            rows = self._sinks.commit(report)
             self._note()
         self._catalogue.record_commit(
             CommitRecord(
@@ -296,7 +277,13 @@ class Journal:
     @property
     def sinks(self) -> dict[str, SinkInfo]:
         with self._lock:
-            return dict(self._sinks)
+            return dict(self._sinks.sinks)
+
+    @property
+    def committed(self) -> dict[str, SinkSoFar]:
+        """The same for the next leader."""
+        with self._lock:
+            return self._sinks.so_far
 
     @property
     def stages(self) -> tuple[StageProgress, ...]:

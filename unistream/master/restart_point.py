@@ -66,6 +66,7 @@ def newest(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) 
         owned=point.owned,
         concludes=pointers[-1].kind.is_synchronous,
         older=tuple(older),
+        totals=pointers[-1].totals,
     )
 
 

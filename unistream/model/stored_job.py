@@ -104,12 +104,43 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
+class SinkSoFar(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink has committed. `newest`: (checkpoint id, rows) of its last commits, which may be reported
+    again after a restart, oldest first."""
+
+    rows: int
+    commits: int
+    checkpoint_id: CheckpointId | None = None
+    table_version: int | None = None
+    newest: tuple[tuple[CheckpointId, int], ...] = ()
+
+
+class TotalsSoFar(msgspec.Struct, frozen=True, kw_only=True):
+    """What people are shown of a job over its whole life, when a snapshot of it was complete. Under the next
+    leader they go on from there.
+
+    Attributes:
+        completed, failed: Snapshots, with that one.
+        restored: How often tasks were started from one.
+        sinks: By uid.
+    """
+
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+    sinks: dict[str, SinkSoFar] = {}
+
+
+NO_TOTALS: Final = TotalsSoFar()
+
+
 class CheckpointPointer(msgspec.Struct, frozen=True, kw_only=True):
     """``jobs/<job>/checkpoints/<id>``: the directory of a snapshot that the job can restart from."""
 
     checkpoint_id: CheckpointId
     kind: SnapshotKind
     directory: str
+    totals: TotalsSoFar = NO_TOTALS
     format: int = FORMAT
 
 
