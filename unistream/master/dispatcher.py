@@ -70,7 +70,7 @@ class Dispatcher(JobViews):
         self._refuses_until_ms = 0  # new jobs
         self._reported: set[JobId] = set()  # as suspended
         self._pages = RecentPages()
-        self._ended = EndedJobs(services.metadata, self._clock, ports.catalogue.cluster)
+        self._ended = EndedJobs(services.metadata, self._clock, ports.catalogue.cluster, ports.jobs.results)
         self.started_ms = self._clock.wall_ms()
         try:
             self._server = services.create_server(self.handle)

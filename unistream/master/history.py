@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
-from unistream.base.ids import TaskManagerId
+from unistream.base.ids import ClusterId, TaskManagerId
 from unistream.core.checkpoint import Sample
 from unistream.master.archive import restored
 from unistream.master.exceptions import recorded_exceptions
@@ -57,8 +57,21 @@ def summary_of(info: JobInfo) -> JobSummary:
     )
 
 
+def summary_of_result(result: StoredResult, cluster: ClusterId) -> JobSummary:
+    """The same of a job of this cluster that has ended, without the database."""
+    return JobSummary(
+        job=result.job,
+        name=result.name,
+        state=result.state,
+        submitted_ms=result.submitted_ms,
+        ended_ms=result.ended_ms,
+        restarts=result.restarts,
+        cluster=cluster,
+    )
+
+
 def info_from_result(result: StoredResult, target: str) -> JobInfo:
-    """A job that has ended and is not in the catalogue, which was lost."""
+    """A job that has ended and is not in the catalogue, which was lost or is away."""
     return JobInfo(
         job=result.job,
         name=result.name,

@@ -33,6 +33,7 @@ from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import JobRecord
 
+DATABASE_AWAY: Final = "the metadata database does not answer: only how the job has ended is known"
 WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
 
 T = TypeVar("T")
@@ -53,7 +54,17 @@ class JobViews:
     _pages: RecentPages
 
     def job(self, job: JobId) -> JobInfo:
-        """Raises NotFound."""
+        """While the database is away, how a job has ended. Raises NotFound, Unreachable."""
+        try:
+            return self.whole_job(job)
+        except Unreachable:
+            result = self._ports.jobs.result(job)
+            if result is None:
+                raise
+        return self._ended_as(result, incomplete=DATABASE_AWAY)
+
+    def whole_job(self, job: JobId) -> JobInfo:
+        """With its exceptions and tasks. Raises NotFound; Unreachable: only the database knows them."""
         master = self._jobs.get(job)
         if master is not None:
             return master.info(self._resources.workers())
@@ -61,13 +72,19 @@ class JobViews:
         if recovering is not None:
             return recovering
         result = self._ports.jobs.result(job)
+        if result is not None and (reason := self.metadata_health().reason) is not None:
+            raise Unreachable(f"the metadata database does not answer: {reason}")  # nobody waits for it
         record = self._services.metadata.job(job)
         if record is not None:
             found = self._recorded(record, result)
             return self._page(found, "job", lambda: info_from_records(found, self._services.metadata))
         if result is None:
             raise NotFound(f"there is no job {job}")
-        return replace(info_from_result(result, self._services.target), cluster=self._ports.catalogue.cluster)
+        return self._ended_as(result)
+
+    def _ended_as(self, result: StoredResult, incomplete: str = "") -> JobInfo:
+        info = info_from_result(result, self._services.target)
+        return replace(info, cluster=self._ports.catalogue.cluster, incomplete=incomplete)
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
         """The statistics of the job's snapshots. Raises NotFound."""
@@ -131,6 +148,17 @@ class JobViews:
             return waiting
         record = self._record(job)
         return JobGraph(name="", vertices=(), edges=()) if record is None else graph_of(record)
+
+    def known_graph(self, job: JobId) -> JobGraph:
+        """The same; without vertices while the database is away, which alone knows them of a job that has
+        ended."""
+        try:
+            return self.graph(job)
+        except Unreachable:
+            result = self._ports.jobs.result(job)
+            if result is None:
+                raise
+        return JobGraph(name=result.name, vertices=(), edges=())
 
     def wanted_graph(self, job: JobId) -> JobGraph:
         """With the parallelism that the job would have with enough slots. Raises NotFound."""

@@ -149,21 +149,21 @@ class _Api:
     def job(self, id_: str) -> Response:
         job = job_id(id_)
         info = self._dispatcher.job(job)
-        return _json(flink_json.job_details(info, self._dispatcher.graph(job), self._clock.wall_ms()))
+        return _json(flink_json.job_details(info, self._dispatcher.known_graph(job), self._clock.wall_ms()))
 
     def status(self, id_: str) -> Response:
         return _json({"status": self._dispatcher.job(job_id(id_)).state})
 
     def exceptions(self, id_: str, maxExceptions: int = 20) -> Response:  # Flink's spelling
         limit = min(max(0, maxExceptions), EXCEPTIONS_SHOWN_MAX)
-        return _json(flink_json.exceptions(self._dispatcher.job(job_id(id_)), limit))
+        return _json(flink_json.exceptions(self._dispatcher.whole_job(job_id(id_)), limit))
 
     def plan(self, id_: str) -> Response:
         job = job_id(id_)
-        return _json({"plan": flink_json.plan(self._dispatcher.job(job), self._dispatcher.graph(job))})
+        return _json({"plan": flink_json.plan(self._dispatcher.whole_job(job), self._dispatcher.graph(job))})
 
     def backpressure(self, id_: str, vertex: str) -> Response:
-        info = self._dispatcher.job(job_id(id_))
+        info = self._dispatcher.whole_job(job_id(id_))
         return _json(backpressure(info, VertexId(vertex.lower()), self._clock.wall_ms()))
 
     # --- changes ------------------------------------------------------------------------------------
