@@ -22,12 +22,14 @@ from tests.integration.crash_runs import (
     points_in_code,
 )
 from tests.metadata_rows import rows as metadata_rows
-from unistream.base.errors import UnistreamError
+from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
+from unistream.client.policy import Call
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.ha.folder_store import FolderHaStore, claim_folder
+from unistream.master import operations
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_store import JobStore
@@ -54,6 +56,8 @@ RUNNING = (
     *("retention.before_delete", "pointer.removed", "retention.deleted"),
 )
 ENDING = ("result.before_record", "result.recorded", "job.unpointed")
+SAVING = ("savepoint.stored", "savepoint.answered")
+STOPPING = ("stop.stored", "stop.refused", "stop.withdrawn")
 COMMITTING = ("committables.stored", "committables.pointed")
 """Of BATCH jobs: see test_recovered_batch."""
 
@@ -136,7 +140,7 @@ def jobs_of(folder: Path) -> JobStore:
 
 def test_every_named_place_of_a_master_has_a_row_here() -> None:
     of_masters = [point for point, folders in points_in_code().items() if folders == {"master"}]
-    assert sorted((*SUBMITTING, *RUNNING, *ENDING, *COMMITTING)) == sorted(of_masters)
+    assert sorted((*SUBMITTING, *RUNNING, *SAVING, *STOPPING, *ENDING, *COMMITTING)) == sorted(of_masters)
 
 
 @pytest.mark.timeout(300)
@@ -201,6 +205,66 @@ def test_a_stop_that_was_accepted_is_carried_out_by_the_next_master(
         rows = [n for n in found if n % 2 == split]
         assert rows == list(range(split, 2 * len(rows), 2)), "no row is lost or doubled"
     assert second.life.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("point", in_the_gate(SAVING, 1))
+def test_the_next_master_answers_for_a_savepoint_wherever_the_first_one_dies(
+    tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    crashes = Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, crashes.environment(point))
+    job = cluster.asked(lambda client: client.submit(request(tmp_path, rows=None)).job_id)
+    cluster.asked(lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 2))
+    trigger = "ab" * 16
+    body = json.dumps({"target-directory": str(tmp_path / "savepoints"), "triggerId": trigger}).encode()
+
+    def take(client: RestClient) -> object:
+        sent = client.request("POST", f"/jobs/{job}/savepoints", call=Call.TRIGGER, content=body)
+        assert json.loads(sent.content) == {"request-id": trigger}
+        eventually(lambda: outcome(client) is not None, "it is over", WAIT_S)
+        return outcome(client)
+
+    def outcome(client: RestClient) -> object:
+        try:
+            answer = json.loads(client.request("GET", f"/jobs/{job}/savepoints/{trigger}").content)
+        except ConfigError as error:
+            return str(error)
+        return answer["operation"]
+
+    found = cluster.asked(take)
+    assert crashes.all_happened
+    assert cluster.deaths == 1
+    taken = list((tmp_path / "savepoints").glob("savepoint-*"))
+    if point == "savepoint.answered":
+        assert found == {"location": f"file://{taken[0]}"}
+        assert len(taken) == 1
+    else:
+        assert found == operations.CUT_OFF
+        assert taken == []
+    assert cluster.life.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("point", in_the_gate(STOPPING, 1))
+def test_a_job_whose_stop_is_refused_goes_on_wherever_its_master_dies(
+    tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    crashes = Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, crashes.environment(point))
+    job = cluster.asked(lambda client: client.submit(request(tmp_path, rows=None)).job_id)
+    cluster.asked(lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 2))
+    no_folder = tmp_path / "a file"
+    no_folder.touch()
+    with pytest.raises(ConfigError, match=r"a file|not all tasks are running"):
+        cluster.asked(lambda client: client.client(job).stop(target=str(no_folder)))
+    assert crashes.all_happened
+    assert cluster.deaths == 1
+    cluster.life.end(signal.SIGTERM)
+    assert jobs_of(tmp_path).request(job).stop is None
+    further = Restarted(tmp_path, start, {})
+    further.asked(lambda client: await_info(client, job, lambda info: info.state == "RUNNING"))
+    assert further.life.end(signal.SIGTERM) == 0
 
 
 def restarts_by_itself(cluster: Restarted, job: JobId, restarts: int) -> None:

@@ -33,9 +33,15 @@ from unistream.savepoint import read_savepoint
 
 SAVEPOINTS: Final = "savepoint"
 ENDING_S: Final = 30.0
+STARTING: Final = frozenset({"RECONCILING", "INITIALIZING", "CREATED", "RESTARTING"})
+"""States in which a job cannot be stopped yet."""
 
 StartInBackground = Callable[[SubmitRequest, str], str]
 """(job, target) -> its id, on a cluster of its own that outlives this process."""
+
+
+Reach = Callable[[Order], RestClient]
+"""The cluster of the order's job; see `reached`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +63,19 @@ def running_job(config: Configuration, text: str) -> RunningJob:
         raise NotFound(f"job {info.name!r} ({info.job}) does not run: it is {info.state}")
     if info.job_type == "BATCH":
         raise ConfigError(f"job {info.name!r} ({info.job}) is a BATCH job; run it again instead")
-    return RunningJob(info=info, url=url or "", session=entries.get(url or "", True))
+    return RunningJob(info=info, url=url or "", session=is_elected(config) or entries.get(url or "", True))
 
 
-def stopped_savepoint(order: Order) -> str:
+def reached(order: Order) -> RestClient:
+    """The cluster of the order's job, which the caller closes: with several masters the one that leads."""
+    config = Configuration(order.config)
+    if is_elected(config):
+        return connect(config)
+    assert order.url is not None
+    return RestClient(order.url)
+
+
+def stopped_savepoint(order: Order, reach: Reach = reached) -> str:
     """Stops the job of the order; the directory of its savepoint.
 
     Raises:
@@ -68,16 +83,14 @@ def stopped_savepoint(order: Order) -> str:
         Unreachable: its cluster does not answer.
     """
     assert order.job is not None
-    assert order.url is not None
-    info = _status(order)
+    info = _status(order, reach)
     if info is not None and not info.is_terminal:
-        with RestClient(order.url) as cluster:
-            try:
-                return cluster.client(JobId(order.job)).stop(target=order.savepoint_root)
-            except (AlreadyEnded, Unreachable):  # its cluster ends with it, perhaps before it has answered
-                info = _status(order)
-                if info is not None and not info.is_terminal:
-                    raise
+        try:
+            return _stopped(order, reach)
+        except (AlreadyEnded, Unreachable):  # its cluster ends with it, perhaps before it has answered
+            info = _status(order, reach)
+            if info is not None and not info.is_terminal:
+                raise
     if info is not None and info.state != "FINISHED":
         raise ConfigError(
             f"job {order.job_name!r} ({order.job}) ended as {info.state} before it was stopped with a "
@@ -92,21 +105,35 @@ def stopped_savepoint(order: Order) -> str:
     return found
 
 
-def still_runs(order: Order) -> bool:
+def _stopped(order: Order, reach: Reach) -> str:
+    """A master that has taken the job over starts it first, and refuses to stop it until it runs."""
+    assert order.job is not None
+    with reach(order) as cluster:
+        job, poll = cluster.client(JobId(order.job)), Poll(cluster.timeout_s)
+        poll.next()
+        while True:
+            try:
+                return job.stop(target=order.savepoint_root)
+            except ConfigError:
+                starts = cluster.is_elected and job.status().state in STARTING
+                if not (starts and poll.next()):
+                    raise
+
+
+def still_runs(order: Order, reach: Reach = reached) -> bool:
     """Raises Unreachable: its cluster does not answer."""
     if order.job is None:
         return False
-    info = _status(order)
+    info = _status(order, reach)
     return info is not None and not info.is_terminal
 
 
-def _status(order: Order) -> JobInfo | None:
+def _status(order: Order, reach: Reach) -> JobInfo | None:
     """None: its cluster has ended, or does not know it. Raises Unreachable: the cluster does not answer."""
-    assert order.url is not None
     assert order.job is not None
     if not order.session and order.url not in {entry.url for entry in home.clusters()}:
         return None
-    with RestClient(order.url) as cluster:
+    with reach(order) as cluster:
         try:
             return cluster.info(JobId(order.job))
         except (NotFound, NothingListens):
@@ -159,8 +186,7 @@ def _await_end(order: Order) -> None:
 
 def _session(order: Order, config: Configuration) -> RestClient:
     """Where the job ran, or the session cluster that is there now."""
-    assert order.url is not None
-    cluster = RestClient(order.url)
+    cluster = reached(order)
     try:
         cluster.jobs()
     except Unreachable:

@@ -33,7 +33,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: Of the backfill: in the table, in the request that resumes the job.
-        job, url: The job at its begin, and the REST API of its cluster; None: it does not run.
+        job, url: The job at its begin, and the REST API of its cluster (of several masters the one that led,
+            for people; `config` says where the leader is found); None: it does not run.
         session: The cluster goes on when the job has ended.
         cluster_target: Of that cluster.
         sink, table, column: What is replaced.

@@ -29,6 +29,13 @@ and when a job is submitted and started:
     job.pointed          the job exists, and its user does not know
     attempts.stored      the numbers of attempts are durable, which are about to start
 
+and when it is stopped by a user:
+
+    stop.stored          the stop is durable, and the job does not know
+    stop.refused, stop.withdrawn    the job has refused it; it is not stored any more, and nobody knows
+    savepoint.stored     the trigger id of a savepoint is durable, and the job does not know
+    savepoint.answered   its outcome is durable, and nobody knows
+
 and of a BATCH job, before its first committer starts:
 
     committables.stored  what it commits is durable, and does not count

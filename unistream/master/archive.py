@@ -167,6 +167,7 @@ def _with_facts_only(document: ArchivedJob) -> ArchivedJob:
         checkpoints_failed=info.checkpoints_failed,
         latest_checkpoint=_cut(info.latest_checkpoint),
         savepoint=_cut(info.savepoint),
+        resumes_from=_cut(info.resumes_from),
         failure=info.failure,
     )
     known = document.checkpoints

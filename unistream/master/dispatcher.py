@@ -30,6 +30,7 @@ from unistream.master.live import scheduler_of
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
+from unistream.master.until_written import UntilWritten
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.graph import shown
 from unistream.model.stored_job import StoredJob
@@ -69,7 +70,7 @@ class Dispatcher(JobViews):
         self._refuses_until_ms = 0  # new jobs
         self._reported: set[JobId] = set()  # as suspended
         self._pages = RecentPages()
-        self._ended = EndedJobs(services.metadata, self._clock, ports.catalogue.cluster)
+        self._ended = EndedJobs(services.metadata, self._clock, ports.catalogue.cluster, ports.jobs.results)
         self.started_ms = self._clock.wall_ms()
         try:
             self._server = services.create_server(self.handle)
@@ -78,6 +79,7 @@ class Dispatcher(JobViews):
             self._close_half_made()
             raise
         self._gateway = WorkerGateway(self._resources, self._jobs.get, services.artifacts.get)
+        self._until_written = UntilWritten(ports.create_loop, ports.leadership)
         self._recovery = Recovery(ports, services, config, self._recovered)
         self._resources.start()
 
@@ -165,15 +167,23 @@ class Dispatcher(JobViews):
             raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
         master.cancel()
 
-    def snapshot(self, job: JobId, request: contract.SnapshotRequest) -> Future[str]:
+    def snapshot(
+        self, job: JobId, request: contract.SnapshotRequest, trigger: str | None = None
+    ) -> Future[str]:
         """Directory of a checkpoint that is taken now, or of a savepoint; with a stop or a drain, when the
         job has ended. A checkpoint is the job's own as any other: a newer one replaces it.
 
+        `trigger`: of a savepoint or a stop; the same id is the same one, also for later leaders.
+
         Raises:
             NotFound, AlreadyEnded
+            Otherwise as `DurableRequests.snapshot`.
         """
+        known = None if trigger is None else self.operation(job, trigger)
+        if known is not None and trigger is not None:
+            return known.of(request, trigger)
         what = "no checkpoint can be taken" if not request.kind.is_savepoint else "no savepoint can be taken"
-        return self._running(job, what).request_snapshot(request)
+        return self._running(job, what).request_snapshot(request, trigger)
 
     def rescale(self, job: JobId, parallelism: Mapping[str, int]) -> Future[str]:
         """Changes the parallelism of a running job; the answer ("") comes when it runs with it.
@@ -206,6 +216,7 @@ class Dispatcher(JobViews):
         self._ports.leadership.end_unless_leading("its cluster was shut down while nobody knew who leads")
         self._recovery.close()
         self._end_jobs()
+        self._until_written.close()
         if self._engine is not None:
             self._engine.close()
         self._resources.close()
@@ -307,6 +318,7 @@ class Dispatcher(JobViews):
             request_slots=self._resources.post,
             on_ended=self._on_ended,
             finish_later=self._recovery.finish_later,
+            until_written=self._until_written,
             create_engine=self._batch_engine,
         )
         self._catalogue.add_job(

@@ -1,7 +1,6 @@
-"""One running job in the `JobStore`: what users ask for, how it ends, and what it leaves.
+"""One running job in the `JobStore`: its attempts, how it ends, and what it leaves.
 
-A request that changes how the job ends is durable before the job gets it, so that it outlives the master. The
-result is durable before anything is answered or removed (FLIP-194).
+The result is durable before anything is answered or removed (FLIP-194).
 """
 
 from __future__ import annotations
@@ -10,26 +9,20 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
-from unistream.base.errors import ConfigError, OutcomeUnknown, Transient, UnistreamError
+from unistream.base.errors import OutcomeUnknown, Transient, UnistreamError
 from unistream.base.ids import VertexId
 from unistream.core import contract
 from unistream.master.job_setup import JobSetup
 from unistream.master.job_store import JobStore
-from unistream.master.open_requests import OpenRequests
 from unistream.master.ordered import WorkPool
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
-from unistream.model.stored_job import AttemptCounter, Leftover, Sealed, StoredRequest, StoredResult
+from unistream.model.stored_job import AttemptCounter, Leftover, Sealed, StoredOperation, StoredResult
 
-Stopping: TypeAlias = tuple[contract.SnapshotRequest, tuple[str | None, Future[str]]]
-"""A stop, with the id of the request and its answer."""
-
-_DRAIN: Final = SnapshotKind.TERMINATE
 LEADERSHIP_LOST: Final = "LeadershipLost"
 TRIES: Final = 3  # each waits as long as the store's own timeouts say
 TRACEBACK_CHARS_MAX: Final = 16_000  # of a stored failure: a pointer is small
@@ -43,10 +36,6 @@ class DurableJob:
     Args:
         pool: Runs what nobody waits for.
         finish_later: Takes a result that could not be made durable yet.
-
-    Attributes:
-        stopping: The stop that was accepted last.
-        stop_lock: Held while one is accepted.
     """
 
     def __init__(
@@ -62,9 +51,6 @@ class DurableJob:
         self._pool = pool
         self._sealed = setup.start.sealed
         self._used = setup.start.used
-        self.stopping: Stopping | None = None
-        self._to_request = setup.start.stop
-        self.stop_lock = threading.Lock()
         self._used_lock = threading.Lock()
 
     def attempting(self, number: int, restarts: int) -> None:
@@ -95,58 +81,6 @@ class DurableJob:
             self._jobs.set_committing(self._setup.job, sealed)
             self._sealed = sealed
 
-    # --- requests ---------------------------------------------------------------------------------
-
-    def cancelled(self) -> None:
-        """A cancellation is accepted. Raises as the `JobStore`."""
-        self._jobs.set_request(self._setup.job, StoredRequest(cancel=True))
-
-    def accepted_before(self, requests: OpenRequests) -> None:
-        """Of a stop that an earlier leader has accepted: who requests it again gets the same answer."""
-        if self._to_request is not None:
-            self.stopping = (self._to_request, requests.add())
-
-    def under_way(self, wanted: contract.SnapshotRequest) -> Future[str] | None:
-        """The answer to the same stop, which was requested before; None: the job is not being stopped.
-
-        Raises:
-            ConfigError: it is, in another way, which counts.
-        """
-        if self.stopping is None or self.stopping[1][1].done():
-            return None
-        first, (_, answer) = self.stopping
-        if _stored(first) != _stored(wanted):
-            how = "with" if first.kind is _DRAIN else "without"
-            raise ConfigError(
-                f"the job is being stopped already, {how} a drain, with its savepoint in {first.target}"
-            )
-        return answer
-
-    def go_on_stopping(
-        self, post: Callable[[contract.SnapshotRequest, str | None, Future[str]], None]
-    ) -> None:
-        """The job runs: what an earlier leader has accepted is requested."""
-        if self._to_request is not None and self.stopping is not None:
-            self._to_request = None
-            post(self.stopping[0], *self.stopping[1])
-
-    def stopped(self, wanted: contract.SnapshotRequest) -> None:
-        """A stop is accepted. Raises as the `JobStore`."""
-        self._jobs.set_request(self._setup.job, _stored(wanted))
-
-    def withdraw(self, wanted: contract.SnapshotRequest, answer: Future[str]) -> None:
-        """The stop was answered: if it failed, the job goes on. Returns at once."""
-        if not answer.cancelled() and answer.exception() is not None:
-            self._pool.submit(self._withdraw, _stored(wanted))
-
-    def _withdraw(self, wanted: StoredRequest) -> None:
-        job = self._setup.job
-        try:
-            if self._jobs.request(job) == wanted:  # a cancellation may have come meanwhile
-                self._jobs.set_request(job, StoredRequest())
-        except UnistreamError as error:
-            logger.warning("event=stop_not_withdrawn job=%s reason=%r", job, str(error))
-
     def rescaled(self, parallelism: Mapping[VertexId, int], answer: Future[str]) -> None:
         """A user's change of parallelism was answered: if the job runs with it, so it does after a recovery.
         Returns at once."""
@@ -173,6 +107,8 @@ class DurableJob:
         ended_ms: int,
         restarts: int,
         savepoint: str | None,
+        resumes_from: str | None,
+        operations: tuple[StoredOperation, ...],
     ) -> StoredResult | None:
         """Makes the result durable. None: it is not, so nothing of the job may be removed now: it was
         suspended, or the store does not answer (then it is finished later). Raises Fenced: another leader
@@ -190,6 +126,8 @@ class DurableJob:
             restarts=restarts,
             failure=_short(end.failure),
             savepoint=savepoint,
+            resumes_from=resumes_from,
+            operations=operations,
             checkpoint_root=setup.checkpoint_root,
             leftovers=tuple(_leftover(one) for one in final if isinstance(one, contract.DiscardSnapshot)),
         )
@@ -224,17 +162,6 @@ def discard_of(leftover: Leftover) -> contract.DiscardSnapshot:
     if leftover.sweep_next_to is not None:
         sweep = contract.Sweep(leftover.sweep_next_to, leftover.sweep_before)
     return contract.DiscardSnapshot(directory=leftover.directory, shared=leftover.shared, sweep=sweep)
-
-
-def stop_of(request: StoredRequest) -> contract.SnapshotRequest | None:
-    """The stop that was accepted; None: there is none."""
-    if request.stop is None:
-        return None
-    return contract.SnapshotRequest(kind=request.stop, target=request.target, format=request.savepoint_format)
-
-
-def _stored(wanted: contract.SnapshotRequest) -> StoredRequest:
-    return StoredRequest(stop=wanted.kind, target=wanted.target, savepoint_format=wanted.format)
 
 
 def _leftover(command: contract.DiscardSnapshot) -> Leftover:

@@ -6,17 +6,20 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar
 
 from unistream.base.clock import Clock
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import ClusterId
-from unistream.master.history import summary_from_line
+from unistream.base.ids import ClusterId, JobId
+from unistream.master.history import summary_from_line, summary_of_result
 from unistream.master.job_info import TERMINAL_STATES, JobSummary
+from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import MetadataStore
 
 LISTED_MAX: Final = 1_000  # the newest, of all clusters: as many as are kept
 FRESH_MS: Final = 1_000
+STORED_FRESH_MS: Final = 5_000  # up to 1,000 results are read one by one
 PAGES_KEPT_MAX: Final = 16  # each is made of a document of 1 MiB at most
 
 T = TypeVar("T")
@@ -58,15 +61,29 @@ class RecentPages:
 
 class EndedJobs:
     """The list, read at most once a second. Thread-safe. A caller that comes while another one reads gets the
-    former list."""
+    former list.
 
-    def __init__(self, store: MetadataStore, clock: Clock, own: ClusterId) -> None:
+    Args:
+        results: Of this cluster's jobs, which are known also while the database is away.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        own: ClusterId,
+        results: Callable[[], Sequence[StoredResult]] = tuple,
+    ) -> None:
         self._store = store
+        self._results = results
         self._clock = clock
         self._own = own
         self._reading = threading.Lock()
         self._known: Sequence[JobSummary] | None = None
+        self._failed = False
         self._fresh_until_ms = 0.0
+        self._stored: Sequence[JobSummary] = ()
+        self._stored_until_ms = 0.0
 
     def read(self, *, not_away: bool) -> Sequence[JobSummary]:
         """`not_away`: the database answers, as far as is known; else nobody waits for it."""
@@ -76,14 +93,29 @@ class EndedJobs:
                 self._read()
             finally:
                 self._reading.release()
-        return self._known or ()
+        if not_away and self._known is not None and not self._failed:
+            return self._known
+        listed = self._known or ()
+        return [*listed, *self._missing({summary.job for summary in listed})]
+
+    def _missing(self, listed: AbstractSet[JobId]) -> list[JobSummary]:
+        """Jobs of this cluster that have ended and are not listed, since the database is away."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._stored_until_ms:
+            self._stored_until_ms = now_ms + STORED_FRESH_MS
+            try:
+                self._stored = [summary_of_result(result, self._own) for result in self._results()]
+            except UnistreamError as error:
+                logger.warning("event=results_not_read reason=%r", str(error))
+        return [summary for summary in self._stored if summary.job not in listed]
 
     def _read(self) -> None:
         if self._clock.monotonic_ms() < self._fresh_until_ms:
             return  # another one has read while we waited
         try:
             self._known = read_ended(self._store, self._clock.wall_ms(), self._own)
+            self._failed = False
         except UnistreamError as error:
             logger.warning("event=ended_jobs_not_read reason=%r", str(error))
-            self._known = self._known or ()
+            self._failed = True
         self._fresh_until_ms = self._clock.monotonic_ms() + FRESH_MS

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
-from unistream.base.ids import TaskManagerId
+from unistream.base.ids import ClusterId, TaskManagerId
 from unistream.core.checkpoint import Sample
 from unistream.master.archive import restored
 from unistream.master.exceptions import recorded_exceptions
@@ -57,8 +57,21 @@ def summary_of(info: JobInfo) -> JobSummary:
     )
 
 
+def summary_of_result(result: StoredResult, cluster: ClusterId) -> JobSummary:
+    """The same of a job of this cluster that has ended, without the database."""
+    return JobSummary(
+        job=result.job,
+        name=result.name,
+        state=result.state,
+        submitted_ms=result.submitted_ms,
+        ended_ms=result.ended_ms,
+        restarts=result.restarts,
+        cluster=cluster,
+    )
+
+
 def info_from_result(result: StoredResult, target: str) -> JobInfo:
-    """A job that has ended and is not in the catalogue, which was lost."""
+    """A job that has ended and is not in the catalogue, which was lost or is away."""
     return JobInfo(
         job=result.job,
         name=result.name,
@@ -69,6 +82,7 @@ def info_from_result(result: StoredResult, target: str) -> JobInfo:
         ended_ms=result.ended_ms,
         restarts=result.restarts,
         savepoint=result.savepoint,
+        resumes_from=result.resumes_from,
         failure=result.failure,
     )
 
@@ -180,6 +194,7 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         checkpoints_failed=totals.failed,
         latest_checkpoint=max(latest, key=lambda c: c.checkpoint_id).path if latest else None,
         savepoint=saved if found.result is None else found.result.savepoint or saved,
+        resumes_from=None if found.result is None else found.result.resumes_from,
         checkpoints=tuple(map(CheckpointInfo.of, checkpoints)),
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         subtasks=recorded_subtasks(graph, store.attempts(record.job), found.state),

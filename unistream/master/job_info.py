@@ -5,6 +5,7 @@ Times are wall-clock milliseconds since the epoch, durations milliseconds, sizes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -140,6 +141,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         state_times: First time at which the job was in a state.
         latest_checkpoint: Directory of the newest completed checkpoint or savepoint.
         savepoint: Directory of the newest completed savepoint, also of a stop.
+        resumes_from: See `resumable_savepoint`; where `checkpoints` does not have it.
         metrics: Counters summed over the current attempts of all subtasks: `records_in`,
             `records_out`, …, and user counters by name; `rows_committed` over all sinks;
             `watermark` is the smallest one.
@@ -169,6 +171,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints_failed: int = 0
     latest_checkpoint: str | None = None
     savepoint: str | None = None
+    resumes_from: str | None = None
     checkpoints: tuple[CheckpointInfo, ...] = ()
     exceptions: tuple[ExceptionInfo, ...] = ()
     subtasks: tuple[SubtaskInfo, ...] = ()
@@ -189,15 +192,20 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     def resumable_savepoint(self) -> str | None:
         """Directory of the newest savepoint that a job can be resumed from: after a drain not `savepoint`,
         which is after the end of data, but the one with the id before, of the same positions."""
-        done = (c for c in self.checkpoints if c.state == "completed" and c.kind.is_savepoint)
-        saved = {c.checkpoint_id: c for c in done}
-        if not saved:
-            return None
-        newest = saved[max(saved)]
-        if newest.kind is not SnapshotKind.TERMINATE:
-            return newest.path
-        half = saved.get(CheckpointId(newest.checkpoint_id - 1))
-        return half.path if half is not None else None
+        return resumable_of(self.checkpoints) or self.resumes_from
+
+
+def resumable_of(checkpoints: Iterable[CheckpointInfo]) -> str | None:
+    """See `JobInfo.resumable_savepoint`."""
+    done = (c for c in checkpoints if c.state == "completed" and c.kind.is_savepoint)
+    saved = {c.checkpoint_id: c for c in done}
+    if not saved:
+        return None
+    newest = saved[max(saved)]
+    if newest.kind is not SnapshotKind.TERMINATE:
+        return newest.path
+    half = saved.get(CheckpointId(newest.checkpoint_id - 1))
+    return half.path if half is not None else None
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,11 @@ import logging
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Final
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Transient, UnistreamError, Unreachable
-from unistream.base.ids import JobId
+from unistream.base.ids import CheckpointId, JobId
 from unistream.core import contract
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.job_setup import JobSetup
@@ -18,11 +19,13 @@ from unistream.master.ordered import InOrder, WorkPool
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure
 from unistream.model.splits import FoundSplits
-from unistream.model.stored_job import CheckpointPointer
+from unistream.model.stored_job import CheckpointPointer, TotalsSoFar
 from unistream.port.source import GrowingDiscovery
 from unistream.port.storage import CheckpointStorage
 
 Request = contract.DiscoverSplits | contract.PrepareDirectory | contract.WriteManifest
+
+POINTING_MAX: Final = 16  # more manifests are never on their way to the storage
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +40,10 @@ class JobIo:
         pointers: SnapshotPointers,
         pool: WorkPool,
         post: Callable[[contract.Event], None],
+        *,
+        totals: Callable[[], TotalsSoFar],
     ) -> None:
+        """`totals`: of the job, with the snapshot whose manifest is to be written; called on its thread."""
         self._job = setup.job
         self._storage = setup.storage
         self._pointers = pointers
@@ -46,10 +52,23 @@ class JobIo:
         self._create_discovery = services.discover
         self._clock = services.clock
         self._post = post
+        self._totals = totals
+        self._pointing: dict[CheckpointId, TotalsSoFar] = {}
 
     def start(self, request: Request) -> None:
         """Returns at once."""
-        self._pool.submit(self._perform, request)
+        if isinstance(request, contract.WriteManifest):
+            self._pool.submit(self._write_it, request, self._totals_with(request.manifest.checkpoint_id))
+        else:
+            self._pool.submit(self._perform, request)
+
+    def _totals_with(self, checkpoint_id: CheckpointId) -> TotalsSoFar:
+        """The same when the write is repeated, since its outcome is not known: a pointer never changes."""
+        if checkpoint_id not in self._pointing:
+            self._pointing[checkpoint_id] = self._totals()
+            while len(self._pointing) > POINTING_MAX:
+                del self._pointing[next(iter(self._pointing))]
+        return self._pointing[checkpoint_id]
 
     def discard(self, command: contract.DiscardSnapshot) -> Future[None]:
         """Removes a snapshot that nothing needs; a failure is logged. Returns at once.
@@ -63,15 +82,16 @@ class JobIo:
         Returns at once."""
         return self._discards.submit(self._forget)
 
-    def _perform(self, request: Request) -> None:
+    def _perform(self, request: contract.DiscoverSplits | contract.PrepareDirectory) -> None:
         match request:
             case contract.DiscoverSplits():
                 event = self._discover(request)
             case contract.PrepareDirectory():
                 event = self._prepare(request)
-            case contract.WriteManifest():
-                event = self._write(request)
         self._post(event)
+
+    def _write_it(self, request: contract.WriteManifest, totals: TotalsSoFar) -> None:
+        self._post(self._write(request, totals))
 
     def _discover(self, command: contract.DiscoverSplits) -> contract.Event:
         try:
@@ -116,13 +136,13 @@ class JobIo:
             checkpoint_id=checkpoint_id, directory=directory, timestamp_ms=timestamp_ms
         )
 
-    def _write(self, command: contract.WriteManifest) -> contract.Event:
+    def _write(self, command: contract.WriteManifest, totals: TotalsSoFar) -> contract.Event:
         checkpoint_id = command.manifest.checkpoint_id
         crash_point("manifest.before_create")
         try:
             self._storage.write_manifest(command.directory, command.manifest)
             crash_point("manifest.created")
-            self._point_to(command)
+            self._point_to(command, totals)
         except Fenced as error:
             return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), fenced=True)
         except Transient as error:
@@ -135,12 +155,15 @@ class JobIo:
             self._tidy(command)
         return contract.ManifestDurable(checkpoint_id=checkpoint_id)
 
-    def _point_to(self, command: contract.WriteManifest) -> None:
+    def _point_to(self, command: contract.WriteManifest, totals: TotalsSoFar) -> None:
         """From now on the job restarts from it. A plain savepoint is its user's alone."""
         manifest = command.manifest
         if manifest.kind is not SnapshotKind.SAVEPOINT:
             pointer = CheckpointPointer(
-                checkpoint_id=manifest.checkpoint_id, kind=manifest.kind, directory=command.directory
+                checkpoint_id=manifest.checkpoint_id,
+                kind=manifest.kind,
+                directory=command.directory,
+                totals=totals,
             )
             self._pointers.completed(pointer)
 

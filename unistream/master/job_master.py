@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -36,17 +36,20 @@ from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.archive import archived
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.durable_job import LEADERSHIP_LOST, DurableJob, left_behind
+from unistream.master.durable_requests import DurableRequests
 from unistream.master.engine_runs import EngineOrder, EngineRuns
 from unistream.master.exceptions import defect_failure
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
-from unistream.master.live import live_info, live_summary, widths
+from unistream.master.live import live_info, live_summary, totals_so_far, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
+from unistream.master.operations import Operation
 from unistream.master.outgoing import Outgoing
 from unistream.master.ports import MasterPorts
+from unistream.master.until_written import UntilWritten
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import Sealed, StoredResult
@@ -75,16 +78,15 @@ class JobMaster:
         request_slots: Callable[[SlotsWanted | SlotsReturned], None],
         on_ended: Callable[[JobId], None],
         finish_later: Callable[[StoredResult], None],
+        until_written: UntilWritten,
         create_engine: Callable[[], BatchEngine],
     ) -> None:
         """`on_ended` is called last, on the job's thread; `finish_later`: see `DurableJob`."""
         self.setup = setup
         self.journal = Journal(
-            setup.job,
-            setup.graph,
-            ports.catalogue,
-            services.clock,
+            *(setup.job, setup.graph, ports.catalogue, services.clock),
             restored=setup.restored,
+            own=setup.own_restore,
             submitted_ms=setup.start.submitted_ms,
         )
         self._machine = setup.machine
@@ -95,7 +97,8 @@ class JobMaster:
         self._loop: Loop[contract.Event | _Abandon | _Picture, contract.Timer] = ports.create_loop(
             f"job-{setup.job[:8]}"
         )
-        self._io = JobIo(setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
+        io = (setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
+        self._io = JobIo(*io, totals=lambda: totals_so_far(self._machine.view(), self.journal))
         self._durable = DurableJob(setup, ports.jobs, ports.io, finish_later)
         self._engine = EngineRuns(
             *(setup, create_engine, services.artifacts.get),
@@ -108,7 +111,8 @@ class JobMaster:
         self._restarts = setup.start.used.restarts_then  # as last recorded
         self._outgoing = Outgoing(*(setup.job, ports.senders, self.post, self._committing, self._attempting))
         self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
-        self._durable.accepted_before(self._requests)
+        asked = (setup, ports.jobs, until_written, self._requests)
+        self._durable_requests = DurableRequests(*asked, self._loop.post)
         self._view = self._machine.view()
         self._checkpoints = CheckpointsInfo()
         self._end: contract.JobEnded | None = None
@@ -125,40 +129,13 @@ class JobMaster:
         if not self._ended.is_set():
             self._loop.post(event)
 
-    def request_snapshot(self, wanted: contract.SnapshotRequest) -> Future[str]:
-        """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
+    def request_snapshot(self, wanted: contract.SnapshotRequest, trigger: str | None = None) -> Future[str]:
+        """See `DurableRequests.snapshot`."""
+        return self._durable_requests.snapshot(wanted, trigger)
 
-        A stop that is requested again while it is under way is the same one. The future raises ConfigError
-        with the reason when it cannot be had, AlreadyEnded if it is too late.
-
-        Raises:
-            ConfigError: the job is being stopped in another way.
-            Fenced, Unreachable, OutcomeUnknown: a stop could not be made durable.
-        """
-        wanted = replace(wanted, target=wanted.target or self.setup.savepoint_dir)
-        if wanted.kind.is_synchronous:
-            return self._request_stop(wanted)
-        request, answer = self._requests.add()
-        if request is not None:
-            self._loop.post(replace(wanted, id=request))
-        return answer
-
-    def _request_stop(self, wanted: contract.SnapshotRequest) -> Future[str]:
-        with self._durable.stop_lock:
-            under_way = self._durable.under_way(wanted)
-            if under_way is not None:
-                return under_way
-            request, answer = self._requests.add()
-            if request is not None:
-                self._durable.stopped(wanted)
-                self._durable.stopping = (wanted, (request, answer))
-                self._post_stop(wanted, request, answer)
-            return answer
-
-    def _post_stop(self, wanted: contract.SnapshotRequest, request: str | None, answer: Future[str]) -> None:
-        answer.add_done_callback(partial(self._durable.withdraw, wanted))
-        if request is not None:
-            self._loop.post(replace(wanted, id=request))
+    def operation(self, trigger: str) -> Operation | None:
+        """See `DurableRequests.operation`."""
+        return self._durable_requests.operation(trigger)
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
         """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it.
@@ -177,7 +154,7 @@ class JobMaster:
 
     def cancel(self) -> None:
         """Raises Fenced, Unreachable, OutcomeUnknown: it could not be made durable."""
-        self._durable.cancelled()
+        self._durable_requests.cancelled()
         self.post(contract.CancelRequested())
 
     def suspend(self, why: contract.SuspendRequested) -> None:
@@ -381,7 +358,7 @@ class JobMaster:
                 if state not in TERMINAL_STATES:  # the result is recorded once, by `_conclude`
                     self.journal.job_state(command)
                 if state == "RUNNING":
-                    self._durable.go_on_stopping(self._post_stop)
+                    self._durable_requests.job_runs()
             case contract.RecordAttempt():
                 if self.setup.has_engine:  # which repeats tasks by itself
                     self._durable.attempted(command.attempt.attempt, self._restarts)
@@ -425,6 +402,15 @@ class JobMaster:
         assert self._end is not None
         crash_point("result.before_record")
         ended_ms = self._services.clock.wall_ms()
+        why = f": {self._end.failure.message}" if self._end.failure else ""
+        reason = f"the job ended as {self._end.state} before it was done{why}"
+        answers = {c.request: c for c in final if isinstance(c, contract.AnswerRequest)}
+        concluded = self._durable_requests.concluded(
+            answers,
+            reason=reason,
+            stopped_with=self.journal.savepoint if self._concludes else None,
+            resumes_from=self.journal.resumes_from,
+        )
         try:
             result = self._durable.ended(
                 self._end,
@@ -433,21 +419,24 @@ class JobMaster:
                 ended_ms=ended_ms,
                 restarts=self._view.restarts,
                 savepoint=self.journal.savepoint,
+                resumes_from=self.journal.resumes_from,
+                operations=concluded,
             )
         except Fenced as error:
             logger.warning("event=result_fenced job=%s state=%s", self.setup.job, self._end.state)
             self._end, final, result = left_behind(contract.LeadershipLost(reason=str(error))), (), None
+            answers = {}
         self._archive(ended_ms)
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
             logger.error("event=result_not_recorded job=%s state=%s", self.setup.job, self._end.state)
         crash_point("result.recorded")
         self._ended_ms = ended_ms
+        self._durable_requests.job_ended(self._end.state, concluded)
         self._requests.close(f"job {self.setup.job} has already ended: {self._end.state}")
-        for command in final:
-            if isinstance(command, contract.AnswerRequest):
-                self._requests.answer(command)
-        why = f": {self._end.failure.message}" if self._end.failure else ""
-        self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
+        for answer in answers.values():
+            self._requests.answer(answer)
+        self._requests.reject_all(reason)
+        self._durable_requests.reject(reason)
         self._ended.set()
         if result is not None:
             discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
@@ -455,6 +444,12 @@ class JobMaster:
             self._durable.cleaned(result)
         logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
         self._on_ended(self.setup.job)
+
+    @property
+    def _concludes(self) -> bool:
+        """The job has ended with the savepoint of a stop under an earlier leader."""
+        own = self.setup.own_restore
+        return own is not None and own.concludes and self._end is not None and self._end.state == "FINISHED"
 
     def _archive(self, ended_ms: int) -> None:
         """What the job's pages show from now on is kept with its history. Never fails the end of a job."""

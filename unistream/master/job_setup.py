@@ -47,7 +47,7 @@ from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot import Manifest
-from unistream.model.stored_job import NOTHING_USED, ArtifactName, AttemptCounter, Sealed
+from unistream.model.stored_job import NOTHING_USED, ArtifactName, AttemptCounter, Sealed, StoredOperation
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Origin:
         first_checkpoint_id: No lower id is free.
         parallelism: Of vertices whose parallelism a user has changed.
         stop: A stop that an earlier leader has accepted, to be requested once the job runs.
+        operations: What clients have started under earlier leaders, by trigger id.
         used: Attempts and restarts under earlier leaders.
         sealed: What an earlier leader has begun to commit.
     """
@@ -103,6 +104,7 @@ class Origin:
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
     parallelism: Mapping[VertexId, int] = field(default_factory=dict)
     stop: contract.SnapshotRequest | None = None
+    operations: tuple[StoredOperation, ...] = ()
     used: AttemptCounter = NOTHING_USED
     sealed: Sealed | None = None
 
@@ -139,6 +141,12 @@ class JobSetup:
         """The snapshot of a user, or of another job, that it starts from."""
         restore = self.start.restore
         return None if restore is None or restore.manifest.job == self.job else restore.manifest.restores_as
+
+    @property
+    def own_restore(self) -> RestorePoint | None:
+        """The snapshot of this job that an earlier leader has taken, from which it goes on."""
+        restore = self.start.restore
+        return None if restore is None or restore.manifest.job != self.job else restore
 
     @property
     def has_engine(self) -> bool:
@@ -360,7 +368,14 @@ def restore_point(storage: CheckpointStorage, directory: str | None, *, claimed:
 
 def _why_terminal(directory: str, manifest: Manifest) -> str:
     text = f"{directory} is the terminal savepoint of a job that was drained: its windows have fired"
-    if manifest.resumable is None:
+    resumable = resumable_directory(directory, manifest)
+    if resumable is None:
         return f"{text}, and no job can be resumed from it"
-    parent = directory.rstrip("/").rpartition("/")[0]
-    return f"{text}; resume from {parent}/{manifest.resumable}, which was taken just before"
+    return f"{text}; resume from {resumable}, which was taken just before"
+
+
+def resumable_directory(directory: str, manifest: Manifest) -> str | None:
+    """The snapshot that a job can be resumed from instead of the one there."""
+    if manifest.kind is not SnapshotKind.TERMINATE:
+        return directory
+    return manifest.resumable and f"{directory.rstrip('/').rpartition('/')[0]}/{manifest.resumable}"

@@ -126,13 +126,15 @@ class JobStore:
         return self._read(_name(job, "request"), StoredRequest) or StoredRequest()
 
     def set_request(self, job: JobId, wanted: StoredRequest) -> None:
-        """Replaces what is to be done, unless that is a cancellation, which is final; no effect on a job that
-        has ended."""
+        """Replaces what is to be done, unless that is a cancellation, which is final; operations stay if none
+        are given. No effect on a job that has ended."""
         name = _name(job, "request")
         with self._lock:
-            if self._ha.read(_name(job, "job")) is None or (not wanted.cancel and self.request(job).cancel):
-                return
-            self._put(name, wanted)
+            before = self.request(job)
+            after = StoredRequest(cancel=True) if before.cancel else wanted
+            after = msgspec.structs.replace(after, operations=wanted.operations or before.operations)
+            if after != before and self._ha.read(_name(job, "job")) is not None:
+                self._put(name, after)
 
     def attempts(self, job: JobId) -> AttemptCounter:
         """What an unfinished job has used by now."""

@@ -24,6 +24,7 @@ from unistream.master.history import (
 )
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, MetadataHealth
 from unistream.master.job_master import JobMaster
+from unistream.master.operations import Operation, answered, find, taken_over
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
@@ -32,6 +33,7 @@ from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import JobRecord
 
+DATABASE_AWAY: Final = "the metadata database does not answer: only how the job has ended is known"
 WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
 
 T = TypeVar("T")
@@ -52,7 +54,17 @@ class JobViews:
     _pages: RecentPages
 
     def job(self, job: JobId) -> JobInfo:
-        """Raises NotFound."""
+        """While the database is away, how a job has ended. Raises NotFound, Unreachable."""
+        try:
+            return self.whole_job(job)
+        except Unreachable:
+            result = self._ports.jobs.result(job)
+            if result is None:
+                raise
+        return self._ended_as(result, incomplete=DATABASE_AWAY)
+
+    def whole_job(self, job: JobId) -> JobInfo:
+        """With its exceptions and tasks. Raises NotFound; Unreachable: only the database knows them."""
         master = self._jobs.get(job)
         if master is not None:
             return master.info(self._resources.workers())
@@ -60,13 +72,19 @@ class JobViews:
         if recovering is not None:
             return recovering
         result = self._ports.jobs.result(job)
+        if result is not None and (reason := self.metadata_health().reason) is not None:
+            raise Unreachable(f"the metadata database does not answer: {reason}")  # nobody waits for it
         record = self._services.metadata.job(job)
         if record is not None:
             found = self._recorded(record, result)
             return self._page(found, "job", lambda: info_from_records(found, self._services.metadata))
         if result is None:
             raise NotFound(f"there is no job {job}")
-        return replace(info_from_result(result, self._services.target), cluster=self._ports.catalogue.cluster)
+        return self._ended_as(result)
+
+    def _ended_as(self, result: StoredResult, incomplete: str = "") -> JobInfo:
+        info = info_from_result(result, self._services.target)
+        return replace(info, cluster=self._ports.catalogue.cluster, incomplete=incomplete)
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
         """The statistics of the job's snapshots. Raises NotFound."""
@@ -87,6 +105,20 @@ class JobViews:
             return checkpoints_from_records(record, store.checkpoints(job), store.checkpoint_totals(job))
 
         return self._page(found, "checkpoints", read)
+
+    def operation(self, job: JobId, trigger: str) -> Operation | None:
+        """A savepoint or a stop that was started under this trigger id, by this leader or an earlier one;
+        None: there is none, or no longer. Raises Unreachable."""
+        master, jobs = self._jobs.get(job), self._ports.jobs
+        if master is not None:
+            return master.operation(trigger)
+        if self._recovery.info(job) is not None:
+            known = taken_over(jobs.request(job).operations)
+        else:
+            result = jobs.result(job)
+            known = () if result is None else result.operations
+        found = find(known, trigger)
+        return None if found is None else answered(found)
 
     def _page(self, found: Recorded, what: str, read: Callable[[], T]) -> T:
         """A job that does not run does not change, unless its row does."""
@@ -116,6 +148,17 @@ class JobViews:
             return waiting
         record = self._record(job)
         return JobGraph(name="", vertices=(), edges=()) if record is None else graph_of(record)
+
+    def known_graph(self, job: JobId) -> JobGraph:
+        """The same; without vertices while the database is away, which alone knows them of a job that has
+        ended."""
+        try:
+            return self.graph(job)
+        except Unreachable:
+            result = self._ports.jobs.result(job)
+            if result is None:
+                raise
+        return JobGraph(name=result.name, vertices=(), edges=())
 
     def wanted_graph(self, job: JobId) -> JobGraph:
         """With the parallelism that the job would have with enough slots. Raises NotFound."""

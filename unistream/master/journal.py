@@ -12,21 +12,23 @@ import msgspec
 from unistream.base.clock import Clock
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
-from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState
+from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState, RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
-from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
+from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo, resumable_of
+from unistream.master.job_setup import resumable_directory
 from unistream.master.ports import Records
 from unistream.master.row_counts import late_rows, out_of_order_rows
+from unistream.master.sink_totals import SinkTotals
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.model.stored_job import SinkSoFar
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
-COMMITS_KEPT_MAX: Final = 4_096  # only new commits are repeated after a restart
 
 
 class _Known(NamedTuple):
@@ -48,10 +50,11 @@ class Journal:
         clock: Clock,
         *,
         restored: CheckpointId | None = None,
+        own: RestorePoint | None = None,
         submitted_ms: int | None = None,
     ) -> None:
         """`graph` carries the job's whole configuration; `restored`: the snapshot it was started from;
-        `submitted_ms` None: now."""
+        `own`: the one of an earlier leader that it goes on from; `submitted_ms` None: now."""
         self._job = job
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._graph = graph
@@ -67,14 +70,15 @@ class Journal:
         self._exceptions = ExceptionHistory(config.get(EXCEPTION_HISTORY_SIZE))
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
         self._metrics: dict[SubtaskId, _Known] = {}
-        self._restored = restored
         self._late = late_rows(job)
         self._out_of_order = out_of_order_rows(job)
-        self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
-        self._sinks: dict[str, SinkInfo] = {}
+        self._sinks = SinkTotals(restored, {} if own is None else own.totals.sinks)
         self._stages: tuple[StageProgress, ...] = ()
-        self._latest: str | None = None
-        self._savepoint: str | None = None
+        self._latest = None if own is None else own.directory
+        self._savepoint = None if own is None or not own.concludes else own.directory
+        self._resumes_from = (
+            None if own is None or not own.concludes else resumable_directory(own.directory, own.manifest)
+        )
 
     @property
     def version(self) -> int:
@@ -207,27 +211,9 @@ class Journal:
         self._catalogue.record_checkpoint(self._job, record)
 
     def commit(self, report: CommitReported) -> None:
-        """A commit that is reported again (after a restart) counts once, with the larger number of rows.
-
-        A commit that was found done counts too, since its attempt may have failed before it reported; but not
-        the pending commits of the snapshot that the job was started from: they belong to the former job.
-        """
-        key = (report.sink_uid, report.checkpoint_id)
-        former = report.already and self._restored is not None and report.checkpoint_id <= self._restored
+        """See `SinkTotals.commit`."""
         with self._lock:
-            before = self._commits.get(key)
-            rows = max(0 if former else report.rows, before or 0)
-            self._commits[key] = rows
-            while len(self._commits) > COMMITS_KEPT_MAX:
-                self._commits.popitem(last=False)
-            sink = self._sinks.get(report.sink_uid, SinkInfo())
-            versions = [v for v in (sink.table_version, report.table_version) if v is not None]
-            self._sinks[report.sink_uid] = SinkInfo(
-                rows=sink.rows + rows - (before or 0),
-                commits=sink.commits + (before is None),
-                checkpoint_id=max(report.checkpoint_id, sink.checkpoint_id or report.checkpoint_id),
-                table_version=max(versions, default=None),
-            )
+            rows = self._sinks.commit(report)
             self._note()
         self._catalogue.record_commit(
             CommitRecord(
@@ -291,7 +277,13 @@ class Journal:
     @property
     def sinks(self) -> dict[str, SinkInfo]:
         with self._lock:
-            return dict(self._sinks)
+            return dict(self._sinks.sinks)
+
+    @property
+    def committed(self) -> dict[str, SinkSoFar]:
+        """The same for the next leader."""
+        with self._lock:
+            return self._sinks.so_far
 
     @property
     def stages(self) -> tuple[StageProgress, ...]:
@@ -317,6 +309,11 @@ class Journal:
     @property
     def savepoint(self) -> str | None:
         return self._savepoint
+
+    @property
+    def resumes_from(self) -> str | None:
+        """See `JobInfo.resumable_savepoint`."""
+        return resumable_of(self.checkpoints) or self._resumes_from
 
     def subtasks(self, view: JobView) -> tuple[SubtaskInfo, ...]:
         """The attempts of `view` with what their workers last reported."""

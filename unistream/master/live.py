@@ -13,6 +13,7 @@ from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.model.graph import JobGraph
+from unistream.model.stored_job import TotalsSoFar
 
 
 def live_info(
@@ -46,6 +47,7 @@ def live_info(
         checkpoints_failed=view.checkpoints_failed,
         latest_checkpoint=journal.latest_checkpoint,
         savepoint=journal.savepoint,
+        resumes_from=journal.resumes_from,
         checkpoints=journal.checkpoints,
         exceptions=journal.exceptions,
         subtasks=subtasks,
@@ -80,6 +82,16 @@ def live_summary(
         job_type=setup.graph.job_type.value,
         scheduler=scheduler_of(setup.graph),
         cluster=cluster,
+    )
+
+
+def totals_so_far(view: JobView, journal: Journal) -> TotalsSoFar:
+    """With the snapshot that is about to be complete, which `view` does not have yet."""
+    return TotalsSoFar(
+        completed=view.checkpoints_completed + 1,
+        failed=view.checkpoints_failed,
+        restored=view.checkpoints_restored,
+        sinks=journal.committed,
     )
 
 

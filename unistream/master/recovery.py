@@ -20,22 +20,21 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from unistream.base.config import CLAIM_MODE, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, Fenced, OutcomeUnknown, Transient, UnistreamError
-from unistream.base.ids import CheckpointId, JobId, LineageId
+from unistream.base.ids import JobId, LineageId
 from unistream.core import contract
-from unistream.core.contract import RestorePoint
 from unistream.core.job import with_parallelism
-from unistream.master.durable_job import discard_of, stop_of
+from unistream.master.durable_job import discard_of
+from unistream.master.durable_requests import stop_of
 from unistream.master.job_info import MASTER_LOST, JobInfo
 from unistream.master.job_io import remove_snapshot
 from unistream.master.job_setup import JobSetup, Origin, SubmitRequest, prepare, restore_point
-from unistream.master.job_store import SnapshotPointers
 from unistream.master.loop import Loop
+from unistream.master.operations import taken_over
 from unistream.master.ports import MasterPorts
-from unistream.model.elements import SnapshotKind
+from unistream.master.restart_point import first_free, newest, remove_unpointed
 from unistream.model.graph import JobGraph, JobType, shown
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import (
-    CheckpointPointer,
     Leftover,
     Sealed,
     StoredJob,
@@ -301,6 +300,7 @@ class Recovery:
                 sealed=sealed,
                 submitted_ms=stored.submitted_ms,
                 stop=None if restore is not None and restore.concludes else stop_of(wanted),
+                operations=taken_over(wanted.operations),
                 used=self._jobs.attempts(stored.job),
             )
 
@@ -381,74 +381,6 @@ def _remove(storage: CheckpointStorage, job: JobId, leftover: Leftover) -> None:
         remove_snapshot(storage, job, discard_of(leftover))
     except ConfigError as error:  # a snapshot that the job had claimed from another place: it stays
         logger.warning("event=snapshot_not_removed job=%s reason=%r", job, str(error))
-
-
-def remove_unpointed(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) -> None:
-    """Checkpoints that earlier leaders have begun and that never counted. What fails costs space only.
-
-    Files are not fenced. So they are listed before it is certain that this is the leader: what a later one
-    begins is not among them, whenever they are removed.
-
-    Raises:
-        Fenced: this is no leader.
-        Unreachable: nobody can say.
-    """
-    try:
-        begun = storage.directories(job)
-    except UnistreamError as error:
-        logger.warning("event=checkpoints_not_listed job=%s reason=%r", job, str(error))
-        return
-    kept = {pointer.directory for pointer in snapshots.all()}
-    snapshots.check()
-    try:
-        for directory in begun:
-            if directory not in kept:
-                storage.discard(directory)
-    except UnistreamError as error:
-        logger.warning("event=checkpoints_not_removed job=%s reason=%r", job, str(error))
-
-
-def newest(storage: CheckpointStorage, job: JobId, snapshots: SnapshotPointers) -> RestorePoint | None:
-    """What a job restarts from: its newest snapshot, and the older ones that are kept. None: there is none.
-
-    Raises:
-        ConfigError, CorruptSnapshot: the newest one is missing or damaged; an older one is never taken
-            instead (FLINK-22502), since what it does not list may be visible.
-        Unreachable: the storage does not answer.
-    """
-    pointers = list(snapshots.all())
-    if not pointers:
-        return None
-    point = _point(storage, job, pointers[-1])
-    older = []
-    for pointer in pointers[:-1]:
-        try:
-            older.append(_point(storage, job, pointer))
-        except UnistreamError as error:  # nothing depends on it
-            logger.warning(
-                "event=older_snapshot_unreadable directory=%s reason=%r", pointer.directory, str(error)
-            )
-    return RestorePoint(
-        directory=point.directory,
-        manifest=point.manifest,
-        owned=point.owned,
-        concludes=pointers[-1].kind.is_synchronous,
-        older=tuple(older),
-    )
-
-
-def first_free(snapshots: SnapshotPointers, restore: RestorePoint | None) -> CheckpointId:
-    """No leader has begun a checkpoint of this id, or of a higher one."""
-    restored = CheckpointId(0) if restore is None else restore.manifest.restores_as
-    return CheckpointId(max(snapshots.highest(), restored) + 1)
-
-
-def _point(storage: CheckpointStorage, job: JobId, pointer: CheckpointPointer) -> RestorePoint:
-    manifest = storage.read_manifest(pointer.directory)
-    owned = pointer.kind is SnapshotKind.CHECKPOINT
-    if owned and manifest.job != job:  # it was claimed at the job's beginning
-        storage.claim(pointer.directory)
-    return RestorePoint(directory=pointer.directory, manifest=manifest, owned=owned)
 
 
 def _half_committed(name: str) -> TaskFailure:

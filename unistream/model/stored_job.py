@@ -73,6 +73,29 @@ class JobPointer(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
+class StoredOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """A savepoint or a stop that a client has started under this trigger id (Flink's), and its outcome.
+
+    Attributes:
+        target: As requested; None: the default.
+        path: Its savepoint, once it is complete (a stop: once the job has ended).
+        resumes_from: After a drain the savepoint from which a job can be resumed.
+        error: Why it has failed.
+    """
+
+    trigger: str
+    kind: SnapshotKind
+    target: str | None = None
+    savepoint_format: SavepointFormat = SavepointFormat.CANONICAL
+    path: str | None = None
+    resumes_from: str | None = None
+    error: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.path is not None or self.error is not None
+
+
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``jobs/<job>/request``: what was accepted and is to be done, by this leader or the next.
 
@@ -80,13 +103,45 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
         cancel: The job is cancelled.
         stop: A stop of this kind; None: none.
         target, savepoint_format: Of its savepoint.
+        operations: What clients ask about, the newest last; see `master.operations`.
     """
 
     cancel: bool = False
     stop: SnapshotKind | None = None
     target: str | None = None
     savepoint_format: SavepointFormat = SavepointFormat.CANONICAL
+    operations: tuple[StoredOperation, ...] = ()
     format: int = FORMAT
+
+
+class SinkSoFar(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink has committed. `newest`: (checkpoint id, rows) of its last commits, which may be reported
+    again after a restart, oldest first."""
+
+    rows: int
+    commits: int
+    checkpoint_id: CheckpointId | None = None
+    table_version: int | None = None
+    newest: tuple[tuple[CheckpointId, int], ...] = ()
+
+
+class TotalsSoFar(msgspec.Struct, frozen=True, kw_only=True):
+    """What people are shown of a job over its whole life, when a snapshot of it was complete. Under the next
+    leader they go on from there.
+
+    Attributes:
+        completed, failed: Snapshots, with that one.
+        restored: How often tasks were started from one.
+        sinks: By uid.
+    """
+
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+    sinks: dict[str, SinkSoFar] = {}
+
+
+NO_TOTALS: Final = TotalsSoFar()
 
 
 class CheckpointPointer(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +150,7 @@ class CheckpointPointer(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: CheckpointId
     kind: SnapshotKind
     directory: str
+    totals: TotalsSoFar = NO_TOTALS
     format: int = FORMAT
 
 
@@ -181,6 +237,8 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         leftovers: To be removed. After that `cleaned` is True, and nothing else of the job is stored.
         checkpoint_root: Where they are.
+        savepoint: The newest one, also of a stop. `resumes_from`: after a drain another one.
+        operations: Of its clients, all of them over.
     """
 
     job: JobId
@@ -192,6 +250,8 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     failure: TaskFailure | None = None
     savepoint: str | None = None
+    resumes_from: str | None = None
+    operations: tuple[StoredOperation, ...] = ()
     checkpoint_root: str = ""
     leftovers: tuple[Leftover, ...] = ()
     cleaned: bool = False

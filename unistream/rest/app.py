@@ -149,21 +149,21 @@ class _Api:
     def job(self, id_: str) -> Response:
         job = job_id(id_)
         info = self._dispatcher.job(job)
-        return _json(flink_json.job_details(info, self._dispatcher.graph(job), self._clock.wall_ms()))
+        return _json(flink_json.job_details(info, self._dispatcher.known_graph(job), self._clock.wall_ms()))
 
     def status(self, id_: str) -> Response:
         return _json({"status": self._dispatcher.job(job_id(id_)).state})
 
     def exceptions(self, id_: str, maxExceptions: int = 20) -> Response:  # Flink's spelling
         limit = min(max(0, maxExceptions), EXCEPTIONS_SHOWN_MAX)
-        return _json(flink_json.exceptions(self._dispatcher.job(job_id(id_)), limit))
+        return _json(flink_json.exceptions(self._dispatcher.whole_job(job_id(id_)), limit))
 
     def plan(self, id_: str) -> Response:
         job = job_id(id_)
-        return _json({"plan": flink_json.plan(self._dispatcher.job(job), self._dispatcher.graph(job))})
+        return _json({"plan": flink_json.plan(self._dispatcher.whole_job(job), self._dispatcher.graph(job))})
 
     def backpressure(self, id_: str, vertex: str) -> Response:
-        info = self._dispatcher.job(job_id(id_))
+        info = self._dispatcher.whole_job(job_id(id_))
         return _json(backpressure(info, VertexId(vertex.lower()), self._clock.wall_ms()))
 
     # --- changes ------------------------------------------------------------------------------------
@@ -195,18 +195,24 @@ class _Api:
         return self._snapshot(job, request, chosen_trigger(body.trigger))
 
     def _snapshot(self, job: JobId, request: SnapshotRequest, trigger: str | None) -> Response:
+        known = None if trigger is None else self._dispatcher.operation(job, trigger)
+        if known is not None and trigger is not None:  # an earlier leader may have begun it
+            known.of(request, trigger)
+            return _json({"request-id": trigger}, 202)
         begin = partial(self._dispatcher.snapshot, job, request)
         started = self._triggers.start(job, begin, trigger=trigger, request=request)
         return _json({"request-id": started}, 202)
 
     def savepoint_status(self, id_: str, trigger: str) -> Response:
-        path = self._triggers.outcome(job_id(id_), trigger_id(trigger))
+        job, id_ = job_id(id_), trigger_id(trigger)
+        known = self._dispatcher.operation(job, id_)
+        path = self._triggers.outcome(job, id_, known=None if known is None else known.answer)
         if path is None:
             return operation(None)
-        info = self._dispatcher.job(job_id(id_))
+        known = self._dispatcher.operation(job, id_)  # as it is now that it is over
         result = {"location": path}
-        if path == info.savepoint and info.resumable_savepoint not in (None, path):
-            result["resumable-location"] = info.resumable_savepoint
+        if known is not None and known.resumes_from not in (None, path):
+            result["resumable-location"] = known.resumes_from
         return operation(result)
 
     # --- our own ------------------------------------------------------------------------------------

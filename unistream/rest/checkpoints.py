@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -87,7 +86,7 @@ class CheckpointsApi:
         job = job_id(id_)
         full = checkpoint_type(body.type) is CheckpointType.FULL
         request = SnapshotRequest(kind=SnapshotKind.CHECKPOINT, full=full)
-        begin = partial(self._dispatcher.snapshot, job, request)
+        begin = lambda _trigger: self._dispatcher.snapshot(job, request)  # noqa: E731
         trigger = chosen_trigger(body.trigger)
         started = self._triggers.start(job, begin, what=WHAT, trigger=trigger, request=request)
         return json_answer({"request-id": started}, 202)

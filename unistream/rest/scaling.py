@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import partial
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -104,7 +103,7 @@ class ScalingApi:
 
     def _rescale(self, id_: str, body: RescaleBody) -> Response:
         job = job_id(id_)
-        begin = partial(self._dispatcher.rescale, job, body.parallelism)
+        begin = lambda _trigger: self._dispatcher.rescale(job, body.parallelism)  # noqa: E731
         trigger = chosen_trigger(body.trigger)
         started = self._triggers.start(job, begin, what=WHAT, trigger=trigger, request=body.parallelism)
         return json_answer({"request-id": started}, 202)

@@ -1,4 +1,7 @@
-"""Asynchronous requests: a trigger id now, the outcome later."""
+"""Asynchronous requests: a trigger id now, the outcome later.
+
+Savepoints and stops are known to later leaders, too (`master.operations`); all others end with this process.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from unistream.base.errors import ConfigError, NotFound
+from unistream.base.errors import ConfigError, NotFound, Transient
 from unistream.base.ids import JobId
 
 TRIGGERS_KEPT_MAX: Final = 1_000  # outcomes are read within seconds; older ones are forgotten
@@ -42,7 +45,7 @@ class Triggers:
     def start(
         self,
         job: JobId,
-        begin: Callable[[], Future[str]],
+        begin: Callable[[str], Future[str]],
         *,
         what: str = "savepoint",
         trigger: str | None = None,
@@ -52,7 +55,8 @@ class Triggers:
 
         Args:
             job: Whose operation it is.
-            begin: Starts it; must return at once. What it raises is raised here, and there is no operation.
+            begin: Starts it under its trigger id; must return at once. What it raises is raised here, and
+                there is no operation.
             what: See above.
             trigger: An id chosen by the caller: sent again, it starts nothing more (Flink's `triggerId`).
             request: What is to be done, by value.
@@ -64,7 +68,7 @@ class Triggers:
         with self._starting:
             known = self._operations.get(key)
             if known is None:
-                self._keep(key, _Operation(request, begin()))
+                self._keep(key, _Operation(request, begin(key[2])))
             elif known.request != request:
                 raise ConfigError(f"trigger id {key[2]} is the one of another request; choose a new one")
         return key[2]
@@ -77,24 +81,30 @@ class Triggers:
                 oldest, _ = self._operations.popitem(last=False)
                 self._unread.discard(oldest)
 
-    def outcome(self, job: JobId, trigger: str, what: str = "savepoint") -> str | None:
-        """The savepoint's path ("" for what has none); None while it is in progress.
+    def outcome(
+        self, job: JobId, trigger: str, what: str = "savepoint", known: Future[str] | None = None
+    ) -> str | None:
+        """The savepoint's path ("" for what has none); None while it is in progress. `known`: of one that
+        outlives this process.
 
         Raises:
             NotFound: there is no such trigger.
             ConfigError: it failed, and why.
+            Transient: this master has left it to the next one.
         """
         with self._lock:
             operation = self._operations.get((what, job, trigger))
-        if operation is None:
+        if operation is None and known is None:
             raise NotFound(f"there is no {what} operation {trigger} of job {job}")
-        future = operation.future
+        future = known or operation.future  # type: ignore[union-attr]
         if not future.done():
             return None
         with self._lock:
             self._unread.discard((what, job, trigger))
             self._all_read.notify_all()
         error = future.exception()
+        if isinstance(error, Transient):
+            raise error
         if error is not None:
             raise OperationFailed(str(error))
         return future.result()

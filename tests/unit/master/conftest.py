@@ -24,6 +24,7 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.metadata.migrate import upgrade
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
+from unistream.port.ha import HaStore
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 
@@ -62,12 +63,14 @@ def request(graph_: JobGraph | None = None, **more: object) -> SubmitRequest:
 
 @dataclass
 class Cluster:
-    """A dispatcher over scripted workers, real storage and a real database."""
+    """A dispatcher over scripted workers, real storage and a real database. `reach`: how its next leader
+    reaches the HA store."""
 
     root: Path
     workers: ScriptedWorkers = field(default_factory=ScriptedWorkers)
     config: dict[str, str] = field(default_factory=dict)
     create_storage: Callable[[str], FsCheckpointStorage] = FsCheckpointStorage
+    reach: Callable[[HaStore], HaStore] = lambda store: store
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
@@ -78,7 +81,7 @@ class Cluster:
     def lead(self) -> Dispatcher:
         """A new leader of the cluster, which fences the others."""
         services, folder = self.services(), self.root / "ha"
-        ha = FolderHaStore(folder, claim_folder(folder))
+        ha = self.reach(FolderHaStore(folder, claim_folder(folder)))
         return Dispatcher(Configuration(self.config), services, master_ports(services, ha))
 
     def services(self) -> ClusterServices:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -474,3 +475,69 @@ def test_what_a_cut_off_submission_has_left_is_swept(succession: Succession) -> 
     assert jobs.unfinished() == ["half"]
     jobs.sweep()
     assert jobs.unfinished() == []
+
+
+# --- totals ---------------------------------------------------------------------------------------
+
+
+def commits(workers: ScriptedWorkers, checkpoint_id: CheckpointId, rows: int) -> None:
+    """The sink reports a commit, as its tasks do before they acknowledge a later snapshot."""
+    sink = next(one for one in workers.messages(mm.DeployTask) if one.deployment.vertex.name == "sink")
+    workers.call_master(
+        mm.CommitReported(
+            attempt=sink.deployment.attempt,
+            sink_uid="sink",
+            checkpoint_id=checkpoint_id,
+            rows=rows,
+            already=True,
+        )
+    )
+
+
+def test_totals_go_on_through_three_masters(succession: Succession, checkpointed: dict[str, str]) -> None:
+    """With a database that has nothing of it: what is shown does not begin again."""
+    leader, workers = succession.cluster.dispatcher, succession.cluster.workers
+    job = leader.submit(request(config=checkpointed))
+    expected, completed, newest = 0, 0, CheckpointId(0)
+    for life in range(3):
+        if life:
+            succession.cluster.url = f"sqlite:///{succession.cluster.root / f'{life}.db'}"
+            ensure(succession.cluster.url)
+            leader = succession.lead(ends=False)
+            workers = succession.cluster.workers
+            eventually(is_in(leader, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+            info = leader.job(job)
+            assert info.sinks["sink"].rows == expected
+            assert info.sinks["sink"].commits == life
+            assert info.metrics["rows_committed"] == expected
+            assert info.checkpoints_completed >= completed
+            assert leader.checkpoints(job).completed >= completed
+            assert leader.checkpoints(job).restored == life
+            commits(workers, newest, rows=10)  # its snapshot lists it, so it is reported again
+            assert leader.job(job).sinks["sink"].rows == expected
+        newest = workers.await_message(mm.CheckpointCompleted).checkpoint_id
+        commits(workers, newest, rows=10)
+        expected += 10
+        seen = len(workers.messages(mm.CheckpointCompleted))
+        workers.await_message(mm.CheckpointCompleted, seen + 8)
+        completed = leader.job(job).checkpoints_completed - 1  # one may be counted, and not point there yet
+        assert completed > 2 * life
+
+
+def test_what_was_stored_without_totals_begins_at_zero(
+    succession: Succession, checkpointed: dict[str, str]
+) -> None:
+    job = succession.cluster.dispatcher.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    jobs = succession.jobs()
+    pointer = jobs.snapshots(job).all()[-1]
+    assert pointer.totals.completed >= 1
+    name = f"jobs/{job}/checkpoints/{pointer.checkpoint_id}"
+    stored = structs.asdict(pointer)
+    del stored["totals"]
+    there = jobs._ha.read(name)
+    assert there is not None
+    jobs._ha.replace(name, msgspec.json.encode(stored), there.version)
+    second = succession.lead(ends=False)
+    eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
+    assert second.checkpoints(job).restored == 1

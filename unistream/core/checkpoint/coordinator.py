@@ -72,7 +72,7 @@ class CheckpointCoordinator:
         self._failures = FailureCounter(settings.tolerable_checkpoint_failures)
         self._queue = SnapshotQueue(settings, outbox, self._answer_error)
         self._active = False
-        self.history = CheckpointHistory(settings.checkpoints_history)
+        self.history = CheckpointHistory(settings.checkpoints_history, completed.totals)
         self._pendings = PendingSnapshots(
             settings,
             outbox,

@@ -25,6 +25,7 @@ from unistream.model.checkpoint_figures import (
 )
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked
+from unistream.model.stored_job import NO_TOTALS, TotalsSoFar
 
 SAMPLES_MAX: Final = 1_000
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -39,16 +40,17 @@ class CheckpointHistory:
     Args:
         kept_max: The number of records kept. The latest completed and failed checkpoint and the latest
             savepoint are always kept.
+        before: Counts under earlier leaders.
     """
 
-    def __init__(self, kept_max: int) -> None:
+    def __init__(self, kept_max: int, before: TotalsSoFar = NO_TOTALS) -> None:
         self._kept_max = kept_max
         self._open: dict[CheckpointId, tuple[int, dict[SubtaskId, SubtaskFigures]]] = {}
         self._ended: deque[_Started] = deque(maxlen=kept_max)
         self._samples = {name: Sample() for name in _SPREAD}
-        self.count_completed = 0
-        self.count_failed = 0
-        self.count_restored = 0
+        self.count_completed = before.completed
+        self.count_failed = before.failed
+        self.count_restored = before.restored
         self._latest: dict[str, _Started] = {}
         self._restored: RestoredFigures | None = None  # `restored_ms` is on the machine's clock
 

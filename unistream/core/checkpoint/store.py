@@ -22,6 +22,7 @@ from unistream.model.file_ref import FileRef
 from unistream.model.manifest_files import files_of_task, referenced_files, with_files
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import Manifest, TaskSnapshot
+from unistream.model.stored_job import NO_TOTALS
 
 
 class SharedFileGone(UnistreamError):
@@ -63,6 +64,7 @@ class CompletedSnapshots:
     Attributes:
         concluding: Directory of the savepoint of an earlier leader's stop, from which the job is restored
             only to commit what it lists.
+        totals: Of the job under earlier leaders.
     """
 
     def __init__(self, retained: int, restored: RestorePoint | None) -> None:
@@ -76,6 +78,7 @@ class CompletedSnapshots:
         self._next_to = ""  # a checkpoint of ours: next to it is the folder of files that it shares
         self._is_littered = False
         self.concluding: str | None = None
+        self.totals = NO_TOTALS if restored is None else restored.totals
         if restored is not None:
             self.concluding = restored.directory if restored.concludes else None
             self._all = [_completed(one) for one in (*restored.older, restored)]

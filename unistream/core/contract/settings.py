@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.model.snapshot import Manifest
-from unistream.model.stored_job import NOTHING_USED, AttemptCounter, Sealed
+from unistream.model.stored_job import NO_TOTALS, NOTHING_USED, AttemptCounter, Sealed, TotalsSoFar
 
 FIRST_CHECKPOINT: Final = CheckpointId(1)
 
@@ -33,6 +33,7 @@ class RestorePoint:
         concludes: It is the savepoint of this job's stop, which is final: the job starts from it only to
             commit what it lists, and is then FINISHED.
         older: Earlier snapshots of this job that are kept, oldest first.
+        totals: Of this job under earlier leaders.
     """
 
     directory: str
@@ -40,6 +41,7 @@ class RestorePoint:
     owned: bool
     concludes: bool = False
     older: tuple[RestorePoint, ...] = ()
+    totals: TotalsSoFar = NO_TOTALS
 
 
 class RestartBackoff(Protocol):

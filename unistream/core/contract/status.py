@@ -200,5 +200,6 @@ class JobView:
     attempts: tuple[AttemptView, ...] = ()
     checkpoints_completed: int = 0
     checkpoints_failed: int = 0
+    checkpoints_restored: int = 0
     failure: TaskFailure | None = None
     wanted: JobGraph | None = None

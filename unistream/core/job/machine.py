@@ -137,6 +137,7 @@ class JobMachine:
             attempts=self._parts.executions.views(),
             checkpoints_completed=self._coordinator.history.count_completed,
             checkpoints_failed=self._coordinator.history.count_failed,
+            checkpoints_restored=self._coordinator.history.count_restored,
             failure=self._parts.failure,
             wanted=self._parts.scheduling.desired,
         )

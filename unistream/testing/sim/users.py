@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from unistream.base.config import CLAIM_MODE, INCREMENTAL_CHECKPOINTS
-from unistream.base.errors import UnistreamError
+from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.job_master import JobMaster
@@ -255,6 +255,8 @@ class Users:
         for pending in self._waiting:
             if not pending.answer.done():
                 open_.append(pending)
+            elif isinstance(pending.answer.exception(), Unreachable):
+                self._is_left(pending)
             elif pending.answer.exception() is not None:
                 self._is_refused(pending)
             elif pending.kind is None:
@@ -262,6 +264,11 @@ class Users:
             else:
                 self._snapshot_is_there(pending.job, pending.kind, pending.answer.result())
         self._waiting = open_
+
+    def _is_left(self, pending: Pending) -> None:
+        """The next leader stops the job."""
+        self._world.log(f"user gets: {pending.name} is left: {pending.answer.exception()}")
+        self._world.sometimes("a stop was left to the next leader")
 
     def _is_refused(self, pending: Pending) -> None:
         self._world.log(f"user gets: {pending.name} failed: {pending.answer.exception()}")

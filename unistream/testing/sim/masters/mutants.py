@@ -10,6 +10,7 @@ from unistream.core.leadership import Link, Resume, Standing, machine
 from unistream.core.leadership.machine import LeadershipMachine
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.queue import ElectionQueue
+from unistream.master.durable_requests import DurableRequests
 from unistream.master.job_master import JobMaster
 from unistream.master.job_store import JOBS, JobStore, SnapshotPointers
 from unistream.master.leadership import Leadership
@@ -141,6 +142,17 @@ def _cancellation_replaced() -> list[Patch]:
     return [(JobStore, "set_request", set_request)]
 
 
+def _refused_before_withdrawn() -> list[Patch]:
+    original = DurableRequests._answered
+
+    def answered(self: Any, stop: Any, answer: Any) -> None:
+        if answer.exception() is not None and not stop.answer.done():
+            stop.answer.set_exception(answer.exception())
+        original(self, stop, answer)
+
+    return [(DurableRequests, "_answered", answered)]
+
+
 def _counter_not_fenced() -> list[Patch]:
     original = SnapshotPointers.begun
 
@@ -192,6 +204,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "cancellation-replaced": Mutant(
         "a stop that is refused takes the place of an accepted cancellation", _cancellation_replaced
+    ),
+    "refused-before-withdrawn": Mutant(
+        "a refused stop is answered while it is still stored for the next leader", _refused_before_withdrawn
     ),
     "counter-not-fenced": Mutant(
         "an old leader begins a checkpoint under a number that another one has used", _counter_not_fenced

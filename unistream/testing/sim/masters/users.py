@@ -47,7 +47,7 @@ class PatientUsers(Users):
         self._masters = site
         self.accepted: set[JobId] = set()
         self.cancelled: dict[JobId, LeaderEpoch] = {}
-        self._refused: set[tuple[JobId, LeaderEpoch]] = set()
+        self._triggers = 0
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -119,8 +119,6 @@ class PatientUsers(Users):
             job.stop = newest.manifest.kind
         else:
             job.stop = self._masters.stored_request(job.id).stop
-        if (job.id, self._masters.newest_epoch) in self._refused:
-            job.stop = None  # it could not be withdrawn, and only another leader would try it again
 
     def _snapshot_is_there(self, job: Job, kind: SnapshotKind, path: str) -> None:
         """A stop is final with the pointer to its savepoint: the next leader only records the result."""
@@ -133,8 +131,15 @@ class PatientUsers(Users):
         super()._snapshot_is_there(job, kind, path)
 
     def _is_refused(self, pending: Pending) -> None:
+        """No later leader may stop the job: the refusal was answered after the stop was withdrawn."""
         super()._is_refused(pending)
-        self._refused.add((pending.job.id, self._masters.newest_epoch))
+        job, kind = pending.job.id, pending.kind
+        if kind is None or not kind.is_synchronous or job in self._site.store.results:
+            return
+        self._world.sometimes("a stop was refused, and the job goes on")
+        again = any(other.job is pending.job and not other.answer.done() for other in self._waiting)
+        if self._masters.stored_request(job).stop is kind and not again:
+            raise Violation(f"I15: a {kind.value} of {job} was refused, and the next leader would do it")
 
     def _request(self, job: Job, request: UserRequest) -> None:
         if request.kind is None:
@@ -169,9 +174,12 @@ class PatientUsers(Users):
         assert kind is not None, "else it is a cancellation"
         self._world.log(f"user: {kind.value} {job.id}")
 
+        self._triggers += 1
+        trigger = f"{self._triggers:032x}"
+
         def ask(leader: ContendedMaster) -> None:
             wanted = SnapshotRequest(kind=kind, format=self._format())
-            answer = leader.dispatcher.snapshot(job.id, wanted)
+            answer = leader.dispatcher.snapshot(job.id, wanted, trigger)
             if kind.is_synchronous:
                 job.stop = kind
             if self._masters.found is leader:

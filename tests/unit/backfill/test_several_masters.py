@@ -1,0 +1,107 @@
+"""The stop of a backfill follows the leader of a cluster with several masters."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from tests.eventually import eventually
+from tests.unit.backfill.test_journal import ORDER
+from tests.unit.master.conftest import make_cluster  # noqa: F401 - a fixture
+from tests.unit.master.scripted_workers import ScriptedWorkers
+from tests.unit.master.served_cluster import Api
+from tests.unit.master.test_master_recovery import Succession
+from tests.unit.master.test_master_stop_twice import holds_snapshots, running
+from unistream.backfill.jobs import still_runs, stopped_savepoint
+from unistream.backfill.journal import Order
+from unistream.base.errors import Unreachable
+from unistream.client.rest_client import RestClient
+from unistream.master.dispatcher import Dispatcher
+from unistream.model import messages as mm
+
+WAIT_S = 20.0
+
+
+class Led:
+    """A cluster whose leader changes; a `LeaderAddress` finds the one that leads."""
+
+    def __init__(self, succession: Succession) -> None:
+        self.succession = succession
+        self._apis: list[Api] = []
+        self._url: str | None = None
+        self.job = running(self.serve(succession.cluster.dispatcher))
+
+    def serve(self, leader: Dispatcher) -> Dispatcher:
+        self._apis.append(Api(SimpleNamespace(dispatcher=leader)))
+        self._url = self._apis[-1].server.url
+        return leader
+
+    def dies(self) -> None:
+        """Nobody leads."""
+        self._url = None
+        self._apis.pop().close()
+
+    def reach(self, _order: Order) -> RestClient:
+        return RestClient(self, timeout_s=WAIT_S)
+
+    def order(self) -> Order:
+        """Its URL is the one of the first leader, which has died by the end."""
+        assert self._url is not None
+        target = self.succession.cluster.root / "stops"
+        return structs.replace(ORDER, job=self.job, url=self._url, session=True, savepoint_root=str(target))
+
+    name = "the cluster"
+    is_elected = True
+
+    def url(self, timeout_s: float) -> str:
+        if self._url is None:
+            raise Unreachable("nobody leads")
+        return self._url
+
+    def close(self) -> None:
+        """A client is closed, and the cluster is not."""
+
+    def end(self) -> None:
+        for api in self._apis:
+            api.close()
+        self.succession.close()
+
+
+@pytest.fixture
+def led(make_cluster: Callable[..., Any]) -> Iterator[Led]:  # noqa: F811
+    made = Led(Succession(make_cluster(workers=ScriptedWorkers(ends=False))))
+    yield made
+    made.end()
+
+
+def test_a_leader_that_dies_before_the_stop_is_followed(led: Led) -> None:
+    order = led.order()
+    led.dies()
+    led.serve(led.succession.lead(ends=False))
+    assert still_runs(order, led.reach)
+    assert Path(stopped_savepoint(order, led.reach).removeprefix("file://")).is_relative_to(
+        order.savepoint_root
+    )
+    assert not still_runs(order, led.reach)
+
+
+def test_a_leader_that_dies_within_the_stop_is_followed(led: Led) -> None:
+    order, workers = led.order(), led.succession.cluster.workers
+    holds_snapshots(workers)
+    found: list[str] = []
+    command = threading.Thread(target=lambda: found.append(stopped_savepoint(order, led.reach)))
+    command.start()
+    workers.await_message(mm.TriggerCheckpoint)
+    led.dies()
+    second = led.serve(led.succession.lead(ends=False))
+    command.join(WAIT_S)
+    assert not command.is_alive()
+    eventually(lambda: second.job(led.job).state == "FINISHED", "the job is stopped", WAIT_S)
+    assert found == [second.job(led.job).savepoint]
+    assert len(list(Path(order.savepoint_root).glob("savepoint-*/_metadata"))) == 1, "it is stopped once"

@@ -1,0 +1,61 @@
+"""Commits that are reported again count once, also under the next leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
+from unistream.master.sink_totals import STORED_MAX, SinkTotals
+from unistream.model.messages import CommitReported
+from unistream.model.stored_job import CheckpointPointer, TotalsSoFar, decode_stored, encode_stored
+
+
+def report(checkpoint_id: int, rows: int, *, version: int | None = None) -> CommitReported:
+    return CommitReported(
+        attempt=AttemptId(job=JobId("j"), vertex=VertexId("v"), index=0, attempt=0),
+        sink_uid="sink",
+        checkpoint_id=CheckpointId(checkpoint_id),
+        rows=rows,
+        table_version=version,
+    )
+
+
+def of(*reports: CommitReported) -> SinkTotals:
+    totals = SinkTotals(None, {})
+    for one in reports:
+        totals.commit(one)
+    return totals
+
+
+@pytest.mark.parametrize(
+    ("again", "rows", "commits"),
+    [
+        pytest.param(report(2, 20), 30, 2, id="the same commit changes nothing"),
+        pytest.param(report(2, 25), 35, 2, id="with more rows, those count"),
+        pytest.param(report(3, 5), 35, 3, id="a new commit is added"),
+    ],
+)
+def test_under_the_next_leader(again: CommitReported, rows: int, commits: int) -> None:
+    first = of(report(1, 10), report(2, 20, version=7))
+    after = SinkTotals(None, first.so_far)
+    assert after.sinks == first.sinks
+    after.commit(again)
+    sink = after.sinks["sink"]
+    assert (sink.rows, sink.commits, sink.table_version) == (rows, commits, 7)
+
+
+def test_what_is_stored_of_commits_is_bounded() -> None:
+    first = of(*(report(number, 1) for number in range(1, 3 * STORED_MAX)))
+    stored = first.so_far["sink"]
+    assert [checkpoint_id for checkpoint_id, _ in stored.newest][-1] == 3 * STORED_MAX - 1
+    assert len(stored.newest) == STORED_MAX
+    assert stored.rows == 3 * STORED_MAX - 1
+    assert SinkTotals(None, first.so_far).so_far == first.so_far, "further leaders have the same"
+
+
+def test_a_pointer_without_totals_is_read() -> None:
+    pointer = decode_stored(
+        b'{"checkpoint_id":3,"kind":"checkpoint","directory":"file:///c","format":1}', CheckpointPointer, "p"
+    )
+    assert pointer.totals == TotalsSoFar()
+    assert decode_stored(encode_stored(pointer), CheckpointPointer, "p") == pointer

@@ -1,0 +1,316 @@
+"""The stops and savepoints of one job in the `JobStore`: what a client is answered holds under later leaders.
+
+    stored ──► given to the job ──► done: the job has its result (a savepoint: its outcome is stored)
+                        │                 └──► answered
+                        └─────────► refused, or failed: withdrawn from the store ──► answered
+
+A stop is stored before the job gets it, so the next leader goes on with it. A refusal is answered after it is
+withdrawn, so no later leader stops a job whose user was answered that it goes on. While the store does not
+answer, the stop is under way; a master that leaves the job leaves its answer to the next one, too. Savepoints
+are stored only for the trigger id of their clients (see `operations`): the next leader does not take them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Transient, Unreachable
+from unistream.core.contract import AnswerRequest, SnapshotRequest
+from unistream.master import operations
+from unistream.master.job_setup import JobSetup
+from unistream.master.job_store import JobStore
+from unistream.master.open_requests import OpenRequests
+from unistream.master.operations import Operation, Operations
+from unistream.master.until_written import UntilWritten
+from unistream.model.elements import SnapshotKind
+from unistream.model.stored_job import StoredRequest
+
+_DRAIN: Final = SnapshotKind.TERMINATE
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A stop, or a savepoint with a trigger id.
+
+    Attributes:
+        triggers: Of its clients; a stop may have several.
+        given: Its id at the job; "": the job does not have it.
+        outcome: What the job has answered: to be stored, and then answered.
+    """
+
+    wanted: SnapshotRequest
+    answer: Future[str] = field(default_factory=Future)
+    triggers: list[str] = field(default_factory=list)
+    given: str = ""
+    outcome: str | BaseException | None = None
+
+
+class DurableRequests:
+    """See the module. Thread-safe.
+
+    Args:
+        requests: What the job answers.
+        post: Hands a request to the job.
+    """
+
+    def __init__(
+        self,
+        setup: JobSetup,
+        jobs: JobStore,
+        until_written: UntilWritten,
+        requests: OpenRequests,
+        post: Callable[[SnapshotRequest], None],
+    ) -> None:
+        self._job = setup.job
+        self._savepoint_dir = setup.savepoint_dir
+        self._jobs = jobs
+        self._until_written = until_written
+        self._requests = requests
+        self._post = post
+        self._lock = threading.RLock()
+        self._state: str | None = None  # in which the job has ended
+        self._operations: Operations = setup.start.operations
+        former = setup.start.stop
+        self._stop = None if former is None else _Asked(former)
+        self._to_give = self._stop
+        self._asked: dict[str, _Asked] = {}  # by trigger id
+        for one in self._operations:
+            if not one.is_over:  # also of a stop whose savepoint is complete: the job only has to end
+                asked = self._stop or _Asked(operations.request_of(one))
+                self._asked[one.trigger] = asked
+                asked.triggers.append(one.trigger)
+
+    def snapshot(self, wanted: SnapshotRequest, trigger: str | None = None) -> Future[str]:
+        """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
+
+        A stop that is requested again while it is under way is the same one, and so is a request with the
+        same trigger id. The future raises ConfigError with the reason when it cannot be had, AlreadyEnded if
+        it is too late, Unreachable if this master has left the job before it was done.
+
+        Raises:
+            ConfigError: the job is being stopped in another way; the trigger id is that of another request.
+            Fenced, Unreachable, OutcomeUnknown: it could not be made durable.
+        """
+        given = replace(wanted, target=wanted.target or self._savepoint_dir)
+        with self._lock:
+            known = None if trigger is None else self.operation(trigger)
+            if known is not None and trigger is not None:
+                return known.of(wanted, trigger)
+            stops = wanted.kind.is_synchronous
+            if not stops and trigger is None:
+                return self._give(given)[1]
+            under_way = self._under_way(given) if stops else None
+            asked = under_way or _Asked(given)
+            if under_way is None or trigger is not None:
+                self._store(asked, wanted, trigger)
+            if under_way is None:
+                self._give_durable(asked)
+            return asked.answer
+
+    def operation(self, trigger: str) -> Operation | None:
+        """None: there is none under this trigger id, or no longer."""
+        with self._lock:
+            found, asked = operations.find(self._operations, trigger), self._asked.get(trigger)
+            if found is None or asked is None:
+                return None if found is None else operations.answered(found)
+            return Operation(operations.request_of(found), asked.answer, found.resumes_from)
+
+    def job_runs(self) -> None:
+        """The job gets the stop that an earlier leader has stored."""
+        with self._lock:
+            stop, self._to_give = self._to_give, None
+            if stop is not None:
+                self._give_durable(stop)
+
+    def cancelled(self) -> None:
+        """A cancellation is accepted. Raises as the `JobStore`."""
+        self._jobs.set_request(self._job, StoredRequest(cancel=True))
+
+    # --- the end of the job -----------------------------------------------------------------------
+
+    def concluded(
+        self,
+        answers: Mapping[str, AnswerRequest],
+        *,
+        reason: str,
+        stopped_with: str | None,
+        resumes_from: str | None,
+    ) -> Operations:
+        """All of them, when the job has ended as it is recorded.
+
+        Args:
+            answers: Of the job, by request.
+            reason: Why there is none to all others.
+            stopped_with: The savepoint of a stop that the job was restored from.
+            resumes_from: Where a job can be resumed from after a drain.
+        """
+        with self._lock:
+            found = self._operations
+            for one in set(self._asked.values()):
+                outcome: str | BaseException | None = one.outcome
+                answer = answers.get(one.given)
+                if answer is not None:
+                    outcome = answer.path if answer.path is not None else ConfigError(answer.error)
+                elif outcome is None and one.wanted.kind.is_synchronous:
+                    outcome = stopped_with
+                found = _with_outcome(found, one, outcome or ConfigError(reason), resumes_from)
+            return found
+
+    def job_ended(self, state: str, known: Operations) -> None:
+        """Nothing is stored any more: the job's result is durable, or it is left as SUSPENDED."""
+        with self._lock:
+            self._state = state
+            if state != "SUSPENDED":
+                self._operations = known
+
+    def reject(self, reason: str) -> None:
+        """Last call: what is still under way is answered."""
+        with self._lock:
+            for trigger, asked in self._asked.items():
+                known = operations.find(self._operations, trigger)
+                if known is not None and known.path is not None:
+                    _settle(asked.answer, known.path)
+                self._fail(asked, ConfigError(reason if known is None else known.error or reason))
+            if self._stop is not None:
+                self._fail(self._stop, ConfigError(reason))
+
+    # --- one of them ------------------------------------------------------------------------------
+
+    def _under_way(self, given: SnapshotRequest) -> _Asked | None:
+        """The same stop, which was requested before; None: the job is not being stopped."""
+        stop = self._stop
+        if stop is None or stop.answer.done():
+            return None
+        if _stored(stop.wanted) != _stored(given):
+            how = "with" if stop.wanted.kind is _DRAIN else "without"
+            raise ConfigError(
+                f"the job is being stopped already, {how} a drain, with its savepoint in {stop.wanted.target}"
+            )
+        return stop
+
+    def _store(self, asked: _Asked, wanted: SnapshotRequest, trigger: str | None) -> None:
+        """It counts from now on. Raises as the `JobStore`: it does not."""
+        known, stop = self._operations, self._stop
+        if trigger is not None:
+            known = operations.begun(known, trigger, wanted)
+        if wanted.kind.is_synchronous:
+            stop = asked
+        try:
+            self._jobs.set_request(self._job, _to_do(stop, known))
+        except (Transient, OutcomeUnknown):
+            self._until_written.add(self._write)  # it may be stored, and nobody was answered that it is
+            raise
+        if wanted.kind.is_synchronous:
+            crash_point("stop.stored")
+        else:
+            crash_point("savepoint.stored")
+        self._operations, self._stop = known, stop
+        if trigger is not None:
+            asked.triggers.append(trigger)
+            self._asked[trigger] = asked
+            for old in self._asked.keys() - {one.trigger for one in known}:
+                del self._asked[old]
+
+    def _give(self, wanted: SnapshotRequest) -> tuple[str, Future[str]]:
+        request, answer = self._requests.add()
+        if request is not None:
+            self._post(replace(wanted, id=request))
+        return request or "", answer
+
+    def _give_durable(self, asked: _Asked) -> None:
+        asked.given, answer = self._give(asked.wanted)
+        answer.add_done_callback(partial(self._answered, asked))
+
+    def _answered(self, asked: _Asked, answer: Future[str]) -> None:
+        """By the job."""
+        error = answer.exception()
+        outcome = error or answer.result()
+        with self._lock:
+            if self._state is not None:
+                _settle(asked.answer, outcome) if error is None else self._fail(asked, error)
+                return
+            asked.outcome = outcome
+        if asked.wanted.kind.is_synchronous:
+            crash_point("stop.refused")
+        self._until_written.add(partial(self._answer, asked, outcome))
+
+    def _answer(self, asked: _Asked, outcome: str | BaseException) -> None:
+        """Raises as the `JobStore`."""
+        with self._lock:
+            self._operations = _with_outcome(self._operations, asked, outcome)
+        try:
+            self._write()
+        except Fenced as fenced:
+            _settle(asked.answer, self._left(str(fenced)))
+            raise
+        if asked.wanted.kind.is_synchronous:
+            crash_point("stop.withdrawn")
+        else:
+            crash_point("savepoint.answered")
+        _settle(asked.answer, outcome)
+
+    def _write(self) -> None:
+        """What is to be done, as it is now. Raises as the `JobStore`."""
+        with self._lock:
+            if self._state is None:
+                self._jobs.set_request(self._job, _to_do(self._stop, self._operations))
+
+    def _fail(self, asked: _Asked, error: BaseException) -> None:
+        """After the end of the job."""
+        _settle(asked.answer, self._left(str(error)) if self._state == "SUSPENDED" else error)
+
+    def _left(self, why: str) -> Unreachable:
+        return Unreachable(
+            f"this master has left job {self._job} before it was done; the next one goes on with it: {why}"
+        )
+
+
+def stop_of(request: StoredRequest) -> SnapshotRequest | None:
+    """The stop that is to be carried out; None: there is none."""
+    if request.stop is None:
+        return None
+    return SnapshotRequest(kind=request.stop, target=request.target, format=request.savepoint_format)
+
+
+def _to_do(stop: _Asked | None, known: Operations) -> StoredRequest:
+    goes_on = stop is None or stop.outcome is not None or stop.answer.done()
+    request = StoredRequest() if stop is None or goes_on else _stored(stop.wanted)
+    return msgspec.structs.replace(request, operations=known)
+
+
+def _stored(wanted: SnapshotRequest) -> StoredRequest:
+    return StoredRequest(stop=wanted.kind, target=wanted.target, savepoint_format=wanted.format)
+
+
+def _with_outcome(
+    known: Operations, asked: _Asked, outcome: str | BaseException, resumes_from: str | None = None
+) -> Operations:
+    path = outcome if isinstance(outcome, str) else None
+    return operations.settled(
+        *(known, lambda one: one.trigger in asked.triggers),
+        path=path,
+        resumes_from=resumes_from if asked.wanted.kind is _DRAIN and path is not None else None,
+        error=None if path is not None else str(outcome),
+    )
+
+
+def _settle(answer: Future[str], outcome: str | BaseException) -> None:
+    """The first outcome counts."""
+    try:
+        if isinstance(outcome, str):
+            answer.set_result(outcome)
+        else:
+            answer.set_exception(outcome)
+    except InvalidStateError:
+        logger.debug("event=answer_not_wanted outcome=%s", outcome)

@@ -1,0 +1,100 @@
+"""The savepoints and stops of one job by the trigger ids of their clients, as later leaders find them. Pure.
+
+    in progress ──► path       it is complete
+         └────────► error      it has failed, was refused, or was cut off with its master
+
+A stop outlives its master, and so does its operation. A savepoint does not: it may be taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from unistream.base.errors import ConfigError
+from unistream.core.contract import SnapshotRequest
+from unistream.model.stored_job import StoredOperation
+
+KEPT_MAX: Final = 16
+"""Of one job. A client asks within minutes, and few ask at once. All are one value together with the stop,
+which is written whole and must be small: with the longest paths 64 KiB, of the 1 MiB that ZooKeeper takes."""
+ERROR_CHARS_MAX: Final = 1_000
+CUT_OFF: Final = (
+    "the master that took this savepoint has ended before it was known to be complete; take it again (a "
+    "directory without _metadata that it has left may be removed)"
+)
+
+Operations: TypeAlias = tuple[StoredOperation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One of them, for who asks. `resumes_from`: see `StoredOperation`."""
+
+    request: SnapshotRequest
+    answer: Future[str]
+    resumes_from: str | None = None
+
+    def of(self, request: SnapshotRequest, trigger: str) -> Future[str]:
+        """The answer to the same request. Raises ConfigError: it is another one."""
+        if request != self.request:
+            raise ConfigError(f"trigger id {trigger} is the one of another request; choose a new one")
+        return self.answer
+
+
+def begun(known: Operations, trigger: str, request: SnapshotRequest) -> Operations:
+    """With a new one; the oldest that is over makes room for it, else the oldest savepoint."""
+    if len(known) >= KEPT_MAX:
+        oldest = sorted(known, key=lambda one: (not one.is_over, one.kind.is_synchronous))[0]
+        known = tuple(one for one in known if one is not oldest)
+    new = StoredOperation(
+        trigger=trigger, kind=request.kind, target=request.target, savepoint_format=request.format
+    )
+    return (*known, new)
+
+
+def taken_over(known: Operations) -> Operations:
+    """By the next leader: savepoints in progress were cut off."""
+    return settled(known, lambda one: not one.kind.is_synchronous, error=CUT_OFF)
+
+
+def settled(
+    known: Operations,
+    which: Callable[[StoredOperation], bool],
+    *,
+    path: str | None = None,
+    resumes_from: str | None = None,
+    error: str | None = None,
+) -> Operations:
+    """Those in progress that `which` chooses have this outcome."""
+    if error is not None:
+        error = error[:ERROR_CHARS_MAX]
+    return tuple(
+        replace(one, path=path, resumes_from=resumes_from, error=error)
+        if not one.is_over and which(one)
+        else one
+        for one in known
+    )
+
+
+def find(known: Sequence[StoredOperation], trigger: str) -> StoredOperation | None:
+    return next((one for one in known if one.trigger == trigger), None)
+
+
+def request_of(one: StoredOperation) -> SnapshotRequest:
+    """As it was requested."""
+    return SnapshotRequest(kind=one.kind, target=one.target, format=one.savepoint_format)
+
+
+def answered(one: StoredOperation) -> Operation:
+    """With its outcome; one in progress has an answer that never comes."""
+    answer: Future[str] = Future()
+    if one.path is not None:
+        answer.set_result(one.path)
+    elif one.error is not None:
+        answer.set_exception(ConfigError(one.error))
+    return Operation(request_of(one), answer, one.resumes_from)
