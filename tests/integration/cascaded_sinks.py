@@ -85,5 +85,5 @@ def commits_of(lake: Path) -> dict[str, list[int]]:
         ]
         for name in ("rows", "windows")
     }
-    records = sorted((lake / "keys" / "_unistream").rglob("*.json"))
+    records = sorted((lake / "keys" / "_unistream").rglob("0*.json"))
     return {**found, "keys": [json.loads(path.read_bytes())["checkpoint_id"] for path in records]}
