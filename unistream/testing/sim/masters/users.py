@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from random import Random
 from typing import Any, Final, Protocol
 
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError
@@ -12,14 +14,29 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.model.elements import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 from unistream.testing.sim.masters.contender import ContendedMaster
-from unistream.testing.sim.scenario import Pipeline, UserRequest
+from unistream.testing.sim.scenario import Pipeline, Scenario, UserRequest
 from unistream.testing.sim.users import Chains, Job, Pending, Site, Users
 from unistream.testing.sim.world import Violation
 
 AGAIN_MS: Final = 400.0
 ANSWER_MS: Final = 3_000.0
 
+CROSSING: Final = 0.25  # share of the runs in which users contradict each other
+GAPS_MS: Final = (5.0, 60.0, 400.0)  # the longest time between two such requests
+
 Done = Callable[[Any, Exception | None], None]
+
+
+def crossing(scenario: Scenario, random: Random) -> Scenario:
+    """In some runs a cancellation and a stop come at almost the same time, in any order."""
+    if random.random() >= CROSSING:
+        return scenario
+    at_ms, gap_ms = random.uniform(800, scenario.faulty_ms), random.choice(GAPS_MS)
+    stops = (SnapshotKind.SUSPEND, SnapshotKind.TERMINATE, SnapshotKind.TERMINATE)
+    kinds: list[SnapshotKind | None] = [None, *random.sample(stops, random.choice((1, 1, 2)))]
+    random.shuffle(kinds)
+    requests = tuple(UserRequest(at_ms=at_ms + gap_ms * random.random(), kind=kind) for kind in kinds)
+    return replace(scenario, requests=requests)
 
 
 class MastersSite(Site, Protocol):
