@@ -16,6 +16,7 @@ REQUIRED_MARKS: Final = (
     "a connection to ZooKeeper broke, and a write was done",
     "a connection to ZooKeeper broke, and a write was not done",
     "a job was recovered by another leader",
+    "a job was rescaled by hand",
     "a leader could not begin, and tried again",
     "a leader was killed in a healthy cluster",
     "a leader was killed when a job had just ended",

@@ -18,8 +18,20 @@ STRIKES_MAX: Final = 3  # of a run: each costs a takeover
 SOONEST: Final = 0.4  # of the longest time until a strike
 GRANTED: Final = "granted"
 RECOVERS: Final = "granted with jobs"
-MOMENTS: Final = (GRANTED, RECOVERS, "attempts", "request", "counter", "checkpoints", "results")
-"""A leader has begun; or the name of what is durable (`docs/decision/high-availability.md`)."""
+ANSWERED: Final = "answered"
+MOMENTS: Final = (
+    GRANTED,
+    RECOVERS,
+    ANSWERED,
+    "job",
+    "attempts",
+    "request",
+    "counter",
+    "checkpoints",
+    "results",
+)
+"""A leader has begun; a user was answered; or the name of what is durable, as the decision on high
+availability has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +66,18 @@ def draw_strikes(random: Random) -> Strikes | None:
         lasts=random.choice(((0.8, 1.2), (0.8, 1.2), (0.8, 4.0))),
     )
     return drawn if random.random() < SHARE else None
+
+
+def strikes_after_rescales(random: Random) -> Strikes:
+    """Those of a run whose jobs are rescaled: when tasks have just been deployed, or a user was answered."""
+    moment, within_ms = random.choice((("attempts", 200), (ANSWERED, 3), (ANSWERED, 3), (ANSWERED, 100)))
+    return Strikes(
+        moment=moment,
+        chance=0.8,
+        within_ms=within_ms,
+        kind=random.choice(("kill", "kill", "disconnect")),
+        lasts=(0.8, 1.2),
+    )
 
 
 def drowsy_strikes(random: Random) -> Strikes:

@@ -131,6 +131,7 @@ class Place:
         """Nothing is wrong with it any more."""
         self._cuts += 1
         self._resumes += 1
+        self._stands_ms = 0.0
         if self.is_up:
             self._election.connection.is_cut = False
             self.machine.go_on()

@@ -35,10 +35,11 @@ from unistream.testing.sim.masters.moments import (
     Strikes,
     draw_strikes,
     drowsy_strikes,
+    strikes_after_rescales,
 )
 from unistream.testing.sim.masters.outbox import Outbox
 from unistream.testing.sim.masters.place import Place
-from unistream.testing.sim.masters.users import PatientUsers, crossing
+from unistream.testing.sim.masters.users import PatientUsers, crossing, rescaled
 from unistream.testing.sim.masters.zookeeper import Ensemble
 from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, QUIET_MS, Outcome, Run, outcome_of
 from unistream.testing.sim.scenario import Scenario, bundle_of, scenario_of
@@ -98,7 +99,11 @@ class ContendedRun(Run):
             self._strikes = drowsy_strikes(random)
             scenario, faults = lasting(scenario), Faults(store_slow_ms=random.uniform(200, 1_000))
         scenario = replace(scenario, faults=faults, bundle=bundle_of(self.world.seed))
-        return crossing(scenario, Random(f"crossing {self.world.seed}"))  # noqa: S311  repeatable, not secret
+        random = Random(f"requests of {self.world.seed}")  # noqa: S311  repeatable, not secret
+        scenario = rescaled(crossing(scenario, random), random)
+        if scenario.rescales and faults_of_masters is None:
+            self._strikes = strikes_after_rescales(random)
+        return scenario
 
     def _invite(self) -> PatientUsers:
         return PatientUsers(self)
