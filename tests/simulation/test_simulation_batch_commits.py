@@ -6,11 +6,15 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from unistream.master.job_store import JobStore
+from unistream.testing.sim.mutants import Mutant, plant
 
 ROWS = 200
 DOUBLED = [28, 65]  # seeds whose rows were doubled while workers stored the committables
 CONFIG = {"execution.runtime-mode": "BATCH"}
 FULL = {"jobmanager.execution.failover-strategy": "full"}
+MASTERS = us.testing.Faults(master_every_ms=500, kill_every_ms=2_000, commit_retry=0.4)
+"""Masters die as soon as anything is committed, and the last committers are slow."""
 
 
 def pipeline(env: us.Environment) -> None:
@@ -28,7 +32,6 @@ def check(outputs: dict[str, pa.Table]) -> None:
 
 @pytest.mark.parametrize("config", [CONFIG, CONFIG | FULL], ids=["region", "full"])
 def test_each_row_is_committed_once(config: dict[str, str]) -> None:
-    """No change of the master: nothing that a BATCH job has done outlives it."""
     faults = us.testing.Faults(loss=0.03, duplicate=0.2, kill_every_ms=2_000, start_fail=0.2)
     report = us.testing.simulate(
         pipeline, seeds=range(15), faults=faults, config=config, check=lambda outputs: check(dict(outputs))
@@ -41,3 +44,31 @@ def test_seeds_that_doubled_rows_when_workers_stored_the_committables() -> None:
         pipeline, seeds=DOUBLED, config=CONFIG, check=lambda outputs: check(dict(outputs))
     )
     report.raise_for_failures()
+
+
+@pytest.mark.parametrize("config", [CONFIG, CONFIG | FULL], ids=["region", "full"])
+def test_each_row_is_committed_once_though_masters_change(config: dict[str, str]) -> None:
+    """Also while it commits: what is sealed is durable before the first committer starts."""
+    report = us.testing.simulate(
+        pipeline, seeds=range(40), faults=MASTERS, config=config, check=lambda outputs: check(dict(outputs))
+    )
+    report.raise_for_failures()
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement"),
+    [
+        pytest.param("committing", lambda _self, _job: None, id="the next leader starts the job again"),
+        pytest.param("set_committing", lambda _self, _job, _sealed: None, id="nothing is durable"),
+    ],
+)
+def test_rows_are_doubled_where_a_leader_does_not_go_on_with_what_is_sealed(
+    name: str, replacement: object
+) -> None:
+    with plant(
+        Mutant("a job that has begun to commit begins again", lambda: [(JobStore, name, replacement)])
+    ):
+        report = us.testing.simulate(
+            pipeline, seeds=range(40), faults=MASTERS, config=CONFIG, check=lambda out: check(dict(out))
+        )
+    assert not report.ok

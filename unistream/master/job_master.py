@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from unistream.base.crash_points import crash_point
@@ -138,19 +137,21 @@ class JobMaster:
         return self._durable_requests.operation(trigger)
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
-        """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it.
+        """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it, also
+        under the next leader.
 
-        The future raises ConfigError with the reason if it is impossible, AlreadyEnded if the job has ended.
+        The future raises ConfigError with the reason if it is impossible, AlreadyEnded if the job has ended;
+        Unreachable, Fenced: it runs with it, and the next leader may not know.
 
         Raises:
             ConfigError: it is impossible, whatever the job does.
         """
         after = widths(self.view(), parallelism)
         request, answer = self._requests.add()
+        durable = self._durable.rescaled(after, answer)
         if request is not None:
-            answer.add_done_callback(partial(self._durable.rescaled, after))
             self._loop.post(contract.RescaleRequested(request=request, parallelism=dict(parallelism)))
-        return answer
+        return durable
 
     def cancel(self) -> None:
         """Raises Fenced, Unreachable, OutcomeUnknown: it could not be made durable."""

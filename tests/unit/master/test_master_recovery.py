@@ -179,13 +179,47 @@ def test_a_changed_parallelism_outlives_the_master(
     job = first.submit(request(config=checkpointed))
     succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
     assert first.rescale(job, {"sink": 1}).result(WAIT_S) == ""
-    eventually(lambda: bool(first._ports.jobs.load(job).parallelism), "it is stored", WAIT_S)
+    assert list(first._ports.jobs.load(job).parallelism.values()) == [2, 1], "stored before it is answered"
     second = succession.lead(ends=False)
     eventually(is_in(second, job, "RUNNING"), "the job is RUNNING", WAIT_S)
     deployed = [
         message.deployment.vertex.name for message in succession.cluster.workers.messages(mm.DeployTask)
     ]
     assert sorted(deployed) == ["sink", "source", "source"]
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        pytest.param(Unreachable("no answer"), Unreachable, id="nothing was stored"),
+        pytest.param(OutcomeUnknown("no answer"), Unreachable, id="whether it was stored is unknown"),
+        pytest.param(Fenced("another leads"), Fenced, id="another master leads"),
+    ],
+)
+def test_a_change_of_parallelism_that_is_not_stored_is_not_answered_as_done(
+    succession: Succession,
+    checkpointed: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    raised: type[Exception],
+) -> None:
+    first = succession.cluster.dispatcher
+    job = first.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 2)
+    replace = FolderHaStore.replace
+
+    def no_answer(store: FolderHaStore, name: str, value: bytes, version: int) -> int:
+        if name.endswith("/job"):
+            raise error
+        return replace(store, name, value, version)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderHaStore, "replace", no_answer)
+        with pytest.raises(raised):
+            first.rescale(job, {"sink": 1}).result(WAIT_S)
+    assert first._ports.jobs.load(job).parallelism == {}
+    assert first.rescale(job, {"sink": 1}).result(WAIT_S) == "", "it is requested again"
+    assert list(first._ports.jobs.load(job).parallelism.values()) == [2, 1]
 
 
 # --- what cannot start ----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import httpx
 import msgspec
 import pytest
 
+from tests.eventually import eventually
 from tests.metadata_rows import rows
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import WAIT_S, Api
@@ -175,8 +176,9 @@ class TestOurOwnWay:
         assert answer.status_code == 202
         api.await_widths(job, 1, 2)
         path = f"/unistream/jobs/{job}/rescale/{answer.json()['request-id']}"
+        done = {"id": "COMPLETED"}
+        eventually(lambda: api.http.get(path).json()["status"] == done, "it is answered", WAIT_S)
         status = api.http.get(path).json()
-        assert status["status"] == {"id": "COMPLETED"}
         assert list(status["operation"]["parallelism"].values()) == [1, 2]
         assert (
             api.http.get(path.replace("/unistream", "").replace("rescale", "savepoints")).status_code == 404

@@ -6,7 +6,7 @@ FINISHED until it is released or its worker is lost. No task reads a result agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
 from unistream.core import contract
@@ -187,6 +187,11 @@ class RequestedWidths:
     def rescale(self, job: JobId, vertex: VertexId, parallelism: int) -> None:
         """By hand, of one vertex."""
         self._widths.setdefault((job, vertex), set()).add(parallelism)
+
+    def answered(self, job: JobId, vertex: VertexId, parallelism: int, others: Iterable[int]) -> None:
+        """A rescale was reported as done: the job runs so, and under later leaders, too. `others`: that are
+        requested meanwhile."""
+        self._widths[job, vertex] = {parallelism, *others}
 
     def allows(self, job: JobId, vertex: VertexId, parallelism: int) -> bool:
         """An adaptive job may be narrower."""

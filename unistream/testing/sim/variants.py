@@ -189,14 +189,19 @@ def _stored_faults(faults: Faults, random: Random) -> Faults:
 def _rescaled(scenario: Scenario, random: Random) -> Scenario:
     """Users request another parallelism at random moments."""
     first = scenario.jobs[0][0]
-    times = [random.uniform(500, scenario.faulty_ms + 3_000) for _ in range(random.choice((1, 1, 2, 3)))]
-    rescales = tuple(Rescale(at_ms=at_ms, parallelism=_widths(first, random)) for at_ms in sorted(times))
-    scenario = replace(scenario, rescales=rescales)
+    scenario = replace(scenario, rescales=rescales_of(scenario, random, scenario.faulty_ms + 3_000))
     if random.random() < 0.7:
         stop = UserRequest(at_ms=random.uniform(1_000, scenario.faulty_ms), kind=SnapshotKind.SUSPEND)
         requests = scenario.requests or ((stop,) if random.random() < 0.3 else ())
         scenario = replace(scenario, restarts_as=_widened(first, random), requests=requests)
     return scenario
+
+
+def rescales_of(scenario: Scenario, random: Random, until_ms: float) -> tuple[Rescale, ...]:
+    """Requests of users, at random moments."""
+    first = scenario.jobs[0][0]
+    times = [random.uniform(500, until_ms) for _ in range(random.choice((1, 1, 2, 3)))]
+    return tuple(Rescale(at_ms=at_ms, parallelism=_widths(first, random)) for at_ms in sorted(times))
 
 
 def _widths(pipeline: Pipeline, random: Random) -> Mapping[int, int]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from unistream.base.ids import JobId, OperatorUid
 from unistream.core.graph import why_no_checkpoints
 from unistream.master.job_setup import SubmitRequest
-from unistream.model.graph import JobType, SourceInfo
+from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import Manifest
 from unistream.port.operator import CommitPermit
@@ -69,17 +69,12 @@ class Draw:
     bundle: int = 1
 
 
-def draw(seed: int, faults: Faults | None, *, rescale: bool, job_type: JobType = JobType.STREAMING) -> Draw:
-    """From the seed alone; `faults` replace the drawn ones. The master of a BATCH job does not change, since
-    the job would end with it: workers are killed instead."""
+def draw(seed: int, faults: Faults | None, *, rescale: bool) -> Draw:
+    """From the seed alone; `faults` replace the drawn ones."""
     random = Random(seed)  # noqa: S311  repeatable, not secret
     drawn = draw_faults(random)
-    chosen = drawn if faults is None else faults
-    if job_type is JobType.BATCH and chosen.master_every_ms:
-        kill_every_ms = chosen.kill_every_ms or chosen.master_every_ms
-        chosen = replace(chosen, master_every_ms=0.0, kill_every_ms=kill_every_ms)
     return Draw(
-        faults=chosen,
+        faults=drawn if faults is None else faults,
         config={
             "execution.buffer-timeout.interval": random.choice(("0 ms", "20 ms")),
             "execution.checkpointing.interval": random.choice(("200 ms", "400 ms", "800 ms")),

@@ -85,8 +85,7 @@ def simulate(
     job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
     truth = user_job(pipeline, options, inputs or {}, keep_sinks=False) if keep_sinks and not check else None
     judge = _Judge(Prepared(job), dict(outputs or {}), reset, check, truth)
-    job_type = job.graph.job_type
-    draws = ((seed, draw(seed, faults, rescale=rescale, job_type=job_type)) for seed in runs)
+    draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in runs)
     return _report(judge, draws, job.replaced, story=story)
 
 

@@ -66,6 +66,10 @@ class Election:
         """The last one that was granted."""
         return max(self._leaders, default=LeaderEpoch(0))
 
+    def process_of(self, epoch: LeaderEpoch | None) -> str | None:
+        """The process that was granted it."""
+        return None if epoch is None else self._leaders.get(epoch)
+
     def wrote(self, name: str, epoch: LeaderEpoch | None) -> None:
         """Something durable was changed."""
         first = self.first()

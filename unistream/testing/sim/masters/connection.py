@@ -136,6 +136,11 @@ class Connection:
         if not self.is_cut:
             self._world.at(self._world.between(0.2, 15), lambda: self._broken(number), self._thread)
 
+    def drop(self) -> None:
+        """It breaks now."""
+        if self.connected:
+            self.break_off(self._number)
+
     def _broken(self, number: int) -> None:
         if number == self._number and self.connected:
             self._disconnected()

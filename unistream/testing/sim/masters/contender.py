@@ -49,6 +49,12 @@ class Site(Protocol):
     def led_by(self, master: ContendedMaster) -> None:
         """It has begun to lead; nobody finds it yet."""
 
+    def granted(self, process: str, epoch: LeaderEpoch) -> None:
+        """It is the leader, and begins now."""
+
+    def busy_ms(self) -> float:
+        """How long it takes now until the pool of a master begins with something."""
+
 
 class ContendedMaster(SimMaster):
     """One leadership of a machine, from its beginning."""
@@ -106,7 +112,7 @@ class ContendedMaster(SimMaster):
             jobs=JobStore(self._store, self._artifacts),
             catalogue=OutboxRecords(store, self.epoch, self._site.outbox, serve),
             senders=JudgedSenders(SimSenders(self._cluster.network, serve), self._decisions),
-            io=DeferredPool(store, jobs, self._storage),
+            io=DeferredPool(store, jobs, self._storage, self._site.busy_ms),
             stopping=SimPool(store, serve),
             create_loop=create_loop,
             on_defect=raised,
@@ -137,7 +143,7 @@ class SimContender:
     # --- the election's thread --------------------------------------------------------------------
 
     def granted(self, store: HaStore) -> None:
-        self._site.judge.granted(self._machine.name, store.epoch)
+        self._site.granted(self._machine.name, store.epoch)
         term = Term(store, Leadership(store))
         self._current = term
         self._soon(lambda: self._begin(term))

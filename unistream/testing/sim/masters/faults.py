@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from random import Random
 from typing import Final, Protocol
@@ -11,9 +11,11 @@ from typing import Final, Protocol
 from unistream.testing.sim.faults import intensity
 from unistream.testing.sim.masters.machine import Thread
 from unistream.testing.sim.masters.zookeeper import Ensemble, Server
+from unistream.testing.sim.scenario import Scenario
 from unistream.testing.sim.world import World
 
-CRITICAL: Final = 0.5  # share of pauses that last about as long as a session
+DROWSY: Final = 0.17  # share of the runs with leaders that do what they were about to do seconds later
+LASTING_MS: Final = 12_000  # the shortest phase with faults of such a run
 DOWN_MS: Final = 1_500.0  # longest time until a killed process runs again
 
 
@@ -29,12 +31,15 @@ class MasterFaults:
         quorum_every_ms: Two of them are down at once.
         all_every_ms: All masters, workers and servers of ZooKeeper are down at once.
         remove_every_ms: An operator removes the node of a leader that is suspended.
-        longest: Of pauses and cuts, in session timeouts.
+        critical: Share of the pauses that last about as long as a session.
+        shortest, longest: Of other pauses, and of cuts, in session timeouts.
         lost: Probability that a connection to ZooKeeper breaks with a write.
         stall: Probability that a thread stands still before a request to ZooKeeper.
-        slow_ms: Mean time of a write of ZooKeeper.
+        slow_ms, read_ms: Mean time of a write, and of a read, of ZooKeeper.
         lag_ms: Mean time by which its servers are behind.
         late: Probability that an answer of ZooKeeper comes when the next looks are due.
+        stands: Of threads that stand still: the longest time, in session timeouts.
+        busy_ms: Mean time until the pool of a master begins with what has to do with storage.
     """
 
     kill_every_ms: float = 0.0
@@ -46,12 +51,17 @@ class MasterFaults:
     quorum_every_ms: float = 0.0
     all_every_ms: float = 0.0
     remove_every_ms: float = 0.0
+    critical: float = 0.5
+    shortest: float = 0.05
     longest: float = 1.0
     lost: float = 0.0
     stall: float = 0.0
     slow_ms: float = 0.0
+    read_ms: float = 0.0
     lag_ms: float = 0.0
     late: float = 0.0
+    stands: float = 1.6
+    busy_ms: float = 0.0
 
     def text(self) -> str:
         """Those that are not zero."""
@@ -78,7 +88,50 @@ def draw_master_faults(random: Random) -> MasterFaults:
         slow_ms=some(5, 150, 0.4),
         lag_ms=some(20, 600, 0.4),
         late=some(0.005, 0.05, 0.3),
+        stands=random.choice((1.6, 1.6, 5.0)),
+        busy_ms=some(30, 1_000, 0.25),
     )
+
+
+def drowsy(faults: MasterFaults, random: Random) -> MasterFaults | None:
+    """In some runs leaders follow each other soon, and some stand still for so long that another one is at
+    work when they go on; storage is slow, so they were about to do something. None: this is no such run."""
+    if random.random() >= DROWSY:
+        return None
+    return replace(
+        faults,
+        kill_every_ms=random.uniform(2_500, 5_000),
+        pause_every_ms=random.choice((0.0, random.uniform(3_000, 6_000))),
+        cut_every_ms=0.0,
+        leave_every_ms=0.0,
+        server_every_ms=0.0,
+        quorum_every_ms=0.0,
+        all_every_ms=0.0,
+        follows=1.0,
+        critical=0.0,
+        shortest=3.0,
+        longest=7.0,
+        stall=random.choice((0.0, random.uniform(0.01, 0.03))),
+        stands=7.0,
+        read_ms=random.choice((0.0, 0.0, 15.0)),
+        busy_ms=random.uniform(200, 1_500),
+    )
+
+
+def lasting(scenario: Scenario) -> Scenario:
+    """Jobs run, and take checkpoints, for as long as several such leaders are at work."""
+    jobs = tuple(
+        tuple(replace(p, contents=replace(p.contents, rows=14, batch=1, pace_ms=800)) for p in job)
+        for job in scenario.jobs
+    )
+    config = {
+        **scenario.config,
+        "execution.checkpointing.interval": "400 ms",
+        "execution.checkpointing.min-pause": "0 ms",
+        "execution.checkpointing.timeout": "5 s",
+        "execution.checkpointing.tolerable-failed-checkpoints": "100",
+    }
+    return replace(scenario, jobs=jobs, config=config, faulty_ms=max(scenario.faulty_ms, LASTING_MS))
 
 
 class Member(Protocol):
@@ -100,8 +153,8 @@ class Member(Protocol):
     def leave(self) -> None: ...
 
     @property
-    def is_suspended(self) -> bool:
-        """Its leadership is."""
+    def is_out_of_touch(self) -> bool:
+        """Its leadership is suspended, and it has no connection."""
 
 
 class Target(Protocol):
@@ -151,14 +204,14 @@ class Chaos:
         if self._target.is_healed or not self._world.chance(self._faults.stall):
             return
         self._world.sometimes("a thread stood still before a request to ZooKeeper")
-        for_ms = self._world.between(0.1, 1.6) * self._target.timeout_ms
+        for_ms = self._world.between(0.1, self._faults.stands) * self._target.timeout_ms
         self._world.log(f"FAULT {thread.name} stands still for {for_ms:.0f} ms")
         role = thread.name.partition("/")[0]
         if self._world.chance(0.5):
             for member in self._target.members:
                 if str(member) == role:
                     member.stop(for_ms * self._world.between(0.6, 1))
-        thread.sleep(for_ms)
+        thread.block(lambda: self._target.is_healed, for_ms)
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -178,7 +231,7 @@ class Chaos:
         return self._world.random.choice(living) if living else None
 
     def _for_ms(self) -> float:
-        return self._world.between(0.05, self._faults.longest) * self._target.timeout_ms
+        return self._world.between(self._faults.shortest, self._faults.longest) * self._target.timeout_ms
 
     def _kill(self) -> None:
         victim = self._victim()
@@ -191,7 +244,7 @@ class Chaos:
         if victim is not None and not victim.is_stopped:
             self._world.sometimes("a master was stopped and went on")
             # as long as a session lasts: it goes on when another one is about to lead, or has just begun
-            critical = self._world.chance(CRITICAL)
+            critical = self._world.chance(self._faults.critical)
             victim.stop(
                 self._world.between(0.8, 1.2) * self._target.timeout_ms if critical else self._for_ms()
             )
@@ -240,9 +293,9 @@ class Chaos:
         self._target.kill_workers()
 
     def _remove(self) -> None:
-        """Of a leader in contact nobody may: it would decide until it hears of it."""
+        """Of a leader in touch nobody may: it would decide until it hears of it."""
         leader = self._target.leading()
-        if leader is not None and leader.is_suspended and self._target.ensemble.is_serving:
+        if leader is not None and leader.is_out_of_touch and self._target.ensemble.is_serving:
             self._world.sometimes("the node of a suspended leader was removed by hand")
             self._world.log("FAULT the node of the leader is removed")
             self._target.remove_leader()

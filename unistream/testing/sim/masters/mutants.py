@@ -167,6 +167,10 @@ def _files_not_fenced() -> list[Patch]:
     return [(SnapshotPointers, "check", lambda _self: None)]
 
 
+def _parallelism_forgotten() -> list[Patch]:
+    return [(JobStore, "change", lambda _self, _job: None)]
+
+
 def _outbox_gap() -> list[Patch]:
     """Numbers come from a sequence, which no transaction locks."""
 
@@ -213,6 +217,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "files-not-fenced": Mutant(
         "an old leader removes the files of a checkpoint that the new one has begun", _files_not_fenced
+    ),
+    "parallelism-forgotten": Mutant(
+        "a new leader runs a job at the parallelism of its submission", _parallelism_forgotten
     ),
     "outbox-gap": Mutant("a commit is recorded under a number that readers have passed", _outbox_gap),
 }

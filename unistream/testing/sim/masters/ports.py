@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from unistream.base.ids import TaskManagerId
@@ -81,19 +82,38 @@ class JudgedSenders:
 
 
 class DeferredPool(SimPool):
-    """All work a while later, on the thread of the jobs: none of it happens inside of a decision."""
+    """All work a while later, on the thread of the jobs: none of it happens inside of a decision.
 
-    def __init__(self, store: Store, process: Process, storage: MasterStorage) -> None:
+    Args:
+        busy_ms: How long it takes until something is begun.
+    """
+
+    def __init__(
+        self, store: Store, process: Process, storage: MasterStorage, busy_ms: Callable[[], float]
+    ) -> None:
         super().__init__(store, process, storage)
+        self._busy_ms = busy_ms
         self._work: deque[tuple[Callable[[], None], Future[None]]] = deque()
 
     def submit(self, work: Callable[..., None], /, *args: Any, **kwargs: Any) -> Future[None]:
         if args and isinstance(args[0], IO):
-            return super().submit(work, *args, **kwargs)
+            return self._begin(partial(super().submit, work, *args, **kwargs))
         future: Future[None] = Future()
         self._work.append((lambda: work(*args, **kwargs), future))
         self._world.at(self._world.between(0.2, 20), self._next, self._process)
         return future
+
+    def _begin(self, submit: Callable[[], Future[None]]) -> Future[None]:
+        busy_ms = self._busy_ms()
+        if not busy_ms:
+            return submit()
+
+        def begin() -> None:
+            submit()
+
+        self._world.sometimes("a pool of a master was busy")
+        self._world.at(busy_ms, begin, self._process)
+        return Future()
 
     def wait(self, work: Iterable[Future[None]], timeout_s: float) -> None:
         while self._work:

@@ -17,14 +17,29 @@ from unistream.ha.zookeeper.store import HEADER
 from unistream.model.stored_job import CheckpointPointer, StoredRequest, StoredResult, decode_stored
 from unistream.port.ha import LeaderInfo
 from unistream.testing.sim.chaos import plan_faults
-from unistream.testing.sim.faults import NONE
+from unistream.testing.sim.faults import NONE, Faults
 from unistream.testing.sim.masters.checkers import ContendedWrites, Election
-from unistream.testing.sim.masters.contender import ContendedMaster, SimContender
-from unistream.testing.sim.masters.election import LAYOUT, SimElection
-from unistream.testing.sim.masters.faults import DOWN_MS, Chaos, MasterFaults, draw_master_faults
-from unistream.testing.sim.masters.machine import Machine
+from unistream.testing.sim.masters.contender import ContendedMaster
+from unistream.testing.sim.masters.election import LAYOUT
+from unistream.testing.sim.masters.faults import (
+    Chaos,
+    MasterFaults,
+    draw_master_faults,
+    drowsy,
+    lasting,
+)
+from unistream.testing.sim.masters.moments import (
+    GRANTED,
+    RECOVERS,
+    Moments,
+    Strikes,
+    draw_strikes,
+    drowsy_strikes,
+    strikes_after_rescales,
+)
 from unistream.testing.sim.masters.outbox import Outbox
-from unistream.testing.sim.masters.users import PatientUsers
+from unistream.testing.sim.masters.place import Place
+from unistream.testing.sim.masters.users import PatientUsers, crossing, rescaled
 from unistream.testing.sim.masters.zookeeper import Ensemble
 from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, QUIET_MS, Outcome, Run, outcome_of
 from unistream.testing.sim.scenario import Scenario, bundle_of, scenario_of
@@ -41,103 +56,6 @@ def run_seed(seed: int, *, story: bool = False) -> Outcome:
     return outcome_of(ContendedRun(World(seed)), story=story)
 
 
-class Place:
-    """Where one master runs, and runs again."""
-
-    def __init__(self, run: ContendedRun, number: int, rate: float) -> None:
-        self._run = run
-        self._world = run.world
-        self._number = number
-        self._rate = rate
-        self._starts = 0
-        self._resumes = 0
-        self._cuts = 0
-        self._leaves = False
-        self.machine = Machine("nobody", self._world, rate)
-        self.machine.kill()
-
-    def __str__(self) -> str:
-        return self.machine.name
-
-    @property
-    def is_up(self) -> bool:
-        return self.machine.is_alive
-
-    @property
-    def is_stopped(self) -> bool:
-        return self.machine.is_stopped
-
-    @property
-    def is_suspended(self) -> bool:
-        return self._election.is_suspended
-
-    def boot(self) -> None:
-        self._starts += 1
-        self._leaves = False
-        run = self._run
-        self.machine = Machine(f"master{self._number}.{self._starts}", self._world, self._rate)
-        self._world.log(f"{self} starts")
-        self._election = SimElection(run.ensemble, self.machine, run.timeout_ms, run.chaos.stall)
-        self._contender = SimContender(run, self.machine, self._election)
-        self._election.start(self._contender)
-
-    def kill(self) -> None:
-        self._world.log(f"FAULT kill {self}")
-        self._end()
-
-    def _end(self) -> None:
-        self._election.connection.break_link()
-        self.machine.kill()
-        self._world.at(self._world.between(200, DOWN_MS), self.boot)
-
-    def stop(self, for_ms: float) -> None:
-        self._world.log(f"FAULT stop {self} for {for_ms:.0f} ms")
-        self.machine.stop()
-        self._resumes += 1
-        number, machine = self._resumes, self.machine
-
-        def go_on() -> None:
-            if number == self._resumes and machine.is_alive:
-                self._world.log(f"{machine.name} goes on")
-                machine.go_on()
-
-        self._world.at(for_ms, go_on)
-
-    def cut(self, for_ms: float) -> None:
-        self._world.log(f"FAULT {self} is cut off from ZooKeeper for {for_ms:.0f} ms")
-        connection = self._election.connection
-        connection.is_cut = True
-        self._cuts += 1
-        number = self._cuts
-
-        def mend() -> None:
-            if number == self._cuts:
-                connection.is_cut = False
-
-        self._world.at(for_ms, mend)
-
-    def leave(self) -> None:
-        if self._leaves:
-            return
-        self._world.log(f"{self} is asked to end")
-        self._leaves = True
-        machine = self.machine
-
-        def ended() -> None:
-            if self.machine is machine and machine.is_alive:
-                self._end()
-
-        self._contender.leave(ended)
-
-    def mend(self) -> None:
-        """Nothing is wrong with it any more."""
-        self._cuts += 1
-        self._resumes += 1
-        if self.is_up:
-            self._election.connection.is_cut = False
-            self.machine.go_on()
-
-
 class ContendedRun(Run):
     """A cluster with several masters, a ZooKeeper, and its users."""
 
@@ -147,6 +65,7 @@ class ContendedRun(Run):
         random = Random(f"masters of {world.seed}")  # noqa: S311  repeatable, not secret
         self.faults_of_masters: MasterFaults = draw_master_faults(random)
         self.timeout_ms: int = random.choice((1_200, 2_000, 2_000, 4_000))
+        self._strikes: Strikes | None = None
         self._kills_again = random.random() < 0.5
         self._kills_at_result = random.random() < 0.4
         super().__init__(world)
@@ -154,6 +73,7 @@ class ContendedRun(Run):
         self.ensemble = Ensemble(world, self._on_commit)
         self.ensemble.make(("/unistream", LAYOUT.folder, LAYOUT.election))
         self.ensemble.slow_ms = self.faults_of_masters.slow_ms
+        self.ensemble.read_ms = self.faults_of_masters.read_ms
         self.ensemble.lag_ms = self.faults_of_masters.lag_ms
         self.ensemble.lost = self.faults_of_masters.lost
         self.ensemble.late = self.faults_of_masters.late
@@ -162,6 +82,7 @@ class ContendedRun(Run):
         self.chaos: Chaos = Chaos(self, self.faults_of_masters)
         self._by_epoch: dict[LeaderEpoch, ContendedMaster] = {}
         self._ended_by: dict[JobId, LeaderEpoch] = {}
+        self.moments = Moments(world, self._strikes, self.leading, self.timeout_ms)
         rates = [random.choice((1 - CLOCKS, 1.0, 1 + CLOCKS)) for _ in range(random.choice((2, 2, 3)))]
         self.members = [Place(self, number, rate) for number, rate in enumerate(rates)]
 
@@ -170,7 +91,19 @@ class ContendedRun(Run):
     def _draw(self) -> Scenario:
         scenario = scenario_of(self.world.random)
         faults = replace(scenario.faults, master_every_ms=0.0)
-        return replace(scenario, faults=faults, bundle=bundle_of(self.world.seed))
+        random = Random(f"moments of {self.world.seed}")  # noqa: S311  repeatable, not secret
+        self._strikes = draw_strikes(random)
+        faults_of_masters = drowsy(self.faults_of_masters, random)
+        if faults_of_masters is not None:
+            self.faults_of_masters, self.timeout_ms = faults_of_masters, 1_200
+            self._strikes = drowsy_strikes(random)
+            scenario, faults = lasting(scenario), Faults(store_slow_ms=random.uniform(200, 1_000))
+        scenario = replace(scenario, faults=faults, bundle=bundle_of(self.world.seed))
+        random = Random(f"requests of {self.world.seed}")  # noqa: S311  repeatable, not secret
+        scenario = rescaled(crossing(scenario, random), random)
+        if scenario.rescales and faults_of_masters is None:
+            self._strikes = strikes_after_rescales(random)
+        return scenario
 
     def _invite(self) -> PatientUsers:
         return PatientUsers(self)
@@ -182,6 +115,7 @@ class ContendedRun(Run):
         return (
             f"{len(self.members)} masters, sessions of {self.timeout_ms} ms "
             f"| {self.scenario.text()} | faults of masters: {self.faults_of_masters.text()}"
+            f"{'' if self._strikes is None else f', {self._strikes.text()}'}"
         )
 
     @property
@@ -222,9 +156,10 @@ class ContendedRun(Run):
         world = self.world
         world.log("--- healed")
         self.is_healed = True
+        self.moments.end()
         world.faults = NONE
         ensemble = self.ensemble
-        ensemble.slow_ms = ensemble.lag_ms = ensemble.lost = ensemble.late = 0.0
+        ensemble.slow_ms = ensemble.read_ms = ensemble.lag_ms = ensemble.lost = ensemble.late = 0.0
         for server in ensemble.servers:
             if not server.is_up:
                 ensemble.start(server)
@@ -316,10 +251,21 @@ class ContendedRun(Run):
 
     def leading(self) -> Place | None:
         """Where the first of the queue is."""
-        master = self._by_epoch.get(self.judge.first() or LeaderEpoch(-1))
-        if master is None:
-            return None
-        return next((member for member in self.members if member.machine is master.machine), None)
+        process = self.judge.process_of(self.judge.first())
+        return next((member for member in self.members if member.machine.name == process), None)
+
+    def granted(self, process: str, epoch: LeaderEpoch) -> None:
+        """It is the leader, and begins now."""
+        self.judge.granted(process, epoch)
+        has_jobs = any(job.id not in self.store.results for job in self.users.jobs if self._is_stored(job.id))
+        self.moments.comes(GRANTED)
+        if has_jobs:
+            self.moments.comes(RECOVERS)
+
+    def busy_ms(self) -> float:
+        """How long it takes now until the pool of a master begins with something."""
+        mean_ms = 0.0 if self.is_healed else self.faults_of_masters.busy_ms
+        return self.world.random.expovariate(1 / mean_ms) if mean_ms else 0.0
 
     def led_by(self, master: ContendedMaster) -> None:
         """It has begun to lead; nobody finds it yet."""
@@ -349,6 +295,7 @@ class ContendedRun(Run):
             elif top != "election":
                 self.judge.wrote(name, epoch)
                 assert epoch is not None, "the judge refuses it"
+                self.moments.comes(top if top == "results" else rest.partition("/")[2].partition("/")[0])
                 if top == "results":
                     self._has_result(name, epoch)
                 elif rest.partition("/")[2].startswith("checkpoints/"):
@@ -411,6 +358,9 @@ class ContendedRun(Run):
                 if value is not None:
                     found.add(decode_stored(value, CheckpointPointer, name).directory)
         return found
+
+    def _is_stored(self, job: JobId) -> bool:
+        return self._value(f"jobs/{job}/job") is not None
 
     def stored_request(self, job: JobId) -> StoredRequest:
         """What was accepted for a job, and is to be done."""

@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from random import Random
 from typing import Any, Final, Protocol
 
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError
-from unistream.base.ids import JobId, LeaderEpoch, job_of_request
+from unistream.base.ids import JobId, LeaderEpoch, VertexId, job_of_request
 from unistream.core.contract import SnapshotRequest
 from unistream.master.job_setup import SubmitRequest
+from unistream.master.live import widths as every_width
 from unistream.model.elements import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 from unistream.testing.sim.masters.contender import ContendedMaster
-from unistream.testing.sim.scenario import Pipeline, UserRequest
+from unistream.testing.sim.masters.moments import ANSWERED, Moments
+from unistream.testing.sim.scenario import Pipeline, Scenario, UserRequest
 from unistream.testing.sim.users import Chains, Job, Pending, Site, Users
+from unistream.testing.sim.variants import rescales_of
 from unistream.testing.sim.world import Violation
 
 AGAIN_MS: Final = 400.0
 ANSWER_MS: Final = 3_000.0
 
+RESCALED: Final = 0.2  # share of the runs in which users request another parallelism
+RESCALE_TRIES: Final = 10
+RESCALED_MS: Final = 6_000.0  # when they do so at the latest
+CROSSING: Final = 0.25  # share of the runs in which users contradict each other
+GAPS_MS: Final = (5.0, 60.0, 400.0)  # the longest time between two such requests
+
 Done = Callable[[Any, Exception | None], None]
+
+
+def crossing(scenario: Scenario, random: Random) -> Scenario:
+    """In some runs a cancellation and a stop come at almost the same time, in any order."""
+    if random.random() >= CROSSING:
+        return scenario
+    at_ms, gap_ms = random.uniform(800, scenario.faulty_ms), random.choice(GAPS_MS)
+    stops = (SnapshotKind.SUSPEND, SnapshotKind.TERMINATE, SnapshotKind.TERMINATE)
+    kinds: list[SnapshotKind | None] = [None, *random.sample(stops, random.choice((1, 1, 2)))]
+    random.shuffle(kinds)
+    requests = tuple(UserRequest(at_ms=at_ms + gap_ms * random.random(), kind=kind) for kind in kinds)
+    return replace(scenario, requests=requests)
+
+
+def rescaled(scenario: Scenario, random: Random) -> Scenario:
+    """In some runs users request another parallelism, once or several times, of jobs that run for a while."""
+    if random.random() >= RESCALED:
+        return scenario
+    jobs = tuple(
+        tuple(replace(p, contents=replace(p.contents, rows=8, batch=1, pace_ms=800)) for p in job)
+        for job in scenario.jobs
+    )
+    config = {
+        **scenario.config,
+        "execution.checkpointing.min-pause": "0 ms",
+        "execution.checkpointing.tolerable-failed-checkpoints": "100",
+    }
+    return replace(
+        scenario,
+        jobs=jobs,
+        config=config,
+        faulty_ms=max(scenario.faulty_ms, 1.5 * RESCALED_MS),
+        rescales=rescales_of(scenario, random, RESCALED_MS),
+    )
 
 
 class MastersSite(Site, Protocol):
     """The run. `found`: the leader as ZooKeeper has it published, if its process lives."""
+
+    moments: Moments
 
     @property
     def found(self) -> ContendedMaster | None: ...
@@ -160,6 +208,7 @@ class PatientUsers(Users):
                 self._world.at(AGAIN_MS, ask)
                 return
             self._world.sometimes("a cancellation was accepted")
+            self._masters.moments.comes(ANSWERED)
             self.cancelled.setdefault(job.id, self._masters.newest_epoch)
 
         def ask() -> None:
@@ -185,8 +234,48 @@ class PatientUsers(Users):
             if self._masters.found is leader:
                 self._waiting.append(Pending(job, leader.masters()[job.id], kind, {}, answer))
 
+        self._call(ask, self._log_error)
+
+    def request_widths(self, job: Job, widths: Mapping[VertexId, int]) -> None:
+        """Requests another parallelism of these vertices, and again if it is refused."""
+        self._try_widths(job, widths, RESCALE_TRIES)
+
+    def _try_widths(self, job: Job, widths: Mapping[VertexId, int], tries: int) -> None:
+        if job.id in self._site.store.results or not tries:
+            return
+        self._world.log(f"user: rescale {job.id} to {dict(widths)}")
+
+        def again(answer: Future[str]) -> None:
+            if answer.exception() is not None:
+                self._world.at(AGAIN_MS, lambda: self._try_widths(job, widths, tries - 1))
+
+        def ask(leader: ContendedMaster) -> None:
+            answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
+            answer.add_done_callback(again)
+            master = leader.masters()[job.id]
+            for vertex, parallelism in every_width(master.view(), widths).items():
+                self._site.requested.rescale(job.id, vertex, parallelism)
+            if self._masters.found is leader:
+                self._waiting.append(Pending(job, master, None, widths, answer))
+
         def done(_result: Any, error: Exception | None) -> None:
-            if error is not None:
-                self._world.log(f"user gets: {error}")
+            if error is not None and not isinstance(error, ConfigError | TimeoutError):
+                self._world.at(AGAIN_MS, lambda: self._try_widths(job, widths, tries - 1))
+            self._log_error(None, error)
 
         self._call(ask, done)
+
+    def _is_rescaled(self, pending: Pending) -> None:
+        super()._is_rescaled(pending)
+        self._masters.moments.comes(ANSWERED)
+        for vertex, parallelism in pending.widths.items():
+            others = [
+                other.widths[vertex]
+                for other in self._waiting
+                if other is not pending and other.job is pending.job and vertex in other.widths
+            ]
+            self._site.requested.answered(pending.job.id, vertex, parallelism, others)
+
+    def _log_error(self, _result: Any, error: Exception | None) -> None:
+        if error is not None:
+            self._world.log(f"user gets: {error}")

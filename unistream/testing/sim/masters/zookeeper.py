@@ -60,6 +60,7 @@ class Ensemble:
 
     Attributes:
         slow_ms: Mean time of a write.
+        read_ms: Mean time of a read.
         lag_ms: Mean time by which servers are behind.
         lost: Probability that a connection breaks with a write: before it, or before its answer.
         late: Probability that an answer is late, by up to a session timeout.
@@ -72,6 +73,7 @@ class Ensemble:
         self.sessions: dict[int, Session] = {}
         self.servers = [Server(number) for number in range(SERVERS)]
         self.slow_ms = 0.0
+        self.read_ms = 0.0
         self.lag_ms = 0.0
         self.lost = 0.0
         self.late = 0.0
@@ -90,8 +92,11 @@ class Ensemble:
             server.applied = self.tree.zxid
 
     def remove(self, path: str) -> None:
-        """By another program."""
+        """By hand, which takes so long that all servers know."""
         self._commit([Delete(path)], 0)
+        for server in self.servers:
+            if self.serves(server):
+                self._apply(server, self.tree.zxid)
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -148,6 +153,8 @@ class Ensemble:
             delay_ms = self.world.between(0.2, 1.5)
             if self.slow_ms:
                 delay_ms += self.world.random.expovariate(1 / self.slow_ms)
+        elif self.read_ms:
+            delay_ms = self.world.random.expovariate(1 / self.read_ms)
         session.free_ms = max(self.world.now, session.free_ms) + delay_ms
         handle = self._write if request.writes else self._read
         self.world.at(session.free_ms - self.world.now, lambda: handle(server, connection, request, answer))
