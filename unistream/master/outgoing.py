@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from unistream.base.errors import Fenced, UnistreamError
-from unistream.base.ids import JobId, TaskManagerId
+from unistream.base.ids import AttemptId, JobId, TaskManagerId
 from unistream.core import contract
 from unistream.core.contract import AttemptView
 from unistream.master.job_info import TERMINAL_STATES
@@ -45,6 +45,7 @@ class Outgoing:
         self._post = post
         self._addresses: dict[TaskManagerId, str] = {}
         self._queued: dict[TaskManagerId, list[OutgoingMessage]] = {}
+        self._not_deployed: dict[AttemptId, Failed] = {}  # reported so, hence never deployed later
 
     def granted(self, leases: Iterable[contract.SlotLease]) -> None:
         """The job has slots of these workers."""
@@ -80,6 +81,18 @@ class Outgoing:
         message = command.message
         if not isinstance(message, DeployTask):
             return None
+        attempt = message.deployment.attempt
+        if attempt not in self._not_deployed:
+            self._not_deployed = {
+                one: why for one, why in self._not_deployed.items() if not _is_older(one, attempt)
+            }
+            failed = self._why_not(message)
+            if failed is None:
+                return None
+            self._not_deployed[attempt] = failed
+        return self._not_deployed[attempt]
+
+    def _why_not(self, message: DeployTask) -> Failed | None:
         try:
             self._before_deploy(message.deployment.attempt.attempt)
             if message.deployment.reads_reported:
@@ -102,3 +115,8 @@ class Outgoing:
             address = self.address(attempt.task_manager)
             if attempt.task_manager and address and attempt.state not in TERMINAL_STATES:
                 self._senders.send(attempt.task_manager, address, CancelTask(attempt=attempt.attempt))
+
+
+def _is_older(one: AttemptId, than: AttemptId) -> bool:
+    """An earlier attempt of the same subtask."""
+    return one.subtask == than.subtask and one.attempt < than.attempt

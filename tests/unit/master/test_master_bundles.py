@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from unistream.base.errors import NothingListens, ProtocolError, Unreachable
-from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
+from unistream.base.ids import (
+    AllocationId,
+    AttemptId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+    TaskManagerId,
+    VertexId,
+)
 from unistream.core import contract
 from unistream.core.contract import AttemptView
 from unistream.master.ordered import OrderedGatherer
@@ -17,6 +25,8 @@ from unistream.master.senders import Failed, OutgoingMessage, Senders
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_task_manager, decode_to_task_manager, encode
+from unistream.model.deployment import TaskDeployment
+from unistream.model.graph import JobVertex
 
 WAIT_S = 60.0
 WORKER = TaskManagerId("tm")
@@ -34,7 +44,7 @@ def cancel(number: int) -> mm.CancelTask:
 class Peer:
     """A worker behind a wire: keeps requests, and what was acted on, by subtask.
 
-    `fails`: subtask -> what becomes of its message; `outcomes`: of whole requests, first to last.
+    `fails`: subtask (of a deployment: attempt) -> what becomes of its message; `outcomes`: of whole requests, first to last.
     """
 
     def __init__(self, *outcomes: Exception | mm.Answer) -> None:
@@ -79,6 +89,8 @@ class Peer:
 
 
 def _index(message: mm.ToTaskManager) -> int:
+    if isinstance(message, mm.DeployTask):
+        return message.deployment.attempt.attempt
     assert isinstance(message, mm.CancelTask)
     return message.attempt.index
 
@@ -226,6 +238,30 @@ class TestOutgoing:
         assert (peers["a"].requests, peers["b"].requests) == ([[0, 2]], [[1]])
         senders.close()
 
+    def test_what_was_reported_as_not_deployed_is_not_deployed_when_the_store_is_back(self) -> None:
+        """A command may be performed twice (I16): the machine gives the subtask a new attempt meanwhile."""
+        peer, events = Peer(), list[contract.Event]()
+        senders = Senders(lambda _address: peer)
+        outcomes: list[Exception | None] = [Unreachable("the store is away"), None]
+
+        def store(_number: int) -> None:
+            outcome = outcomes.pop(0)
+            if outcome is not None:
+                raise outcome
+
+        outgoing = Outgoing(JOB, senders, events.append, before_deploy=store)
+        outgoing.granted([lease("a")])
+        for number in (0, 0, 1):
+            message = mm.DeployTask(deployment=deployment(number))
+            outgoing.add(contract.Send(task_manager=TaskManagerId("a"), message=message, token=number))
+        assert [
+            (type(event), event.token) for event in events if isinstance(event, contract.Undelivered)
+        ] == [(contract.Undelivered, 0)] * 2
+        outgoing.flush()
+        senders.close()
+        assert peer.acted == [1], "the next attempt of the subtask"
+        assert not outcomes
+
     def test_the_last_resort_cancels_what_may_run(self) -> None:
         peer = Peer()
         senders = Senders(lambda _address: peer)
@@ -245,6 +281,20 @@ class TestOutgoing:
         )
         senders.close()
         assert peer.acted == [0, 4]
+
+
+def deployment(number: int) -> TaskDeployment:
+    vertex = VertexId("v")
+    return TaskDeployment(
+        attempt=AttemptId(JOB, vertex, 0, number),
+        job_name="j",
+        lineage=LineageId("l"),
+        epoch=LeaderEpoch(1),
+        vertex=JobVertex(id=vertex, name="v", operators=(), parallelism=1, max_parallelism=1),
+        artifact="",
+        checkpoint_root="",
+        checkpointing=True,
+    )
 
 
 def lease(worker: str) -> contract.SlotLease:
