@@ -44,7 +44,8 @@ def cancel(number: int) -> mm.CancelTask:
 class Peer:
     """A worker behind a wire: keeps requests, and what was acted on, by subtask.
 
-    `fails`: subtask (of a deployment: attempt) -> what becomes of its message; `outcomes`: of whole requests, first to last.
+    `fails`: subtask (of a deployment: attempt) -> what becomes of its message; `outcomes`: of whole requests,
+    first to last.
     """
 
     def __init__(self, *outcomes: Exception | mm.Answer) -> None:
