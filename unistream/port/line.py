@@ -49,7 +49,7 @@ class KeepsLine(Protocol):
 
     def check_new_line(self, lineage: str = "") -> None:
         """Before the first row of a job that starts from no snapshot: on the client, where its line has no
-        `lineage` yet, and in every writer. Writes nothing.
+        `lineage` yet, and in the first writer. Writes nothing.
 
         Raises:
             ConfigError: another line of jobs writes the target, and the sink does not append to it.

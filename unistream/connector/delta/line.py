@@ -67,9 +67,10 @@ class Line:
             raise succeeded(self._where, context, writer=found, has_committed=self.has_committed)
 
     def transactions(self, table: WrittenTable) -> dict[str, int]:
-        """To be part of each commit."""
-        begins = {} if table.transaction_version(LINE_ID) else {LINE_ID: number_of(self._context.lineage)}
-        return {writer_id(self._context): self._me, **begins}
+        """To be part of each commit: also that of the line, which a table may let expire."""
+        mine = number_of(self._context.lineage)
+        is_mine = table.transaction_version(LINE_ID) in (None, mine)
+        return {writer_id(self._context): self._me, **({LINE_ID: mine} if is_mine else {})}
 
 
 def check_no_other(where: str, table: WrittenTable, lineage: str) -> None:

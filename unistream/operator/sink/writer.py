@@ -76,7 +76,8 @@ class SinkWriterOperator(SinkOperator):
     def initialize_state(self, state: OperatorState) -> None:
         self._last_checkpoint = state.checkpoint_id or 0
         self._transactional = is_transactional(self._sink)
-        if state.checkpoint_id is None and isinstance(self._sink, KeepsLine):
+        is_first = state.checkpoint_id is None and self.context.index == 0
+        if is_first and isinstance(self._sink, KeepsLine):
             self._sink.check_new_line(self.context.lineage)  # a bounded job would commit after all its work
         self._writer = self._sink.create_writer()
         self._writer.open(self._sink_context(state), state.lists.get(WRITER_STATE, []))
