@@ -416,7 +416,7 @@ def test_outcomes_are_waited_for_until_they_are_read() -> None:
     triggers = Triggers(lambda: uuid.uuid4().hex)
     done: Future[str] = Future()
     done.set_result("/sp")
-    trigger = triggers.start("j", lambda: done)  # type: ignore[arg-type]
+    trigger = triggers.start("j", lambda _trigger: done)  # type: ignore[arg-type]
     triggers.start("j", Future)  # type: ignore[arg-type]
     lingered = threading.Event()
 
