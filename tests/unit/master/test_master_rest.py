@@ -417,7 +417,7 @@ def test_outcomes_are_waited_for_until_they_are_read() -> None:
     done: Future[str] = Future()
     done.set_result("/sp")
     trigger = triggers.start("j", lambda _trigger: done)  # type: ignore[arg-type]
-    triggers.start("j", Future)  # type: ignore[arg-type]
+    triggers.start("j", lambda _trigger: Future())  # type: ignore[arg-type]
     lingered = threading.Event()
 
     def linger() -> None:
