@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from unistream.base.errors import Transient
 from unistream.connector.common import kept_snapshot, rewound
-from unistream.port.line import LineCommit, OnForeign, foreign_line, may_follow, succeeded
+from unistream.port.line import LineCommit, OnForeign, foreign_line, may_follow, succeeded, writer_of
 from unistream.port.sink import SinkContext
 
 TRIES_MAX: Final = 20  # each that is lost is one that another committer has made
@@ -69,13 +69,13 @@ class TransactionLine:
                 return mine.job
             new = LineCommit(
                 lineage=self._context.lineage,
-                job=self._context.job,
+                job=writer_of(self._context, checkpoint_id),
                 checkpoint=checkpoint_id,
                 snapshot=snapshot,
             )
             others = [one for one in lines if one.lineage != self._context.lineage]
             if self._sink.record_lines([*others, new], lines):
-                self._has_committed = True
+                self._has_committed = self._has_committed or new.job == self._context.job
                 return new.job
         raise Transient(f"{self._where}: its record of jobs was changed {TRIES_MAX} times meanwhile")
 

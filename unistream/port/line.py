@@ -1,9 +1,9 @@
 """Which job may commit to the output of a sink. Pure.
 
 Jobs that start from each other's snapshots are a *line*: they share the lineage of the first one. The
-target of a sink records which line writes it and, with each commit, which job of the line made it and up to
-which checkpoint. The commit and its record are one atomic step, made on exactly the record that was looked
-at, so of two jobs that could both go on exactly one does.
+target of a sink records which line writes it and, with each commit, which job of the line took the last
+checkpoint in it, and which one that is. The commit and its record are one atomic step, made on exactly the
+record that was looked at, so of two jobs that could both go on exactly one does.
 
     target has                                     the job
     no line                                        begins one, with its first commit
@@ -25,6 +25,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 import msgspec
 
 from unistream.base.errors import ConfigError, Fenced, UnistreamError
+from unistream.base.ids import JobId
 from unistream.port.sink import SinkContext
 
 OnForeign = Literal["refuse", "append"]
@@ -60,6 +61,13 @@ def check_on_foreign(on_foreign: str) -> None:
     """Raises ConfigError."""
     if on_foreign not in ("refuse", "append"):
         raise ConfigError(f"on_foreign must be 'refuse' or 'append', not {on_foreign!r}")
+
+
+def writer_of(context: SinkContext, checkpoint_id: int) -> JobId:
+    """The job that a commit is recorded as made by: the one that took the checkpoint. What a restored
+    snapshot lists as pending is of its job, so that a successor which commits it is in no other one's way."""
+    is_restored = checkpoint_id <= (context.restored or 0)
+    return context.predecessor if is_restored and context.predecessor is not None else context.job
 
 
 def may_follow(

@@ -50,7 +50,7 @@ from unistream.connector.delta.branch import (
     writer_id,
 )
 from unistream.connector.delta.line import Line
-from unistream.connector.delta.positions import number_of, owner_number, owners, positions_metadata
+from unistream.connector.delta.positions import owner_number, owners, positions_metadata
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -193,7 +193,6 @@ class DeltaCommitter:
         self._table = None
 
     def _commit(self, permit: CommitPermit, parts: Sequence[_Part]) -> CommitResult:
-        context = self._opened()
         schema = _common_schema(self._uri, [one for part in parts for one in part.staged])
         newest, files = max(part.checkpoint_id for part in parts), _files(parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
@@ -222,7 +221,7 @@ class DeltaCommitter:
             try:
                 crash_point("delta.before_append")
                 table.append(self._table_commit(table, permit, newest, files))
-                self._opened_line().has_committed = True
+                self._opened_line().committed(newest)
                 crash_point("delta.appended")
             except Conflict:
                 continue
@@ -230,7 +229,7 @@ class DeltaCommitter:
                 failure = error
                 self._table = None  # it may be inconsistent: load it again
                 continue
-            self._remember(table, newest, number_of(context.job), version=table.version + 1)
+            self._remember(table, newest, self._opened_line().writer(newest), version=table.version + 1)
             version = self._version_after(table)
             return CommitResult(CommitOutcome.COMMITTED, _rows(files), version, visible=_visible(parts, todo))
         if failure is None:  # lost every race
@@ -335,7 +334,7 @@ class DeltaCommitter:
             committed_ms=max(file.modification_ms for file in files),
             metadata=self._metadata() | made | positions_metadata(positions),
             owners=owners(positions, mine, table.transaction_version)
-            | self._opened_line().transactions(table),
+            | self._opened_line().transactions(table, checkpoint_id),
         )
 
     def _metadata(self) -> dict[str, str]:
@@ -363,13 +362,14 @@ class DeltaCommitter:
 
     def _begin_branch(self, table: LakeTable, branch: int) -> None:
         """Idempotent: after a conflict or an unknown outcome the table shows the result."""
+        restored = self._opened().restored or 0
         note = TableCommit(
             files=(),
             app_id=begun_id(self._opened(), branch),
-            version=self._opened().restored or 0,
+            version=restored,
             committed_ms=time.time_ns() // 1_000_000,
             metadata=self._metadata(),
-            owners=self._opened_line().transactions(table),
+            owners=self._opened_line().transactions(table, restored + 1),
         )
         failure: Exception | None = None
         for _ in range(self._attempts):

@@ -11,7 +11,7 @@ from unistream.connector.common import kept_snapshot
 from unistream.connector.delta.branch import LINE_ID, writer_id
 from unistream.connector.delta.positions import number_of
 from unistream.connector.delta.table import CHECKPOINT_KEY, JOB_KEY, SNAPSHOT_KEY
-from unistream.port.line import foreign_line, may_follow, succeeded
+from unistream.port.line import foreign_line, may_follow, succeeded, writer_of
 from unistream.port.sink import SinkContext
 
 
@@ -66,11 +66,19 @@ class Line:
             found = table.last_commit(context.lineage).get(JOB_KEY, "of a later start")
             raise succeeded(self._where, context, writer=found, has_committed=self.has_committed)
 
-    def transactions(self, table: WrittenTable) -> dict[str, int]:
+    def writer(self, checkpoint_id: int) -> int:
+        """The job that a commit up to this checkpoint is recorded as made by."""
+        return number_of(writer_of(self._context, checkpoint_id))
+
+    def committed(self, checkpoint_id: int) -> None:
+        """This attempt has committed up to this checkpoint."""
+        self.has_committed = self.has_committed or self.writer(checkpoint_id) == self._me
+
+    def transactions(self, table: WrittenTable, checkpoint_id: int) -> dict[str, int]:
         """To be part of each commit: also that of the line, which a table may let expire."""
         mine = number_of(self._context.lineage)
         is_mine = table.transaction_version(LINE_ID) in (None, mine)
-        return {writer_id(self._context): self._me, **({LINE_ID: mine} if is_mine else {})}
+        return {writer_id(self._context): self.writer(checkpoint_id), **({LINE_ID: mine} if is_mine else {})}
 
 
 def check_no_other(where: str, table: WrittenTable, lineage: str) -> None:

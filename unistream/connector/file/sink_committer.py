@@ -45,6 +45,7 @@ from unistream.connector.file.sink_stage import (
     decode_committable,
     staging_owners,
 )
+from unistream.port.line import writer_of
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
@@ -141,14 +142,18 @@ class FileSinkCommitter:
             return CommitResult(CommitOutcome.ALREADY_COMMITTED, visible=visible)
         check_staged(self._where, files, self._size)
         decided = CommitRecord(
-            checkpoint_id=checkpoint_id, files=files, job=context.job, snapshot=permit.snapshot
+            checkpoint_id=checkpoint_id,
+            files=files,
+            job=writer_of(context, checkpoint_id),
+            snapshot=permit.snapshot,
         )
         crash_point("file.before_record")
         if not self._decide(number + 1, decided):
             return None
         crash_point("file.recorded")
-        self._opened_line().has_committed = True
-        self._remember(checkpoint_id, context.job)
+        if decided.job == context.job:
+            self._opened_line().has_committed = True
+        self._remember(checkpoint_id, decided.job)
         self._finish(decided)
         self._remove_losers()
         numbers = self._stage.numbers(context.lineage, context.sink_uid)
