@@ -267,11 +267,15 @@ def test_a_job_whose_stop_is_refused_goes_on_wherever_its_master_dies(
     assert further.life.end(signal.SIGTERM) == 0
 
 
+def has_checkpoint_and_runs(info: JobInfo) -> bool:
+    """The count of checkpoints goes on from that of the former master."""
+    runs = info.state == "RUNNING" and {task.state for task in info.subtasks} == {"RUNNING"}
+    return runs and info.checkpoints_completed >= 1 and any(worker.pid for worker in info.task_managers)
+
+
 def restarts_by_itself(cluster: Restarted, job: JobId, restarts: int) -> None:
     """A worker of the job is killed, once there is a checkpoint; `restarts`: with that one."""
-    up: JobInfo = cluster.asked(
-        lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 1)
-    )
+    up: JobInfo = cluster.asked(lambda client: await_info(client, job, has_checkpoint_and_runs))
     os.kill(next(worker.pid for worker in up.task_managers if worker.pid), signal.SIGKILL)
     cluster.asked(
         lambda client: await_info(

@@ -68,6 +68,13 @@ NOT_REACHED = {
         "the cluster is started again on its folder there: see test_recovered_jobs",
     ),
     **dict.fromkeys(
+        (
+            *("stop.stored", "stop.refused", "stop.withdrawn"),
+            *("savepoint.stored", "savepoint.answered"),
+        ),
+        "only what a client requests comes there: see test_recovered_jobs",
+    ),
+    **dict.fromkeys(
         ("committables.stored", "committables.pointed"),
         "only BATCH jobs come there: see test_recovered_batch",
     ),
