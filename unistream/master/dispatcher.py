@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -30,6 +30,7 @@ from unistream.master.live import scheduler_of
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
+from unistream.master.suspension import Suspension
 from unistream.master.until_written import UntilWritten
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.graph import shown
@@ -40,8 +41,6 @@ from unistream.port.transport import Server
 
 JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
 JOBS_ENDED_KEPT_MAX: Final = 100  # older ones are read from the catalogue
-CANCEL_TIMEOUT_S: Final = 15.0  # at shutdown, for all jobs together
-ABANDON_TIMEOUT_S: Final = 5.0
 IO_TIMEOUT_S: Final = 30.0
 CATALOGUE_TIMEOUT_S: Final = 10.0
 
@@ -68,7 +67,7 @@ class Dispatcher(JobViews):
         self._engine_lock = threading.Lock()
         self._closed = False
         self._refuses_until_ms = 0  # new jobs
-        self._reported: set[JobId] = set()  # as suspended
+        self._suspension = Suspension(services.goes_on, self._clock)
         self._pages = RecentPages()
         self._ended = EndedJobs(services.metadata, self._clock, ports.catalogue.cluster, ports.jobs.results)
         self.started_ms = self._clock.wall_ms()
@@ -215,7 +214,7 @@ class Dispatcher(JobViews):
             self._closed = True
         self._ports.leadership.end_unless_leading("its cluster was shut down while nobody knew who leads")
         self._recovery.close()
-        self._end_jobs()
+        self._suspension.end(list(self.masters().values()))
         self._until_written.close()
         if self._engine is not None:
             self._engine.close()
@@ -227,41 +226,7 @@ class Dispatcher(JobViews):
     def abandon(self, timeout_s: float) -> None:
         """Suspends running jobs without waiting for their tasks, so that a `close` that runs meanwhile, on
         another thread, does not wait for them either. Their snapshots stay."""
-        why = self._suspension("its cluster was ended at once, before its tasks had ended")
-        running = [master for master in self.masters().values() if not master.wait(0)]
-        for master in running:
-            master.abandon(why, 0)
-        deadline_ms = self._clock.monotonic_ms() + timeout_s * 1000
-        for master in running:
-            master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))
-        self._report_suspended(running)
-
-    def _report_suspended(self, masters: Iterable[JobMaster]) -> None:
-        for master in masters:
-            if master.state == "SUSPENDED" and master.failure is not None:
-                if master.setup.job not in self._reported:
-                    logger.warning("event=job_suspended: %s", master.failure.message)
-                self._reported.add(master.setup.job)
-
-    def _suspension(self, reason: str) -> contract.SuspendRequested:
-        return contract.SuspendRequested(reason=reason, goes_on=self._services.goes_on)
-
-    def _end_jobs(self) -> None:
-        masters = list(self.masters().values())
-        running = [master for master in masters if not master.wait(0)]
-        for master in running:
-            master.suspend(self._suspension("its cluster was shut down"))
-        deadline_ms = self._clock.monotonic_ms() + CANCEL_TIMEOUT_S * 1000
-        for master in running:
-            master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))
-        for master in running:
-            if not master.wait(0):
-                logger.error("event=job_abandoned job=%s", master.setup.job)
-                why = self._suspension("its cluster was shut down before its tasks had ended")
-                master.abandon(why, ABANDON_TIMEOUT_S)
-        for master in masters:
-            master.join(ABANDON_TIMEOUT_S)
-        self._report_suspended(running)
+        self._suspension.abandon(self.masters().values(), timeout_s)
 
     # --- starting a job ---------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.operations import Operation
 from unistream.master.outgoing import Outgoing
+from unistream.master.pictures import Picture, Pictures
 from unistream.master.ports import MasterPorts
 from unistream.master.until_written import UntilWritten
 from unistream.model.checkpoint_figures import CheckpointsInfo
@@ -58,7 +59,6 @@ EVENTS_MAX: Final = 256  # decided together; after so many a timer has its turn
 STORY_EVENTS: Final = 20  # how far back the story of a defect goes
 STORY_EVENT_CHARS: Final = 300
 WAIT_MS: Final = 60_000  # bounds one wait of the loop; nothing depends on it
-VIEW_TIMEOUT_S: Final = 1.0  # a caller that waits longer gets an older view
 RESULT_TIMEOUT_S: Final = 10.0  # longest wait for the catalogue to take a result
 CLEANUP_TIMEOUT_S: Final = 30.0  # longest wait for superseded snapshots to be removed
 
@@ -93,7 +93,7 @@ class JobMaster:
         self._ports = ports
         self._request_slots = request_slots
         self._on_ended = on_ended
-        self._loop: Loop[contract.Event | _Abandon | _Picture, contract.Timer] = ports.create_loop(
+        self._loop: Loop[contract.Event | _Abandon | Picture, contract.Timer] = ports.create_loop(
             f"job-{setup.job[:8]}"
         )
         io = (setup, services, ports.jobs.snapshots(setup.job), ports.io, self.post)
@@ -112,8 +112,7 @@ class JobMaster:
         self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
         asked = (setup, ports.jobs, until_written, self._requests)
         self._durable_requests = DurableRequests(*asked, self._loop.post)
-        self._view = self._machine.view()
-        self._checkpoints = CheckpointsInfo()
+        self._pictures = Pictures(self._machine, services.clock, self._loop)
         self._end: contract.JobEnded | None = None
         self._ended = threading.Event()
         self._ended_ms: int | None = None
@@ -178,7 +177,7 @@ class JobMaster:
     @property
     def state(self) -> str:
         """As last seen; exact once the job has ended."""
-        return self._view.state if self._ended_as is None else self._ended_as[0].state
+        return self._pictures.view.state if self._ended_as is None else self._ended_as[0].state
 
     @property
     def failure(self) -> TaskFailure | None:
@@ -187,8 +186,7 @@ class JobMaster:
 
     def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:
         """The job as it is now; `workers`: all workers of the cluster."""
-        self._refresh(self._take_view)
-        return self._info(self._ended_as, workers)
+        return self._info(self.view(), self._ended_as, workers)
 
     @property
     def _ended_as(self) -> tuple[contract.JobEnded, int] | None:
@@ -196,56 +194,25 @@ class JobMaster:
         return None if self._end is None or self._ended_ms is None else (self._end, self._ended_ms)
 
     def _info(
-        self, ended: tuple[contract.JobEnded, int] | None, workers: Iterable[TaskManagerInfo]
+        self, view: JobView, ended: tuple[contract.JobEnded, int] | None, workers: Iterable[TaskManagerInfo]
     ) -> JobInfo:
+        target, cluster = self._services.target, self._ports.catalogue.cluster
         return live_info(
-            self.setup,
-            self.journal,
-            self._view,
-            ended,
-            target=self._services.target,
-            workers=workers,
-            cluster=self._ports.catalogue.cluster,
+            self.setup, self.journal, view, ended, target=target, workers=workers, cluster=cluster
         )
 
     def summary(self) -> JobSummary:
         """The job's line in a list."""
-        self._refresh(self._take_view)
-        return live_summary(
-            self.setup, self.journal, self._view, self._ended_as, cluster=self._ports.catalogue.cluster
-        )
+        cluster = self._ports.catalogue.cluster
+        return live_summary(self.setup, self.journal, self.view(), self._ended_as, cluster=cluster)
 
     def checkpoints(self) -> CheckpointsInfo:
         """The statistics of its snapshots; kept after its end."""
-        self._refresh(self._take_checkpoints)
-        return self._checkpoints
+        return self._pictures.new_checkpoints() if self._end is None else self._pictures.checkpoints
 
     def view(self) -> JobView:
         """The machine's view after all events posted before; after its end, the last one."""
-        self._refresh(self._take_view)
-        return self._view
-
-    def _refresh(self, take: Callable[[], None]) -> None:
-        """Runs `take` on the machine's thread. Does nothing after the end."""
-        if self._end is not None:
-            return
-        if self._loop.is_own_thread:
-            take()
-        else:
-            wanted = _Picture(take)
-            self._loop.post(wanted)
-            wanted.taken.wait(VIEW_TIMEOUT_S)
-
-    def _take_view(self) -> None:
-        self._view = self._machine.view()
-
-    def _take_pictures(self) -> None:
-        self._take_view()
-        self._take_checkpoints()
-
-    def _take_checkpoints(self) -> None:
-        clock = self._services.clock
-        self._checkpoints = self._machine.checkpoints(clock.monotonic_ms(), clock.wall_ms())
+        return self._pictures.new_view() if self._end is None else self._pictures.view
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -263,10 +230,7 @@ class JobMaster:
         if self._end is None:
             return True
         self._conclude(final)
-        while not self._loop.is_empty:  # callers that wait get the job's last picture
-            event, _ = self._loop.take(0)
-            if isinstance(event, _Picture):
-                event.taken.set()
+        self._pictures.keep_last()
         return False
 
     def _take(self) -> Sequence[contract.Command]:
@@ -274,17 +238,17 @@ class JobMaster:
         event, timer = self._loop.take(WAIT_MS)
         over = self._ports.leadership.await_leading()
         if over is not None:
-            if isinstance(event, _Picture):
+            if isinstance(event, Picture):
                 event.taken.set()  # its caller gets the last picture
             return self._feed([contract.LeadershipLost(reason=over)])
         if timer is not None:
             return self._feed([contract.TimerFired(timer)])
         gathered: list[contract.Event] = []
-        while event is not None and not isinstance(event, _Picture | _Abandon):
+        while event is not None and not isinstance(event, Picture | _Abandon):
             gathered.append(event)
             event = self._loop.take_waiting() if len(gathered) < EVENTS_MAX else None
         final = self._feed(gathered) if gathered else ()
-        if isinstance(event, _Picture):
+        if isinstance(event, Picture):
             event.take()
             event.taken.set()
         elif isinstance(event, _Abandon) and self._end is None:
@@ -315,7 +279,7 @@ class JobMaster:
                 self._perform(command)
         self._outgoing.flush()
         if self._end is not None:
-            self._take_pictures()
+            self._pictures.take()
         return final
 
     def _perform(self, command: contract.Command) -> None:
@@ -389,8 +353,8 @@ class JobMaster:
     def _give_up(self, failure: TaskFailure, state: str = "FAILED") -> Sequence[contract.Command]:
         """The machine cannot continue: cancels its tasks and returns all slots. Nothing is deleted."""
         with contextlib.suppress(Exception):  # the machine may be what has failed
-            self._take_pictures()
-        self._outgoing.cancel(self._view.attempts)
+            self._pictures.take()
+        self._outgoing.cancel(self._pictures.view.attempts)
         if self.setup.has_engine:
             self._engine.perform(contract.CancelRun())
         self._request_slots(SlotsReturned(job=self.setup.job))
@@ -406,6 +370,7 @@ class JobMaster:
         why = f": {self._end.failure.message}" if self._end.failure else ""
         reason = f"the job ended as {self._end.state} before it was done{why}"
         answers = {c.request: c for c in final if isinstance(c, contract.AnswerRequest)}
+        restarts = self._pictures.view.restarts
         concluded = self._durable_requests.concluded(
             answers,
             reason=reason,
@@ -418,7 +383,7 @@ class JobMaster:
                 final,
                 submitted_ms=self.journal.submitted_ms,
                 ended_ms=ended_ms,
-                restarts=self._view.restarts,
+                restarts=restarts,
                 savepoint=self.journal.savepoint,
                 resumes_from=self.journal.resumes_from,
                 operations=concluded,
@@ -428,7 +393,9 @@ class JobMaster:
             self._end, final, result = left_behind(contract.LeadershipLost(reason=str(error))), (), None
             answers = {}
         self._archive(ended_ms)
-        if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
+        if not self.journal.ended(self._end.state, self._pictures.view.restarts, ended_ms).wait(
+            RESULT_TIMEOUT_S
+        ):
             logger.error("event=result_not_recorded job=%s state=%s", self.setup.job, self._end.state)
         crash_point("result.recorded")
         self._ended_ms = ended_ms
@@ -458,8 +425,8 @@ class JobMaster:
         if self._end.failure is not None and self._end.failure.kind == LEADERSHIP_LOST:
             return  # another master has the job, and its history
         try:
-            info = self._info((self._end, ended_ms), ())
-            self._ports.catalogue.archive(archived(info, self._checkpoints))
+            info = self._info(self._pictures.view, (self._end, ended_ms), ())
+            self._ports.catalogue.archive(archived(info, self._pictures.checkpoints))
         except Exception as error:
             self._ports.on_defect(error)
             logger.exception("event=job_not_archived job=%s", self.setup.job)
@@ -468,11 +435,3 @@ class JobMaster:
 @dataclass(frozen=True, slots=True)
 class _Abandon:
     why: contract.SuspendRequested
-
-
-class _Picture:
-    """A request to run `take` on the machine's thread; the caller waits for `taken`."""
-
-    def __init__(self, take: Callable[[], None]) -> None:
-        self.take = take
-        self.taken = threading.Event()

@@ -1,0 +1,81 @@
+"""What a job's machine shows, for callers on other threads: pictures that its own thread takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from unistream.base.clock import Clock
+from unistream.core.contract import JobView
+from unistream.master.loop import Loop
+from unistream.model.checkpoint_figures import CheckpointsInfo
+
+TIMEOUT_S: Final = 1.0  # a caller that waits longer gets an older picture
+
+
+class Shows(Protocol):
+    """The part of a job's machine that is read."""
+
+    def view(self) -> JobView: ...
+
+    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo: ...
+
+
+class Picture:
+    """An event of the job's loop: it runs `take`, and the caller waits for `taken`."""
+
+    def __init__(self, take: Callable[[], None]) -> None:
+        self.take = take
+        self.taken = threading.Event()
+
+
+class Pictures:
+    """The newest pictures of one job.
+
+    `new_view` and `new_checkpoints` may be called from any thread until the job has ended, `take` and
+    `keep_last` from the job's own.
+    """
+
+    def __init__(self, machine: Shows, clock: Clock, loop: Loop[Any, Any]) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._loop = loop
+        self.view = machine.view()
+        self.checkpoints = CheckpointsInfo()
+
+    def new_view(self) -> JobView:
+        """After all events posted before."""
+        self._refresh(self._take_view)
+        return self.view
+
+    def new_checkpoints(self) -> CheckpointsInfo:
+        """After all events posted before."""
+        self._refresh(self._take_checkpoints)
+        return self.checkpoints
+
+    def take(self) -> None:
+        """Takes both."""
+        self._take_view()
+        self._take_checkpoints()
+
+    def keep_last(self) -> None:
+        """The job has ended: callers that wait get its last pictures, and other events are dropped."""
+        while not self._loop.is_empty:
+            event, _ = self._loop.take(0)
+            if isinstance(event, Picture):
+                event.taken.set()
+
+    def _refresh(self, take: Callable[[], None]) -> None:
+        if self._loop.is_own_thread:
+            take()
+            return
+        wanted = Picture(take)
+        self._loop.post(wanted)
+        wanted.taken.wait(TIMEOUT_S)
+
+    def _take_view(self) -> None:
+        self.view = self._machine.view()
+
+    def _take_checkpoints(self) -> None:
+        self.checkpoints = self._machine.checkpoints(self._clock.monotonic_ms(), self._clock.wall_ms())
