@@ -27,6 +27,7 @@ from unistream.base.errors import (
     ConfigError,
     CorruptSnapshot,
     NotFound,
+    OutcomeUnknown,
     Transient,
     UnistreamError,
 )
@@ -323,7 +324,7 @@ def _status_of(error: UnistreamError) -> int:
             return 500
         case ConfigError() | CorruptSnapshot():
             return 400
-        case Transient():
+        case Transient() | OutcomeUnknown():  # all requests may be repeated, with their own ids
             return 503
     return 500
 

@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import eventually
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
-from tests.unit.master.store_away import AWAY, StoreAway
+from tests.unit.master.store_away import AWAY, UNSURE, StoreAway
 from tests.unit.master.test_master_recovery import Succession, is_in
 from tests.unit.master.test_master_stop_twice import holds_snapshots, running
 from unistream.base.ids import JobId
@@ -211,6 +211,22 @@ def test_a_savepoint_is_answered_once_its_outcome_is_stored(unsure: Callable[[st
     found = operations.find(first.leader._ports.jobs.request(first.job).operations, TRIGGER)
     assert found is not None
     assert found.path == path
+
+
+def test_a_stop_that_may_be_stored_is_asked_for_again_and_is_the_same_one(
+    unsure: Callable[[str], Unsure],
+) -> None:
+    first = unsure("/request")
+    api = Api(SimpleNamespace(dispatcher=first.leader))
+    first.store.away = UNSURE
+    stop = {"drain": False, "triggerId": TRIGGER}
+    answer = api.http.post(f"/v1/jobs/{first.job}/stop", json=stop)
+    assert answer.status_code == 503, "clients repeat it with the same trigger id"
+    assert "Retry-After" in answer.headers
+    first.store.away = None
+    assert api.http.post(f"/v1/jobs/{first.job}/stop", json=stop).status_code == 202
+    eventually(is_in(first.leader, first.job, "FINISHED"), "the job is stopped", WAIT_S)
+    api.close()
 
 
 @pytest.mark.parametrize("kind", [SnapshotKind.SUSPEND, SnapshotKind.TERMINATE], ids=["stop", "drain"])
