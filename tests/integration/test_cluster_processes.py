@@ -99,6 +99,28 @@ def test_a_session_cluster_takes_jobs_and_ends_on_sigterm(
     cluster.assert_nothing_is_left()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("options", "says", "state"),
+    [((), "goes on in its cluster", "RUNNING"), (("-sae",), "interrupted; cancelling", "CANCELED")],
+    ids=["left", "cancelled"],
+)
+def test_who_watches_a_job_of_a_session_cluster_leaves_it(
+    start: Callable[..., Command], options: tuple[str, ...], says: str, state: str, number: signal.Signals
+) -> None:
+    cluster = start("cluster", "start", "-t", "local", "--json")
+    url = json.loads(cluster.line())["url"]
+    run = start("run", "process_pipelines:endless", "-t", "remote", *options)
+    job = job_of(run.line())
+    with RestClient(url) as client:
+        await_info(client, job, lambda info: info.state == "RUNNING")
+        assert run.end(number) == 130
+        assert says in run.err
+        assert await_info(client, job, lambda info: info.state == state).restarts == 0
+    assert cluster.end(signal.SIGTERM) == 0
+    cluster.assert_nothing_is_left()
+
+
 def test_delete_cluster_ends_it(start: Callable[..., Command]) -> None:
     cluster = start("cluster", "start", "-t", "local", "--json")
     with RestClient(json.loads(cluster.line())["url"]) as client:

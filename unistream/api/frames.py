@@ -116,6 +116,11 @@ class Frames:
         self._folders: list[FrameFolder] = []
         self._watcher: threading.Thread | None = None
 
+    @property
+    def staged(self) -> bool:
+        """There are some: the program must live as long as the job."""
+        return bool(self._folders)
+
     def stage(self, graph: StreamGraph) -> None:
         """Replaces the sources of `graph` that are DataFrames by sources of their rows. Raises as
         `DataFrameSource.stage` does."""

@@ -6,7 +6,7 @@ import signal
 import sys
 from contextlib import nullcontext, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 from msgspec import structs
@@ -40,6 +40,25 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.5  # between two updates of the progress line
 CANCEL_WAIT_S: Final = 20.0
 
+StartFrom: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "-s",
+        "--from-savepoint",
+        "--restore-from",
+        metavar="DIR",
+        help="Start from this savepoint or checkpoint.",
+    ),
+]
+Cancels: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "-sae",
+        "--shutdown-on-attached-exit",
+        help="Ctrl-C and SIGTERM cancel the job, which else goes on in its cluster.",
+    ),
+]
+
 
 def run(  # noqa: PLR0917  # typer passes them by name
     function: Pipeline,
@@ -48,16 +67,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
         typer.Option("-t", "--target", help="spark (the default if installed), local or remote."),
     ] = None,
     parallelism: Parallelism = None,
-    savepoint: Annotated[
-        str | None,
-        typer.Option(
-            "-s",
-            "--from-savepoint",
-            "--restore-from",
-            metavar="DIR",
-            help="Start from this savepoint or checkpoint.",
-        ),
-    ] = None,
+    savepoint: StartFrom = None,
     allow_non_restored: AllowNonRestored = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of the job.")] = None,
     request_id: Annotated[
@@ -69,6 +79,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     detached: Annotated[
         bool, typer.Option("--detached", "-d", help="Return when the job is accepted; it keeps running.")
     ] = False,
+    cancels: Cancels = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -91,15 +102,12 @@ def run(  # noqa: PLR0917  # typer passes them by name
         show = to_stderr if as_json else to_stdout
         client = submit(request, target=target, config=environment.config, show=show)
         frames.remove_after(client, target=target, config=environment.config)
-    _follow(client, detached=detached, as_json=as_json, owns_cluster=target != "remote")
-
-
-def _follow(client: JobClient, *, detached: bool, as_json: bool, owns_cluster: bool) -> None:
     with client:
         if detached:
             _print_accepted(client, as_json)
         else:
-            attach(client, as_json, owns_cluster=owns_cluster, prints=True)
+            leaves = target == "remote" and not cancels and not frames.staged
+            attach(client, as_json, owns_cluster=target != "remote", leaves=leaves, prints=True)
 
 
 def job_request(
@@ -163,14 +171,19 @@ def _print_accepted(client: JobClient, as_json: bool) -> None:
         console().print(f"job {client.job_id} was accepted")
 
 
-def attach(client: JobClient, as_json: bool, *, owns_cluster: bool, prints: bool) -> JobResult:
+def attach(
+    client: JobClient, as_json: bool, *, owns_cluster: bool, prints: bool, leaves: bool = False
+) -> JobResult:
     """Waits for the end; the exit code says how the job ended. With `owns_cluster` Ctrl-C and SIGTERM end the
-    cluster, which suspends the job, and a second signal ends it at once; without it they cancel the job.
-    `prints`: the result, which is returned if the job has succeeded."""
+    cluster, which suspends the job, and a second signal ends it at once; without it they cancel the job, or,
+    with `leaves`, this command alone. `prints`: the result, which is returned if the job has succeeded."""
     if not as_json:
         _print_accepted(client, as_json=False)
     shows = sys.stdout.isatty() and not as_json
-    result = _wait_as_owner(client, shows=shows) if owns_cluster else _wait_as_guest(client, shows=shows)
+    if owns_cluster:
+        result = _wait_as_owner(client, shows=shows)
+    else:
+        result = _wait_as_guest(client, shows=shows, leaves=leaves)
     if prints and as_json:
         print_json(result)
     elif prints:
@@ -196,13 +209,20 @@ def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
             raise typer.Exit(ending.exit_code or INTERRUPTED) from None
 
 
-def _wait_as_guest(client: JobClient, *, shows: bool) -> JobResult:
+def _wait_as_guest(client: JobClient, *, shows: bool, leaves: bool) -> JobResult:
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _wait(client, shows=shows)
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _cancel(client)
+        if leaves:
+            job = client.job_id
+            complain(
+                f"interrupted; job {job} goes on in its cluster: 'unistream stop {job[:8]}' ends it with a "
+                f"savepoint, 'unistream cancel {job[:8]}' without"
+            )
+        else:
+            _cancel(client)
         raise typer.Exit(INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGTERM, before)
