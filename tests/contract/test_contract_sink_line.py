@@ -32,7 +32,7 @@ from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import Batch
 from unistream.port.line import KeepsLine
-from unistream.port.sink import CommitResult, Committer, SinkContext, StatefulCommitter
+from unistream.port.sink import CommitResult, Committer, SinkContext, SinkWriter, StatefulCommitter
 
 
 class Ledger(us.TwoPhaseCommitSink[str]):
@@ -119,6 +119,7 @@ class Job:
     since: Snapshot | None = None
     lineage: LineageId = LINE
     attempt: int = 0
+    writer: SinkWriter | None = None
     pending: dict[int, list[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -153,13 +154,13 @@ class Job:
     def snapshot(self, *rows: int) -> Snapshot:
         """Takes the next checkpoint, which nobody has committed yet."""
         self.last += 1
-        writer = self.case.sink.create_writer()
-        writer.open(self.context, [])
+        if self.writer is None:
+            self.writer = self.case.sink.create_writer()
+            self.writer.open(self.context, [])
         if rows:
-            writer.write(batch(*rows))
-        writer.flush(end_of_input=False)
-        staged = list(writer.prepare_commit(CheckpointId(self.last))) if rows else []
-        writer.close()
+            self.writer.write(batch(*rows))
+        self.writer.flush(end_of_input=False)
+        staged = list(self.writer.prepare_commit(CheckpointId(self.last))) if rows else []
         self.pending[self.last] = staged
         state = self.committer.snapshot_state() if isinstance(self.committer, StatefulCommitter) else ()
         every = tuple(one for part in self.pending.values() for one in part)
@@ -314,34 +315,77 @@ def test_a_predecessor_that_still_ran_and_was_faster_is_not_taken_for_this_job(
     assert case.read() == [1, 2]
 
 
-@pytest.mark.parametrize("seed", range(6))
+def test_a_job_whose_predecessor_went_on_by_itself_is_continued_by_nobody(make: Callable[..., Case]) -> None:
+    case = make()
+    old = Job(case, "a")
+    branch = Job(case, "b", since=old.checkpoint(1))
+    saved, idle = branch.snapshot(2), Job(case, "c", since=old.snapshot()).checkpoint()
+    old.checkpoint(3)
+    for since in (saved, idle):
+        with pytest.raises(ConfigError, match=r"job a{32} writes"):
+            Job(case, "d", since=since)
+    assert case.read() == [1, 3]
+
+
+class Tree:
+    """Jobs that start from any snapshot that any of them has taken, and run side by side. A checkpoint adds a
+    row or none; a job's rows are those of the jobs that it continues, and its own."""
+
+    def __init__(self, case: Case, chance: random.Random) -> None:
+        self._case = case
+        self._chance = chance
+        self._row = iter(range(1, 1_000))
+        self._names = iter("bcdefghijklmnopqrstuvwxyz")
+        self._running = [Job(case, "a")]
+        self._snapshots: list[tuple[Snapshot, list[int]]] = []
+        self._newest: dict[str, tuple[Snapshot, list[int]]] = {}  # that a job restarts from
+        self.rows_of: dict[str, list[int]] = {"a": []}
+
+    def start(self) -> None:
+        """A job, from any snapshot; it commits what that lists."""
+        if self._snapshots:
+            since = self._chance.choice(self._snapshots)
+            self._begin(next(self._names), since, attempt=0)
+
+    def kill(self) -> None:
+        """A job is killed, and restarts from its newest snapshot, or from that which it was started from."""
+        job = self._chance.choice(self._running)
+        since = self._newest.get(job.name)
+        if since is not None:
+            self._running.remove(job)
+            self._begin(job.name, since, attempt=job.attempt + 1)
+
+    def checkpoint(self) -> None:
+        """Of a job, which may not live to commit it."""
+        chance, job = self._chance, self._chance.choice(self._running)
+        new = [next(self._row)] if chance.random() < 0.7 else []
+        self.rows_of[job.name] += new
+        taken = (job.snapshot(*new), list(self.rows_of[job.name]))
+        self._snapshots.append(taken)
+        self._newest[job.name] = taken
+        if new and chance.random() < 0.7:
+            job.commit(job.last, [one for part in job.pending.values() for one in part])
+
+    def _begin(self, name: str, since: tuple[Snapshot, list[int]], *, attempt: int) -> None:
+        taken, rows = since
+        self.rows_of[name] = list(rows)
+        self._newest[name] = since
+        self._running.append(Job(self._case, name, since=taken, attempt=attempt))
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_jobs_start_from_whatever_snapshots_the_output_is_that_of_one_chain(
     make: Callable[..., Case], seed: int
 ) -> None:
-    """Jobs start from any snapshot that any of them has taken, and run side by side. A checkpoint adds a row
-    or none; a job's rows are those of the jobs that it continues, and its own."""
     case, chance = make(), random.Random(seed)
-    row, names = iter(range(1, 1_000)), iter("bcdefghijklmnopqrstuvwxyz")
-    running = [Job(case, "a")]
-    rows_of: dict[str, list[int]] = {"a": []}
-    snapshots: list[tuple[Snapshot, list[int]]] = []
+    tree = Tree(case, chance)
     seen: list[int] = []
-    for _ in range(25):
+    for _ in range(30):
+        step = chance.choices([tree.start, tree.kill, tree.checkpoint], [20, 20, 60])[0]
         with suppress(ConfigError, Fenced):
-            if snapshots and chance.random() < 0.25:
-                taken, rows = chance.choice(snapshots)
-                name = next(names)
-                rows_of[name] = list(rows)
-                running.append(Job(case, name, since=taken))
-            else:
-                job = chance.choice(running)
-                new = [next(row)] if chance.random() < 0.7 else []
-                rows_of[job.name] += new
-                snapshots.append((job.snapshot(*new), list(rows_of[job.name])))
-                if new and chance.random() < 0.7:
-                    job.commit(job.last, [one for part in job.pending.values() for one in part])
+            step()
         found = case.read()
         assert found[: len(seen)] == seen, "what was committed stays"
-        assert any(found == rows[: len(found)] for rows in rows_of.values()), (found, rows_of)
+        assert any(found == rows[: len(found)] for rows in tree.rows_of.values()), (found, tree.rows_of)
         seen = found
     assert seen

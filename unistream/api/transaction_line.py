@@ -7,7 +7,17 @@ from typing import Final, Protocol
 
 from unistream.base.errors import Transient
 from unistream.connector.common import kept_snapshot, rewound
-from unistream.port.line import LineCommit, OnForeign, foreign_line, may_follow, succeeded, writer_of
+from unistream.port.line import (
+    Followed,
+    LineCommit,
+    OnForeign,
+    followed_by,
+    foreign_line,
+    may_follow,
+    still_followed,
+    succeeded,
+    writer_of,
+)
 from unistream.port.sink import SinkContext
 
 TRIES_MAX: Final = 20  # each that is lost is one that another committer has made
@@ -24,12 +34,14 @@ class RecordsLines(Protocol):
 
 
 class TransactionLine:
-    """The line of one sink, in an opened copy of it."""
+    """The line of one sink, in an opened copy of it. `remembered`: from the restored state."""
 
-    def __init__(self, sink: RecordsLines, context: SinkContext, remembered: str = "") -> None:
+    def __init__(
+        self, sink: RecordsLines, context: SinkContext, remembered: Followed[str] | None = None
+    ) -> None:
         self._sink = sink
         self._context = context
-        self._remembered = remembered
+        self._followed = followed_by(context, context.predecessor, remembered)
         self._where = f"sink {sink.name!r}"
         self._has_committed = False
 
@@ -54,8 +66,13 @@ class TransactionLine:
             raise rewound(self._where, self._context, mine.checkpoint, "")
         return self._checked(lines)
 
-    def record(self, checkpoint_id: int, snapshot: str) -> str:
-        """Before the transactions of a checkpoint are committed. Returns the job that the system names now.
+    def remembered(self, last: LineCommit) -> Followed[str]:
+        """For the state, after this last commit."""
+        return still_followed(last.job, last.checkpoint, self._followed)
+
+    def record(self, checkpoint_id: int, snapshot: str) -> LineCommit | None:
+        """Before the transactions of a checkpoint are committed. Returns the last commit that the system has
+        now; None: it keeps none.
 
         Raises:
             Transient: others changed the record again and again.
@@ -63,10 +80,10 @@ class TransactionLine:
         for _ in range(TRIES_MAX):
             lines = self._sink.line_commits()
             if lines is None:
-                return ""
+                return None
             mine = self._checked(lines)
             if mine is not None and mine.checkpoint >= checkpoint_id:
-                return mine.job
+                return mine
             new = LineCommit(
                 lineage=self._context.lineage,
                 job=writer_of(self._context, checkpoint_id),
@@ -75,8 +92,9 @@ class TransactionLine:
             )
             others = [one for one in lines if one.lineage != self._context.lineage]
             if self._sink.record_lines([*others, new], lines):
-                self._has_committed = self._has_committed or new.job == self._context.job
-                return new.job
+                if new.job == self._context.job:
+                    self._has_committed, self._followed = True, ()
+                return new
         raise Transient(f"{self._where}: its record of jobs was changed {TRIES_MAX} times meanwhile")
 
     def _checked(self, lines: Sequence[LineCommit]) -> LineCommit | None:
@@ -92,7 +110,6 @@ class TransactionLine:
                     self._where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=snapshot
                 )
             return None
-        followed = () if self._has_committed else (self._remembered, context.predecessor)
-        if not may_follow(context, mine.job, mine.checkpoint, me=context.job, followed=followed):
+        if not may_follow(mine.job, mine.checkpoint, me=context.job, followed=self._followed):
             raise succeeded(self._where, context, writer=mine.job, has_committed=self._has_committed)
         return mine

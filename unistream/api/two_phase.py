@@ -27,7 +27,7 @@ from unistream.api.transaction_line import TransactionLine
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
-from unistream.port.line import LineCommit, OnForeign
+from unistream.port.line import Followed, LineCommit, OnForeign
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
     CommitOutcome,
@@ -52,6 +52,7 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _HELD = msgspec.msgpack.Decoder(_Held)
+_LINE_STATE = msgspec.json.Decoder(Followed[str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,21 +251,20 @@ class TransactionCommitter:
         self._opened = False
         self._restored = -1
         self._line: TransactionLine | None = None
-        self._writer = ""  # the job that the system names
+        self._remembered: Followed[str] | None = None  # of the last commit that the system has
 
     def restore_state(self, items: Sequence[bytes]) -> None:
-        self._writer = next((item.decode() for item in items), "")
+        self._remembered = next((_LINE_STATE.decode(item) for item in items), None)
 
     def snapshot_state(self) -> Sequence[bytes]:
-        return (self._writer.encode(),) if self._writer else ()
+        return () if self._remembered is None else (msgspec.json.encode(self._remembered),)
 
     def open(self, context: SinkContext) -> None:
         self._sink.open(context)
         self._opened = True
         self._restored = -1 if context.restored is None else context.restored
-        self._line = TransactionLine(self._sink, context, self._writer)
-        last = self._line.check()
-        self._writer = self._writer if last is None else last.job
+        self._line = TransactionLine(self._sink, context, self._remembered)
+        self._remember(self._line, self._line.check())
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         return self.commit_all(permit, [request])
@@ -274,7 +274,7 @@ class TransactionCommitter:
         assert self._line is not None, "the committer is not open"
         newest = max((one.checkpoint_id for one in requests if one.committables), default=0)
         if newest:
-            self._writer = self._line.record(newest, permit.snapshot)
+            self._remember(self._line, self._line.record(newest, permit.snapshot))
         for request in requests:
             recovering = request.checkpoint_id <= self._restored
             for content in request.committables:
@@ -293,6 +293,10 @@ class TransactionCommitter:
         opened, self._opened = self._opened, False
         if opened:
             self._sink.close()
+
+    def _remember(self, line: TransactionLine, last: LineCommit | None) -> None:
+        if last is not None:
+            self._remembered = line.remembered(last)
 
     def _commit(self, held: _Held, *, recovering: bool) -> None:
         transaction = self._sink.decode(held.handle)

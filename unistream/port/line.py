@@ -10,7 +10,8 @@ record that was looked at, so of two jobs that could both go on exactly one does
     another line                                   is refused; on_foreign="append": begins one next to it
     its line, last written by this job             goes on
     its line, last written by the job that its     goes on, and is the line's job from its first commit on
-      snapshot is of, or that its snapshot names
+      snapshot is of, or that its snapshot names,
+      and not beyond that snapshot (`Followed`)
     its line, last written by any other job        is refused: another successor was faster, or it is an old
                                                    job that has been succeeded
 
@@ -19,8 +20,8 @@ A target that is ahead of the restored snapshot is a rewind, which sinks handle 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, Literal, Protocol, runtime_checkable
+from collections.abc import Iterable
+from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -31,7 +32,17 @@ from unistream.port.sink import SinkContext
 OnForeign = Literal["refuse", "append"]
 """What a sink does if another line of jobs writes its target."""
 
+J = TypeVar("J", str, int)
+"""A job, as a target names it."""
+
 WAYS_OUT: Final = "or set on_foreign='append' at the sink, to append its rows to what is there"
+
+
+class Followed(NamedTuple, Generic[J]):
+    """A job whose commits up to checkpoint `until` this one continues."""
+
+    job: J
+    until: int
 
 
 class LineCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,24 +81,41 @@ def writer_of(context: SinkContext, checkpoint_id: int) -> JobId:
     return context.predecessor if is_restored and context.predecessor is not None else context.job
 
 
-def may_follow(
-    context: SinkContext,
-    writer: str | int,
-    last: int,
-    *,
-    me: str | int,
-    followed: Collection[str | int | None],
-) -> bool:
-    """Whether the job may make the next commit of a line.
+def followed_by(
+    context: SinkContext, predecessor: J | None, remembered: Followed[J] | None
+) -> tuple[Followed[J], ...]:
+    """The jobs that a job follows, until it has committed.
 
     Args:
         context: Of the job.
-        writer: The job that made the last commit; as `me` and `followed` name jobs.
-        last: The checkpoint of that commit.
-        me: This job.
-        followed: The jobs that this attempt may follow.
+        predecessor: That of `context`, as the target names jobs.
+        remembered: From the restored state; see `still_followed`.
     """
-    return writer == me or (writer in followed and last <= context.committed_max)
+    former = None if predecessor is None else Followed(predecessor, context.committed_max)
+    return tuple(one for one in (remembered, former) if one is not None)
+
+
+def may_follow(writer: J, last: int, *, me: J, followed: Iterable[Followed[J]]) -> bool:
+    """Whether job `me` may make the next commit of a line, whose last one, of checkpoint `last`, is by job
+    `writer`.
+
+    >>> may_follow("a", 3, me="b", followed=[Followed("a", 3)])
+    True
+    >>> may_follow("a", 4, me="b", followed=[Followed("a", 3)])  # a went on by itself
+    False
+    """
+    return writer == me or any(writer == job and last <= until for job, until in followed)
+
+
+def still_followed(writer: J, last: int, followed: Iterable[Followed[J]]) -> Followed[J]:
+    """What a job remembers in its snapshots of the last commit, which it follows, or has made: a successor
+    that finds more commits of `writer` does not follow it. What the restored snapshot lists as pending may
+    be committed a moment later.
+
+    >>> still_followed("a", 1, [Followed("a", 3)])
+    Followed(job='a', until=3)
+    """
+    return Followed(writer, max((one.until for one in followed if one.job == writer), default=last))
 
 
 def succeeded(where: str, context: SinkContext, *, writer: str, has_committed: bool) -> UnistreamError:

@@ -31,13 +31,15 @@ LINE_ID: Final = "unistream/line"
 
 class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The table after the last commit; see `unistream.connector.common.committing.Target`. `writer`: the job
-    that made it, as a number; 0: not recorded."""
+    that made it, as a number; 0: not recorded. `until`: the checkpoint up to which its commits are
+    followed."""
 
     address: str = msgspec.field(name="table_uri")
     table_id: str
     version: int
     checkpoint_id: int
     writer: int = 0
+    until: int = 0
     format: int = STATE_FORMAT
 
 

@@ -70,6 +70,7 @@ from unistream.connector.delta.table import (
     TableCommit,
     Unknown,
 )
+from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
@@ -154,6 +155,7 @@ class DeltaCommitter:
         over; Unreachable if an allowed rewind could not be recorded."""
         self._context = context
         self._line = Line(f"table {self._uri}", context, appends=self._append_to_foreign)
+        self._line.follow(_followed(self._memory.current))
         self._table = self._tables.open(self._uri, self._options)
         if self._table is None:
             self._check_target(None)
@@ -267,12 +269,13 @@ class DeltaCommitter:
         last = self._last(table, self._branch)
         if last is None and known is not None and known.checkpoint_id:
             last = known.checkpoint_id  # the table lets transactions expire
-        self._opened_line().check(table, last, 0 if known is None else known.writer)
+        self._opened_line().check(table, last)
 
     def _remember(
         self, table: LakeTable, checkpoint_id: int, writer: int | None, version: int | None = None
     ) -> None:
         """`version` None: that of the snapshot."""
+        until = 0 if writer is None else self._opened_line().remembered(writer, checkpoint_id).until
         self._memory.remember(
             DeltaTarget(
                 address=self._uri,
@@ -280,6 +283,7 @@ class DeltaCommitter:
                 version=table.version if version is None else version,
                 checkpoint_id=checkpoint_id,
                 writer=writer or 0,
+                until=until,
             )
         )
 
@@ -414,6 +418,10 @@ class DeltaCommitter:
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the committer is not open"
         return self._context
+
+
+def _followed(target: DeltaTarget | None) -> Followed[int] | None:
+    return None if target is None or not target.writer else Followed(target.writer, target.until)
 
 
 def _rows(files: Sequence[DeltaFile]) -> int:

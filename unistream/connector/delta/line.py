@@ -11,7 +11,15 @@ from unistream.connector.common import kept_snapshot
 from unistream.connector.delta.branch import LINE_ID, writer_id
 from unistream.connector.delta.positions import number_of
 from unistream.connector.delta.table import CHECKPOINT_KEY, JOB_KEY, SNAPSHOT_KEY
-from unistream.port.line import foreign_line, may_follow, succeeded, writer_of
+from unistream.port.line import (
+    Followed,
+    followed_by,
+    foreign_line,
+    may_follow,
+    still_followed,
+    succeeded,
+    writer_of,
+)
 from unistream.port.sink import SinkContext
 
 
@@ -39,14 +47,23 @@ class Line:
         self._appends = appends
         self._me = number_of(context.job)
         self.has_committed = False
+        self._followed: tuple[Followed[int], ...] = ()
 
-    def check(self, table: WrittenTable, last: int | None, remembered: int) -> None:
+    def follow(self, remembered: Followed[int] | None) -> None:
+        """`remembered`: from the restored state."""
+        former = number_of(self._context.predecessor) if self._context.predecessor else None
+        self._followed = followed_by(self._context, former, remembered)
+
+    def remembered(self, writer: int, last: int) -> Followed[int]:
+        """For the state, after this last commit."""
+        return still_followed(writer, last, self._followed)
+
+    def check(self, table: WrittenTable, last: int | None) -> None:
         """Before a commit on this snapshot.
 
         Args:
             table: The snapshot.
             last: The last checkpoint of this line in the table; None: it has none.
-            remembered: The job that the restored state names; 0: none.
 
         Raises:
             ConfigError: another line writes the table, or another job this line.
@@ -60,9 +77,7 @@ class Line:
             if last is None and not self._appends:
                 check_no_other(self._where, table, context.lineage)
             return
-        former = number_of(context.predecessor) if context.predecessor else None
-        followed = () if self.has_committed else (remembered, former)
-        if not may_follow(context, writer, last or 0, me=self._me, followed=followed):
+        if not may_follow(writer, last or 0, me=self._me, followed=self._followed):
             found = table.last_commit(context.lineage).get(JOB_KEY, "of a later start")
             raise succeeded(self._where, context, writer=found, has_committed=self.has_committed)
 
@@ -72,7 +87,8 @@ class Line:
 
     def committed(self, checkpoint_id: int) -> None:
         """This attempt has committed up to this checkpoint."""
-        self.has_committed = self.has_committed or self.writer(checkpoint_id) == self._me
+        if self.writer(checkpoint_id) == self._me:
+            self.has_committed, self._followed = True, ()
 
     def transactions(self, table: WrittenTable, checkpoint_id: int) -> dict[str, int]:
         """To be part of each commit: also that of the line, which a table may let expire."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from unistream.connector.common import kept_snapshot
 from unistream.connector.file.sink_stage import CommitRecord, FileStage, FolderLine
-from unistream.port.line import foreign_line, may_follow, succeeded
+from unistream.port.line import Followed, followed_by, foreign_line, may_follow, still_followed, succeeded
 from unistream.port.sink import SinkContext
 
 
@@ -30,9 +30,22 @@ class Line:
         self._context = context
         self._appends = appends
         self.has_committed = False
+        self._followed: tuple[Followed[str], ...] = ()
 
-    def check(self, newest: CommitRecord | None, remembered: str) -> None:
-        """Before a record behind `newest`. `remembered`: the job that the restored state names; "": none.
+    def follow(self, remembered: Followed[str] | None) -> None:
+        """`remembered`: from the restored state."""
+        self._followed = followed_by(self._context, self._context.predecessor, remembered)
+
+    def remembered(self, job: str, last: int) -> Followed[str]:
+        """For the state, after this last commit."""
+        return still_followed(job, last, self._followed)
+
+    def committed(self) -> None:
+        """This attempt has made a commit, in its own name."""
+        self.has_committed, self._followed = True, ()
+
+    def check(self, newest: CommitRecord | None) -> None:
+        """Before a record behind `newest`.
 
         Raises:
             ConfigError: another line writes the folder, or another job this line.
@@ -45,11 +58,7 @@ class Line:
             if not self._appends:
                 check_no_other(self._where, self._stage, context.lineage)
         elif newest.job and not may_follow(
-            context,
-            newest.job,
-            newest.checkpoint_id,
-            me=context.job,
-            followed=() if self.has_committed else (remembered, context.predecessor),
+            newest.job, newest.checkpoint_id, me=context.job, followed=self._followed
         ):
             raise succeeded(self._where, context, writer=newest.job, has_committed=self.has_committed)
 

@@ -45,7 +45,7 @@ from unistream.connector.file.sink_stage import (
     decode_committable,
     staging_owners,
 )
-from unistream.port.line import writer_of
+from unistream.port.line import Followed, writer_of
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
@@ -88,6 +88,8 @@ class FileSinkCommitter:
         taken over."""
         self._context = context
         self._line = Line(self._where, self._stage, context, appends=self._append_to_foreign)
+        known = self._memory.current
+        self._line.follow(None if known is None or not known.job else Followed(known.job, known.until))
         number, newest = self._newest()
         rewinds = newest is not None and newest.checkpoint_id > context.committed_max
         if newest is not None and rewinds and not self._allow_rewind:
@@ -152,7 +154,7 @@ class FileSinkCommitter:
             return None
         crash_point("file.recorded")
         if decided.job == context.job:
-            self._opened_line().has_committed = True
+            self._opened_line().committed()
         self._remember(checkpoint_id, decided.job)
         self._finish(decided)
         self._remove_losers()
@@ -181,8 +183,7 @@ class FileSinkCommitter:
 
     def _check_line(self, newest: CommitRecord | None) -> None:
         """Raises ConfigError, Fenced: this job may not commit to it."""
-        known = self._memory.current
-        self._opened_line().check(newest, "" if known is None else known.job)
+        self._opened_line().check(newest)
 
     def _decide(self, number: int, record: CommitRecord) -> bool:
         context = self._opened()
@@ -191,7 +192,10 @@ class FileSinkCommitter:
         return self._stage.decide(context.lineage, context.sink_uid, number, record)
 
     def _remember(self, checkpoint_id: int, job: str) -> None:
-        self._memory.remember(FileTarget(address=self._root, checkpoint_id=checkpoint_id, job=job))
+        until = self._opened_line().remembered(job, checkpoint_id).until
+        self._memory.remember(
+            FileTarget(address=self._root, checkpoint_id=checkpoint_id, job=job, until=until)
+        )
 
     def _finish(self, record: CommitRecord) -> None:
         taken = 0

@@ -80,11 +80,12 @@ class FolderLine(msgspec.Struct, frozen=True, kw_only=True):
 
 class FileTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The folder after the last commit; see `unistream.connector.common.committing.Target`. `job`: that made
-    it; empty: not recorded."""
+    it; empty: not recorded. `until`: the checkpoint up to which its commits are followed."""
 
     address: str = msgspec.field(name="root")
     checkpoint_id: int
     job: str = ""
+    until: int = 0
     format: int = STATE_FORMAT
 
 
