@@ -23,6 +23,7 @@ from tests.metadata_rows import rows
 from tests.postgres import PostgresServer
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.client.rest_client import RestClient
+from unistream.master.job_views import DATABASE_AWAY
 from unistream.metadata import tables
 from unistream.metadata.schema import ensure
 
@@ -72,8 +73,10 @@ def test_a_database_that_is_away_holds_up_no_job(
         takeover.of(second, job)
         with RestClient(second.urls[-1], timeout_s=3.0) as at_second:
             assert at_second.info(job).state == "RUNNING"
+            ended = at_second.info(past)
+            assert (ended.state, ended.incomplete) == ("CANCELED", DATABASE_AWAY), "as the HA store knows it"
             with pytest.raises(Unreachable, match="database"):
-                at_second.info(past)
+                at_second.request("GET", f"/jobs/{past}/exceptions")
         eventually(lambda: time.monotonic() > away_s + AWAY_S, "it was away for long enough")
         during = client.info(job).checkpoints_completed
         assert during > before
