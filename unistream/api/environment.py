@@ -17,7 +17,7 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
-from unistream.api.sinks import check_new_lines
+from unistream.api.sinks import check_new_lines, last_commits
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
 from unistream.base.config import (
@@ -31,6 +31,7 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError
 from unistream.client import at_exit  # noqa: F401  # its hook must be older than those of the script
+from unistream.client.resume import LATEST
 from unistream.core.graph import (
     BootstrapPlan,
     Resolved,
@@ -144,6 +145,24 @@ class Environment(Sources):
         if savepoint is None and request_id is None:
             check_new_lines(self._builder.graph)
 
+    def latest_snapshot(self) -> str | None:
+        """The directory of the snapshot from which a job of this pipeline goes on, as with
+        ``savepoint="latest"``: of the job that wrote last to where the sinks do, whoever ended it and however
+        that was (`unistream.client.resume`).
+
+        Returns:
+            None: no job has written there, or it has left no snapshot.
+
+        Raises:
+            ConfigError: that job still runs, or the sinks have the output of several lines of jobs.
+            CorruptSnapshot: its newest snapshot is damaged.
+            Unreachable: what knows the job, or a storage, does not answer.
+        """
+        from unistream.client.resume import latest_snapshot
+
+        commits = last_commits(self.stream_graph())
+        return latest_snapshot(commits, config=self._config, target=self._target)
+
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """The job graph: vertices of chained operators as data, and their code."""
         return self._translated(self.stream_graph(name))
@@ -253,7 +272,8 @@ class Environment(Sources):
 
         Args:
             name: Name of the job.
-            savepoint: Directory of a savepoint or checkpoint to start from.
+            savepoint: Directory of a savepoint or checkpoint to start from; "latest": that of
+                `latest_snapshot`, or from the beginning if there is none.
             allow_non_restored_state: State whose operator the job does not have is dropped instead of refused
                 (also `execution.state-recovery.ignore-unclaimed-state`).
 
@@ -355,6 +375,8 @@ class Environment(Sources):
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
+        if savepoint == LATEST:
+            savepoint = self.latest_snapshot()
         self.check_new_lines(savepoint=savepoint, request_id=request_id)
         graph, code, frames = self.staged_job_graph(name, bootstrap)
         advice = uid_advice(graph)

@@ -14,6 +14,7 @@ from unistream.api.settings import OperatorSettings
 from unistream.api.slots import SlotSharingGroup
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
+from unistream.core.graph import uid_of
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamGraph, StreamNode
 from unistream.operator.sink import (
@@ -24,7 +25,7 @@ from unistream.operator.sink import (
     SinkWriterOperator,
     StageCommitter,
 )
-from unistream.port.line import KeepsLine
+from unistream.port.line import KeepsLine, LineCommit
 from unistream.port.sink import (
     CommittableStage,
     Committer,
@@ -70,6 +71,18 @@ def check_new_lines(graph: StreamGraph) -> None:
     for node in graph.nodes:
         if isinstance(node.operator, SinkWriterOperator) and isinstance(node.operator.sink, KeepsLine):
             node.operator.sink.check_new_line()
+
+
+def last_commits(graph: StreamGraph) -> list[tuple[str, LineCommit]]:
+    """The last commit of each sink whose target records it, by the uid of the sink."""
+    found: list[tuple[str, LineCommit]] = []
+    for node in graph.nodes:
+        if isinstance(node.operator, SinkWriterOperator) and isinstance(node.operator.sink, KeepsLine):
+            uid = uid_of(node)
+            commit = node.operator.sink.last_commit(uid)
+            if commit is not None:
+                found.append((uid, commit))
+    return found
 
 
 class DataStreamSink(OperatorSettings):

@@ -29,6 +29,7 @@ from unistream.cli.options import (
 )
 from unistream.cli.output import console, print_json, print_result
 from unistream.client.hosts import SPARK, TARGETS, chosen_target
+from unistream.client.resume import LATEST
 
 if TYPE_CHECKING:
     from unistream.api.bootstrap import BootstrapOrder
@@ -47,7 +48,8 @@ StartFrom: TypeAlias = Annotated[
         "--from-savepoint",
         "--restore-from",
         metavar="DIR",
-        help="Start from this savepoint or checkpoint.",
+        help="Start from this savepoint or checkpoint; 'latest': from the newest one of the job that wrote "
+        "last to where the sinks do.",
     ),
 ]
 Cancels: TypeAlias = Annotated[
@@ -91,6 +93,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     target = checked_target(target, detached=detached, jobmanager=jobmanager)
     environment = Environment(configuration(defines, parallelism, jobmanager), target=target)
     build(load_function(function), environment)
+    savepoint = _found(environment) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
     source = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
@@ -108,6 +111,14 @@ def run(  # noqa: PLR0917  # typer passes them by name
         else:
             leaves = target == "remote" and not cancels and not frames.staged
             attach(client, as_json, owns_cluster=target != "remote", leaves=leaves, prints=True)
+
+
+def _found(environment: Environment) -> str | None:
+    found = environment.latest_snapshot()
+    report(
+        f"goes on from {found}" if found else "starts from the beginning: there is no snapshot to go on from"
+    )
+    return found
 
 
 def job_request(

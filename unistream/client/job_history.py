@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from unistream.base.clock import SystemClock
@@ -10,7 +12,9 @@ from unistream.base.ids import NO_CLUSTER
 from unistream.client import home
 
 if TYPE_CHECKING:
-    from unistream.master.job_info import JobSummary
+    from unistream.base.ids import JobId
+    from unistream.master.job_info import JobInfo, JobSummary
+    from unistream.metadata.store import SqlMetadataStore
 
 
 def ended_jobs(config: Configuration) -> list[JobSummary]:
@@ -22,15 +26,39 @@ def ended_jobs(config: Configuration) -> list[JobSummary]:
         Unreachable: the database does not answer.
     """
     from unistream.master.ended_jobs import read_ended
+
+    with _store(config) as store:
+        return [] if store is None else read_ended(store, SystemClock().wall_ms(), NO_CLUSTER)
+
+
+def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
+    """A job as the same database knows it; it runs only if its cluster does. None: it does not know it.
+    Raises as `ended_jobs`."""
+    from unistream.master.history import Recorded, info_from_records
+
+    with _store(config) as store:
+        record = None if store is None else store.job(job)
+        if store is None or record is None:
+            return None
+        cluster = store.cluster(record.cluster)
+        now_ms = SystemClock().wall_ms()
+        found = Recorded(record=record, result=None, cluster=cluster, is_here=False, now_ms=now_ms)
+        return info_from_records(found, store)
+
+
+@contextmanager
+def _store(config: Configuration) -> Iterator[SqlMetadataStore | None]:
+    """None: there is no history yet."""
     from unistream.metadata.engine import parse_url, sqlite_path
     from unistream.metadata.store import SqlMetadataStore
 
     url = home.metadata_url(config)
     path = sqlite_path(parse_url(url))
     if path is not None and not path.exists():
-        return []
+        yield None
+        return
     store = SqlMetadataStore(url)
     try:
-        return read_ended(store, SystemClock().wall_ms(), NO_CLUSTER)
+        yield store
     finally:
         store.close()

@@ -67,6 +67,10 @@ class KeepsLine(Protocol):
             ConfigError: another line of jobs writes the target, and the sink does not append to it.
         """
 
+    def last_commit(self, sink_uid: str) -> LineCommit | None:
+        """The newest commit by a sink with this uid, of whichever line: for a job that goes on behind it. On
+        the client. None: there is none, as far as the target remembers."""
+
 
 def check_on_foreign(on_foreign: str) -> None:
     """Raises ConfigError."""

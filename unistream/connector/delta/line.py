@@ -10,9 +10,16 @@ from typing import Protocol
 from unistream.connector.common import kept_snapshot
 from unistream.connector.delta.branch import LINE_ID, writer_id
 from unistream.connector.delta.positions import number_of
-from unistream.connector.delta.table import CHECKPOINT_KEY, JOB_KEY, SNAPSHOT_KEY
+from unistream.connector.delta.table import (
+    CHECKPOINT_KEY,
+    JOB_KEY,
+    LINEAGE_KEY,
+    SNAPSHOT_KEY,
+    LakeTable,
+)
 from unistream.port.line import (
     Followed,
+    LineCommit,
     followed_by,
     foreign_line,
     may_follow,
@@ -95,6 +102,19 @@ class Line:
         mine = number_of(self._context.lineage)
         is_mine = table.transaction_version(LINE_ID) in (None, mine)
         return {writer_id(self._context): self.writer(checkpoint_id), **({LINE_ID: mine} if is_mine else {})}
+
+
+def last_commit(table: LakeTable, sink_uid: str) -> LineCommit | None:
+    """See `unistream.port.line.KeepsLine`."""
+    found = table.last_commit(sink_uid=sink_uid)
+    if not found:
+        return None
+    return LineCommit(
+        lineage=found[LINEAGE_KEY],
+        job=found[JOB_KEY],
+        checkpoint=int(found.get(CHECKPOINT_KEY, "0")),
+        snapshot=found.get(SNAPSHOT_KEY, ""),
+    )
 
 
 def check_no_other(where: str, table: WrittenTable, lineage: str) -> None:

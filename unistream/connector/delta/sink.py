@@ -16,7 +16,7 @@ from unistream.connector.common import OnRewind, StageFiles, absolute, check_sin
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.writer import DeltaWriter
-from unistream.port.line import OnForeign, check_on_foreign
+from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.replacement import RangeTarget
 from unistream.port.sink import Committer, SinkWriter
 
@@ -126,6 +126,14 @@ class DeltaSink:
         table = LakeTable.open(self._table_uri, self._resolved_storage_options())
         if table is not None and self._on_foreign == "refuse":
             check_no_other(f"table {self._table_uri}", table, lineage)
+
+    def last_commit(self, sink_uid: str) -> LineCommit | None:
+        """See `unistream.port.line.KeepsLine`."""
+        from unistream.connector.delta.line import last_commit
+        from unistream.connector.delta.table import LakeTable
+
+        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
+        return None if table is None else last_commit(table, sink_uid)
 
     @property
     def time_column(self) -> str | None:

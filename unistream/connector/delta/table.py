@@ -33,7 +33,8 @@ LINEAGE_KEY = "unistream.lineage"
 SINK_KEY = "unistream.sink-uid"
 JOB_KEY = "unistream.job-id"
 SNAPSHOT_KEY = "unistream.snapshot"
-LOOK_BACK = 1000  # versions, for a message
+NEAR = 10  # versions in which the last commit is most likely
+LOOK_BACK = 1000  # versions in which it is looked for
 
 
 class Conflict(UnistreamError):
@@ -173,12 +174,14 @@ class LakeTable:
                 return int(entry["version"])
         return None
 
-    def last_commit(self, lineage: str | None = None) -> dict[str, str]:
-        """The metadata of the newest commit of a line of jobs (None: of any), if it is among the last
-        `LOOK_BACK`; else empty."""
-        for entry in self._table.history(LOOK_BACK):
-            if entry.get(JOB_KEY) and lineage in (None, entry.get(LINEAGE_KEY)):
-                return {key: str(value) for key, value in entry.items()}
+    def last_commit(self, lineage: str | None = None, sink_uid: str | None = None) -> dict[str, str]:
+        """The metadata of the newest commit of a line of jobs (None: of any) by a sink (None: any), if it is
+        among the last `LOOK_BACK`; else empty."""
+        wanted = {LINEAGE_KEY: lineage, SINK_KEY: sink_uid}
+        for limit in (NEAR, LOOK_BACK):  # each version is a read
+            for entry in self._table.history(limit):
+                if entry.get(JOB_KEY) and all(of in (None, entry.get(key)) for key, of in wanted.items()):
+                    return {key: str(value) for key, value in entry.items()}
         return {}
 
     def append(self, commit: TableCommit) -> None:

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from unistream.connector.common import kept_snapshot
 from unistream.connector.file.sink_stage import CommitRecord, FileStage, FolderLine
-from unistream.port.line import Followed, followed_by, foreign_line, may_follow, still_followed, succeeded
+from unistream.port.line import (
+    Followed,
+    LineCommit,
+    followed_by,
+    foreign_line,
+    may_follow,
+    still_followed,
+    succeeded,
+)
 from unistream.port.sink import SinkContext
 
 
@@ -67,6 +75,17 @@ class Line:
         self._stage.begin_line(FolderLine(lineage=self._context.lineage, sink_uid=self._context.sink_uid))
         if not self._appends and not self._context.finalizing:
             check_no_other(self._where, self._stage, self._context.lineage)
+
+
+def last_commit(stage: FileStage, sink_uid: str) -> LineCommit | None:
+    """See `unistream.port.line.KeepsLine`. Records of earlier versions do not name their line."""
+    found = [record for record in stage.newest_of_lines(sink_uid) if record.lineage]
+    if not found:
+        return None
+    last = max(found, key=lambda record: record.committed_ms)
+    return LineCommit(
+        lineage=last.lineage, job=last.job, checkpoint=last.checkpoint_id, snapshot=last.snapshot
+    )
 
 
 def check_no_other(where: str, stage: FileStage, lineage: str) -> None:

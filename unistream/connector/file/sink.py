@@ -12,12 +12,12 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import OnRewind, absolute, check_sink_options
-from unistream.connector.file.line import check_no_other
+from unistream.connector.file.line import check_no_other, last_commit
 from unistream.connector.file.sink_committer import FileSinkCommitter
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema
 from unistream.connector.file.sink_stage import FileStage, decode_committable
 from unistream.connector.file.sink_writer import FileSinkWriter
-from unistream.port.line import OnForeign, check_on_foreign
+from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.sink import Committer, SinkWriter
 
 TARGET_FILE_BYTES: Final = 64 * MIB
@@ -115,6 +115,10 @@ class FileSink:
         """See `unistream.port.line.KeepsLine`."""
         if self._on_foreign == "refuse":
             check_no_other(f"file sink: {self._root}", self._stage(), lineage)
+
+    def last_commit(self, sink_uid: str) -> LineCommit | None:
+        """See `unistream.port.line.KeepsLine`."""
+        return last_commit(self._stage(), sink_uid)
 
     def create_writer(self) -> SinkWriter:
         return FileSinkWriter(

@@ -22,6 +22,7 @@ and is refused.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -100,7 +101,13 @@ class FileSinkCommitter:
         if newest is not None:
             self._finish(newest)
             if rewinds:
-                newest = CommitRecord(checkpoint_id=context.restored or 0, files=(), job=context.job)
+                newest = CommitRecord(
+                    checkpoint_id=context.restored or 0,
+                    files=(),
+                    job=context.job,
+                    committed_ms=time.time_ns() // 1_000_000,
+                    lineage=context.lineage,
+                )
                 if not self._decide(number + 1, newest):
                     raise Unreachable(f"{self._where}: another job has just committed to it")
             self._remember(newest.checkpoint_id, newest.job)
@@ -148,6 +155,8 @@ class FileSinkCommitter:
             files=files,
             job=writer_of(context, checkpoint_id),
             snapshot=permit.snapshot,
+            committed_ms=time.time_ns() // 1_000_000,
+            lineage=context.lineage,
         )
         crash_point("file.before_record")
         if not self._decide(number + 1, decided):

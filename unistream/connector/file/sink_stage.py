@@ -63,12 +63,16 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         job: That decided it; empty in records of earlier versions.
         snapshot: Directory from which a job can go on behind it; empty: not known.
+        committed_ms: Wall clock.
+        lineage: Of its line.
     """
 
     checkpoint_id: int
     files: tuple[PartFile, ...]
     job: str = ""
     snapshot: str = ""
+    committed_ms: int = 0
+    lineage: str = ""
 
 
 class FolderLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +234,16 @@ class FileStage:
             return 0, None
         path = self._record_path(lineage, sink_uid, numbers[-1])
         return numbers[-1], self._read(path, _RECORD)
+
+    def newest_of_lines(self, sink_uid: str) -> list[CommitRecord]:
+        """The newest record of each line of a sink with this uid. Raises CorruptSnapshot, Unreachable."""
+        folder, found = f"{self._root}/_unistream", []
+        for name in self._names(folder):
+            if name.endswith(f"-{_short(sink_uid)}"):
+                records = [record for record in self._names(f"{folder}/{name}") if record.endswith(".json")]
+                if records:
+                    found.append(self._read(f"{folder}/{name}/{max(records)}", _RECORD))
+        return found
 
     def decide(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> bool:
         """Writes a record atomically and durably. False: others have decided something behind the record that

@@ -51,4 +51,4 @@ from unistream.core.graph.stages import (
     why_no_stages,
 )
 from unistream.core.graph.topology import ConsumedGroup, Link, Pattern, Topology
-from unistream.core.graph.translate import Resolved, resolve, translate_resolved
+from unistream.core.graph.translate import Resolved, resolve, translate_resolved, uid_of

@@ -143,12 +143,17 @@ def _resolve_node(
     check_parallelism(f"operator {node.name!r}", width, groups)
     return ResolvedNode(
         node=node,
-        uid=node.uid if node.uid is not None else _generated_uid(node),
+        uid=uid_of(node),
         parallelism=width,
         max_parallelism=groups,
         max_parallelism_set=given,
         group=group,
     )
+
+
+def uid_of(node: StreamNode) -> OperatorUid:
+    """That which the user gave it, or a generated one."""
+    return node.uid if node.uid is not None else _generated_uid(node)
 
 
 def _generated_uid(node: StreamNode) -> OperatorUid:
