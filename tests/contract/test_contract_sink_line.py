@@ -227,6 +227,31 @@ def test_a_successor_goes_on(make: Callable[..., Case]) -> None:
     assert case.read() == [1, 2, 3, 4]
 
 
+def test_the_target_names_the_last_commit_of_a_sink(make: Callable[..., Case]) -> None:
+    case = make()
+    if not isinstance(case.sink, KeepsLine):
+        pytest.skip("asks when its first writer opens")
+    assert case.sink.last_commit("the sink") is None
+    saved = Job(case, "a").checkpoint(1)
+    last = case.sink.last_commit("the sink")
+    assert (last and (last.lineage, last.job, last.checkpoint)) == (LINE, "a" * 32, 1)
+    Job(case, "b", since=saved).checkpoint(2)
+    last = case.sink.last_commit("the sink")
+    assert (last and (last.job, last.checkpoint)) == ("b" * 32, 2)
+    assert case.sink.last_commit("another sink") is None
+
+
+def test_of_several_lines_the_one_that_committed_last_is_named(make: Callable[..., Case]) -> None:
+    case = make(on_foreign="append")
+    if not isinstance(case.sink, KeepsLine):
+        pytest.skip("asks when its first writer opens")
+    first, second = Job(case, "a"), Job(case, "b", lineage=OTHER)
+    for job in (first, second, first):
+        job.checkpoint(job.last + 1)
+        last = case.sink.last_commit("the sink")
+        assert (last and (last.lineage, last.job)) == (job.lineage, job.id)
+
+
 @pytest.mark.parametrize("faster", [0, 1], ids=["the first", "the second"])
 def test_of_two_successors_that_run_at_once_one_commits(make: Callable[..., Case], faster: int) -> None:
     case = make()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.crash_runs import Crashes
 from unistream.testing.devtools.kafka_tools import create_topic
+
+if TYPE_CHECKING:
+    from tests.integration.dagster_location import Location
 
 
 @pytest.fixture
@@ -23,3 +28,20 @@ def topic(kafka: str) -> str:
 def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crashes:
     """Kills at named places; nothing is armed yet."""
     return Crashes(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def locate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Location]]:
+    """Makes code locations with the given settings, in processes of their own."""
+    from tests.integration.dagster_location import Location
+
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))  # where we look for clusters
+    made: list[Location] = []
+
+    def locate(**settings: str) -> Location:
+        made.append(Location(tmp_path, **settings))
+        return made[-1]
+
+    yield locate
+    for location in made:
+        location.close()

@@ -60,7 +60,11 @@ def file_rows(folder: Path) -> list[int]:
     return list(ds.dataset(found).to_table().column("n").to_pylist()) if found else []
 
 
-ROWS_OF: dict[str, Callable[[Path], list[int]]] = {"delta": delta_rows, "files": file_rows, "both": delta_rows}
+ROWS_OF: dict[str, Callable[[Path], list[int]]] = {
+    "delta": delta_rows,
+    "files": file_rows,
+    "both": delta_rows,
+}
 
 
 def by_stop(run: Command, start: Callable[..., Command], job: str) -> None:

@@ -17,7 +17,7 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
-from unistream.api.sinks import check_new_lines, last_commits
+from unistream.api.sinks import check_new_lines, last_commits, sinks_of
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
 from unistream.base.config import (
@@ -46,6 +46,7 @@ from unistream.core.graph import (
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamGraph
+from unistream.port.sink import Sink
 
 if TYPE_CHECKING:
     from unistream.client.job_client import JobClient, JobResult
@@ -145,10 +146,14 @@ class Environment(Sources):
         if savepoint is None and request_id is None:
             check_new_lines(self._builder.graph)
 
+    def sinks(self) -> dict[str, Sink]:
+        """The sinks of the pipeline by uid: for tools that show where it writes."""
+        return sinks_of(self._builder.graph)
+
     def latest_snapshot(self) -> str | None:
         """The directory of the snapshot from which a job of this pipeline goes on, as with
-        ``savepoint="latest"``: of the job that wrote last to where the sinks do, whoever ended it and however
-        that was (`unistream.client.resume`).
+        ``savepoint="latest"``: of the job that wrote last to where the sinks do, however that
+        ended (`unistream.client.resume`).
 
         Returns:
             None: no job has written there, or it has left no snapshot.

@@ -68,21 +68,24 @@ def sink_used(sink: Sink) -> Sink:
 def check_new_lines(graph: StreamGraph) -> None:
     """Before a job that starts from no snapshot. Raises ConfigError: another line of jobs writes a sink's
     target."""
+    for sink in sinks_of(graph).values():
+        if isinstance(sink, KeepsLine):
+            sink.check_new_line()
+
+
+def sinks_of(graph: StreamGraph) -> dict[str, Sink]:
+    """The sinks of a pipeline by uid."""
+    found: dict[str, Sink] = {}
     for node in graph.nodes:
-        if isinstance(node.operator, SinkWriterOperator) and isinstance(node.operator.sink, KeepsLine):
-            node.operator.sink.check_new_line()
+        if isinstance(node.operator, SinkWriterOperator):
+            found[uid_of(node)] = node.operator.sink
+    return found
 
 
 def last_commits(graph: StreamGraph) -> list[tuple[str, LineCommit]]:
     """The last commit of each sink whose target records it, by the uid of the sink."""
-    found: list[tuple[str, LineCommit]] = []
-    for node in graph.nodes:
-        if isinstance(node.operator, SinkWriterOperator) and isinstance(node.operator.sink, KeepsLine):
-            uid = uid_of(node)
-            commit = node.operator.sink.last_commit(uid)
-            if commit is not None:
-                found.append((uid, commit))
-    return found
+    lines = [(uid, sink) for uid, sink in sinks_of(graph).items() if isinstance(sink, KeepsLine)]
+    return [(uid, commit) for uid, sink in lines if (commit := sink.last_commit(uid)) is not None]
 
 
 class DataStreamSink(OperatorSettings):

@@ -1,4 +1,4 @@
-"""The snapshot from which a pipeline goes on, whoever ended its last job and however that was.
+"""The snapshot from which a pipeline goes on, however its last job has ended.
 
     the targets of its sinks   which job made the last commit, with which checkpoint, and where that is
     that job, if it is known   its newest savepoint and checkpoint; it must not run any more

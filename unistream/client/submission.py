@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import is_installed
+from unistream.base.ids import JobId
 from unistream.client import at_exit, home
 from unistream.client.address import elected_address, is_elected
 from unistream.client.job_client import JobClient, identified
@@ -93,6 +94,11 @@ def submit(
     client = EmbeddedJobClient(cluster.dispatcher, job, owned=cluster)
     at_exit.keep(client)
     return client
+
+
+def attach(job: JobId, config: Configuration) -> JobClient:
+    """A job that a remote cluster has. Raises as `connect`."""
+    return RestJobClient(connect(config), job, owns_connection=True, accepted=True)
 
 
 def connect(config: Configuration) -> RestClient:

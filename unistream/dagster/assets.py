@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from unistream.base.errors import ConfigError
 from unistream.dagster.report import SINK_METADATA
+from unistream.port.sink import Sink
 
 
 def sink_asset(key: str | Sequence[str], *, sink_uid: str, **spec: Any) -> dg.AssetSpec:
@@ -37,7 +38,7 @@ def unistream_assets(
         options: Further arguments of `dg.multi_asset`.
 
     Raises:
-        ConfigError: no specs, a spec without a sink's uid, or a retry policy.
+        ConfigError: no specs, a spec without a sink's uid, two for one sink, partitions, or a retry policy.
 
     Example:
         @unistream_assets(specs=[sink_asset("orders", sink_uid="lake")])
@@ -46,10 +47,11 @@ def unistream_assets(
     """
     if not specs:
         raise ConfigError("unistream_assets needs at least one asset spec")
-    for spec in specs:
-        if SINK_METADATA not in spec.metadata:
-            asset = spec.key.to_user_string()
-            raise ConfigError(f"asset {asset} has no sink: create its spec with sink_asset(...)")
+    _check_specs(specs)
+    if options.get("partitions_def") is not None or any(spec.partitions_def is not None for spec in specs):
+        raise ConfigError(
+            "a streaming asset takes no partitions_def: one job writes all of its table; leave it out"
+        )
     if options.get("retry_policy") is not None:
         raise ConfigError(
             "a streaming asset takes no retry_policy: the job restarts itself (restart-strategy.type), "
@@ -62,3 +64,28 @@ def unistream_assets(
         return dg.multi_asset(specs=specs, name=step, **options)(function)
 
     return decorate
+
+
+def check_sinks(specs: Sequence[dg.AssetSpec], sinks: Mapping[str, Sink]) -> None:
+    """Raises ConfigError: an asset names a sink that the pipeline does not have."""
+    for spec in specs:
+        uid = spec.metadata[SINK_METADATA]
+        if uid not in sinks:
+            has = f"it has {', '.join(map(repr, sorted(sinks)))}" if sinks else "it has none"
+            raise ConfigError(
+                f"asset {spec.key.to_user_string()}: the pipeline has no sink with the uid {uid!r}; {has}"
+            )
+
+
+def _check_specs(specs: Sequence[dg.AssetSpec]) -> None:
+    assets: dict[str, str] = {}
+    for spec in specs:
+        asset = spec.key.to_user_string()
+        if SINK_METADATA not in spec.metadata:
+            raise ConfigError(f"asset {asset} has no sink: create its spec with sink_asset(...)")
+        other = assets.setdefault(spec.metadata[SINK_METADATA], asset)
+        if other != asset:
+            raise ConfigError(
+                f"assets {other} and {asset} name the same sink {spec.metadata[SINK_METADATA]!r}: each asset "
+                "is written by a sink of its own"
+            )

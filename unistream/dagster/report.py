@@ -7,23 +7,24 @@ raises; a report that fails is logged by the process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import dagster as dg
 
+from unistream.base.errors import UnistreamError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobClient
+from unistream.dagster.start import JOB_TAG
 from unistream.master.job_info import JobInfo
+from unistream.port.sink import CountsRows, Sink
 
 SINK_METADATA: Final = "unistream/sink_uid"
 """Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
 
 SAVEPOINT_TAG: Final = "unistream/savepoint"
-"""Tag of a run: the snapshot it starts from; at its end, the one from which the next run should start."""
-
-JOB_TAG: Final = "unistream/job_id"
+"""Tag of a run: the snapshot that its job has left; empty: none yet."""
 
 _YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
@@ -43,7 +44,8 @@ class RunReport:
 
     def started(self, client: JobClient) -> None:
         self.note(f"job {client.job_id} runs on {self._target}", is_error=False)
-        self._tag(JOB_TAG, str(client.job_id))
+        copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
+        self._tag({JOB_TAG: str(client.job_id), **copied})
 
     def progress(self, info: JobInfo) -> None:
         self._observe(info)
@@ -75,17 +77,27 @@ class RunReport:
         self._reported(lambda: log.error("%s", text) if is_error else log.info("%s", text))
 
     def _resume_from(self, snapshot: str) -> str:
-        self._tag(SAVEPOINT_TAG, snapshot)
-        return f"to resume it, start a run with the tag {SAVEPOINT_TAG}={snapshot}"
+        self._tag({SAVEPOINT_TAG: snapshot})
+        return f"the next run goes on from {snapshot}"
 
     def _observe(self, info: JobInfo) -> None:
         for spec in specs_of(self._context):
             observation = dg.AssetObservation(asset_key=spec.key, metadata=asset_metadata(spec, info))
             self._reported(partial(self._context.log_event, observation))
 
-    def _tag(self, key: str, value: str) -> None:
+    def row_count(self, spec: dg.AssetSpec, sinks: Mapping[str, Sink]) -> dict[str, int]:
+        """The rows of the whole table, as metadata; empty: they are not known."""
+        sink, rows = sinks[spec.metadata[SINK_METADATA]], None
+        if isinstance(sink, CountsRows):
+            try:
+                rows = sink.row_count()
+            except UnistreamError as error:  # the job has ended well; its table is away a moment later
+                self.note(f"the rows of {spec.key.to_user_string()} are not counted: {error}", is_error=True)
+        return {} if rows is None else {"dagster/row_count": rows}
+
+    def _tag(self, tags: Mapping[str, str]) -> None:
         run = self._context.run.run_id
-        self._reported(lambda: self._context.instance.add_run_tags(run, {key: value}))
+        self._reported(lambda: self._context.instance.add_run_tags(run, tags))
 
     def _mark_as_canceling(self) -> None:
         """Without a termination request in Dagster's database a signal makes the run fail, and a run that
@@ -122,7 +134,7 @@ def asset_metadata(spec: dg.AssetSpec, info: JobInfo) -> dict[str, Any]:
     metadata = job_metadata(info)
     sink = info.sinks.get(spec.metadata.get(SINK_METADATA, ""))
     if sink is not None:
-        metadata |= {"dagster/row_count": sink.rows, "unistream/commits": sink.commits}
+        metadata |= {"unistream/rows": sink.rows, "unistream/commits": sink.commits}
         if sink.table_version is not None:
             metadata["unistream/table_version"] = sink.table_version
     return metadata

@@ -18,15 +18,11 @@ from unistream.base.config import CHECKPOINT_RETENTION
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.client.address import options_of
 from unistream.client.hosts import default_target
+from unistream.client.resume import LATEST
+from unistream.dagster.assets import check_sinks
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_attached
-from unistream.dagster.report import (
-    SAVEPOINT_TAG,
-    RunReport,
-    asset_metadata,
-    data_version,
-    job_metadata,
-    specs_of,
-)
+from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
+from unistream.dagster.start import JobStart, chosen_resume
 from unistream.master.job_info import JobInfo
 
 DEFAULTS: Final = {CHECKPOINT_RETENTION.key: "RETAIN_ON_CANCELLATION"}
@@ -42,8 +38,10 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         jobmanager: Where the session cluster is: HOST:PORT of its REST API, or zookeeper://HOST:PORT,… for
             the leader of several masters; empty: the one that runs on this machine, or as `config` says.
         config: Configuration by key, as on the command line with `-D`.
-        savepoint: Directory of a savepoint or checkpoint to start from; empty: from the beginning. The
-            run's tag `unistream/savepoint` takes precedence.
+        resume: What a new job starts from. "latest": the newest snapshot of the job that wrote last to the
+            same tables, however that ended, or the beginning if there is none; "none": the beginning of its
+            sources; else the directory of a savepoint or checkpoint. The run's tag `unistream/resume` takes
+            precedence.
         on_terminate: How a terminated run ends its job.
         savepoint_dir: fsspec URL for the savepoint of a terminated run; empty: the job's own folder.
         savepoint_format: Of that savepoint: "canonical" (open tables) or "native" (files of the state
@@ -58,7 +56,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     target: str = default_target()
     jobmanager: str = ""
     config: dict[str, str] = Field(default_factory=dict)
-    savepoint: str = ""
+    resume: str = LATEST
     on_terminate: OnTerminate = "stop_with_savepoint"
     savepoint_dir: str = ""
     savepoint_format: SavepointFormat = "canonical"
@@ -85,24 +83,28 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             dg.DagsterExecutionInterruptedError: the run was terminated; the job has been stopped.
         """
         name = name or context.op_execution_context.op.name
-        savepoint = context.run.tags.get(SAVEPOINT_TAG) or self.savepoint or None
         try:
             env = Environment({**DEFAULTS, **self._cluster(), **(config or {})}, target=self.target)
             build(env)
+            check_sinks(specs_of(context), env.sinks())
             report = RunReport(context, target=self.target, retention=env.config.get(CHECKPOINT_RETENTION))
-            if savepoint is not None:
-                report.note(f"job {name} starts from {savepoint}", is_error=False)
-            info = run_attached(
-                lambda: env.execute_async(name, savepoint=savepoint), self._end_policy(), report
+            start = JobStart(
+                environment=env,
+                target=self.target,
+                run=context.run,
+                step=context.op_execution_context.op.name,
+                name=name,
+                resume=chosen_resume(context.run, self.resume),
+                log=report,
             )
+            info = run_attached(start, self._end_policy(), report)
         except (ConfigError, CorruptSnapshot) as error:
             raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
         if info.state != "FINISHED":
             raise _failure(info, report)
         for spec in specs_of(context):
-            yield dg.MaterializeResult(
-                asset_key=spec.key, metadata=asset_metadata(spec, info), tags=data_version(spec, info)
-            )
+            metadata = {**asset_metadata(spec, info), **report.row_count(spec, env.sinks())}
+            yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
 
     def _cluster(self) -> dict[str, str]:
         """Raises ConfigError: it is no address, or the target is not remote."""

@@ -174,6 +174,15 @@ class JointCommitter(Protocol):
 
 
 @runtime_checkable
+class CountsRows(Protocol):
+    """A sink whose target knows how many rows it has."""
+
+    def row_count(self) -> int | None:
+        """Of the whole target, also those of others; None: it does not exist, or does not know. On the
+        client; raises ConfigError, Unreachable."""
+
+
+@runtime_checkable
 class StatefulCommitter(Protocol):
     """A committer that remembers across restarts what it has committed, and where, so that it detects a
     target that was removed or reset to an earlier state."""

@@ -1,6 +1,7 @@
 """A code location for the tests: pipelines whose assets are materialised in processes of their own.
 
-Settings come from the environment: LAKE, ROWS (empty: without end), FAIL_AT, ON_TERMINATE, EXECUTOR, TARGET.
+Settings come from the environment: LAKE, ROWS (empty: without end), RATE, FAIL_AT, ON_TERMINATE, EXECUTOR,
+TARGET.
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
@@ -15,7 +16,7 @@ import pyarrow as pa
 import unistream as us
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
 
-RATE = 3_000  # rows/s: some seconds for a bounded run, so that checkpoints fall into it
+RATE = int(os.environ.get("RATE", "3000"))  # rows/s: checkpoints fall into a bounded run
 COLUMNS = {
     "id": us.datagen.Sequential(),
     "key": us.datagen.RandomInt(0, 10),

@@ -5,7 +5,9 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
+from unistream.dagster.start import chosen_resume
 
+DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 ORDERS = sink_asset("orders", sink_uid="lake", kinds={"deltalake"}, metadata={"owner": "me"})
 
 
@@ -31,6 +33,19 @@ def test_the_assets_of_one_job_are_one_step_with_a_pool_of_its_own() -> None:
         pytest.param([], {}, "at least one asset spec", id="no assets"),
         pytest.param([dg.AssetSpec("plain")], {}, "asset plain has no sink", id="an asset without a sink"),
         pytest.param(
+            [ORDERS, sink_asset("again", sink_uid="lake")],
+            {},
+            "orders and again name the same",
+            id="one sink twice",
+        ),
+        pytest.param([ORDERS], {"partitions_def": DAYS}, "no partitions_def", id="partitions"),
+        pytest.param(
+            [sink_asset("daily", sink_uid="lake", partitions_def=DAYS)],
+            {},
+            "no partitions_def",
+            id="of a spec",
+        ),
+        pytest.param(
             [ORDERS], {"retry_policy": dg.RetryPolicy(max_retries=1)}, "no retry_policy", id="a retry policy"
         ),
     ],
@@ -38,3 +53,28 @@ def test_the_assets_of_one_job_are_one_step_with_a_pool_of_its_own() -> None:
 def test_the_decorator_refuses(specs: list[dg.AssetSpec], options: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         unistream_assets(specs=specs, **options)
+
+
+@pytest.mark.parametrize(
+    ("tags", "parent", "resource", "resume"),
+    [
+        pytest.param({}, None, "latest", "latest", id="what the resource says"),
+        pytest.param({"unistream/resume": "/sp"}, None, "latest", "/sp", id="the tag comes first"),
+        pytest.param({"unistream/resume": "none"}, None, "/sp", "none", id="and may be none"),
+        pytest.param(
+            {"unistream/resume": "/sp", "unistream/job_id": "1"},
+            "run",
+            "latest",
+            "latest",
+            id="copied, and used",
+        ),
+        pytest.param(
+            {"unistream/resume": "/sp"}, "run", "latest", "/sp", id="copied from a run without a job"
+        ),
+        pytest.param({"unistream/job_id": "1"}, "run", "/sp", "latest", id="the resource's, and used"),
+        pytest.param({"unistream/job_id": "1"}, "run", "none", "none", id="always from the beginning"),
+    ],
+)
+def test_a_run_starts_from(tags: dict[str, str], parent: str | None, resource: str, resume: str) -> None:
+    run = dg.DagsterRun("job", run_id="2", tags=tags, parent_run_id=parent, root_run_id=parent)
+    assert chosen_resume(run, resource) == resume

@@ -135,6 +135,13 @@ class DeltaSink:
         table = LakeTable.open(self._table_uri, self._resolved_storage_options())
         return None if table is None else last_commit(table, sink_uid)
 
+    def row_count(self) -> int | None:
+        """See `unistream.port.sink.CountsRows`: from the statistics of the files."""
+        from unistream.connector.delta.table import LakeTable
+
+        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
+        return None if table is None else table.row_count()
+
     @property
     def time_column(self) -> str | None:
         return self._time_column

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
@@ -161,6 +162,11 @@ class LakeTable:
         """The last version committed under `app_id` in this snapshot."""
         found = self._table.transaction_version(app_id)
         return None if found is None else int(found)
+
+    def row_count(self) -> int | None:
+        """From the statistics of its files; None: one of them has none."""
+        rows = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")
+        return None if rows.null_count else int(pc.sum(rows).as_py() or 0)
 
     def active_paths(self) -> frozenset[str]:
         """Data files of this snapshot, relative to the table."""

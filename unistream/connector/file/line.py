@@ -82,7 +82,7 @@ def last_commit(stage: FileStage, sink_uid: str) -> LineCommit | None:
     found = [record for record in stage.newest_of_lines(sink_uid) if record.lineage]
     if not found:
         return None
-    last = max(found, key=lambda record: record.committed_ms)
+    last = max(found, key=lambda record: record.committed_us)
     return LineCommit(
         lineage=last.lineage, job=last.job, checkpoint=last.checkpoint_id, snapshot=last.snapshot
     )

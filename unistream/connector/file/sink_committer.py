@@ -105,7 +105,7 @@ class FileSinkCommitter:
                     checkpoint_id=context.restored or 0,
                     files=(),
                     job=context.job,
-                    committed_ms=time.time_ns() // 1_000_000,
+                    committed_us=time.time_ns() // 1_000,
                     lineage=context.lineage,
                 )
                 if not self._decide(number + 1, newest):
@@ -155,7 +155,7 @@ class FileSinkCommitter:
             files=files,
             job=writer_of(context, checkpoint_id),
             snapshot=permit.snapshot,
-            committed_ms=time.time_ns() // 1_000_000,
+            committed_us=time.time_ns() // 1_000,
             lineage=context.lineage,
         )
         crash_point("file.before_record")

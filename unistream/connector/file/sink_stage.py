@@ -63,7 +63,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         job: That decided it; empty in records of earlier versions.
         snapshot: Directory from which a job can go on behind it; empty: not known.
-        committed_ms: Wall clock.
+        committed_us: Wall clock, microseconds since the epoch.
         lineage: Of its line.
     """
 
@@ -71,7 +71,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[PartFile, ...]
     job: str = ""
     snapshot: str = ""
-    committed_ms: int = 0
+    committed_us: int = 0
     lineage: str = ""
 
 
