@@ -67,7 +67,7 @@ def assert_nothing_of_it_is_left(cluster: Masters, job: JobId) -> None:
     )
     folder = cluster.folder / "ha" / cluster.id
     assert not list(folder.glob(f"checkpoints/{job}/*"))
-    assert not list((folder / "artifacts").iterdir())
+    eventually(lambda: not list((folder / "artifacts").iterdir()), "the store is swept", WAIT_S, 0.2)
 
 
 @pytest.mark.timeout(400)

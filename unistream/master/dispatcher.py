@@ -247,7 +247,8 @@ class Dispatcher(JobViews):
 
     def _exists(self, job: JobId) -> bool:
         """In memory, to be recovered, or ended, as far as anybody knows: the metadata may be away or lost."""
-        if job in self._jobs or self._recovery.info(job) is not None:
+        recovering, master = self._unended(job)
+        if recovering is not None or master is not None:
             return True
         if self._ports.jobs.result(job) is not None:
             return True
@@ -354,6 +355,9 @@ class Dispatcher(JobViews):
         if master is not None:
             return master
         self._recovery.refuse(job, "it does not run yet")
+        master = self._jobs.get(job)  # it may just have got one
+        if master is not None:
+            return master
         raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {self.job(job).state}")
 
     def _running(self, job: JobId, what: str) -> JobMaster:

@@ -31,7 +31,7 @@ from unistream.master.resource_manager import ResourceManager
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import JobRecord
+from unistream.port.metadata import JobRecord, OutboxRecord
 
 DATABASE_AWAY: Final = "the metadata database does not answer: only how the job has ended is known"
 WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
@@ -65,10 +65,9 @@ class JobViews:
 
     def whole_job(self, job: JobId) -> JobInfo:
         """With its exceptions and tasks. Raises NotFound; Unreachable: only the database knows them."""
-        master = self._jobs.get(job)
+        recovering, master = self._unended(job)
         if master is not None:
             return master.info(self._resources.workers())
-        recovering = self._recovery.info(job)
         if recovering is not None:
             return recovering
         result = self._ports.jobs.result(job)
@@ -88,10 +87,10 @@ class JobViews:
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
         """The statistics of the job's snapshots. Raises NotFound."""
-        master = self._jobs.get(job)
+        recovering, master = self._unended(job)
         if master is not None:
             return master.checkpoints()
-        if self._recovery.info(job) is not None:
+        if recovering is not None:
             return self._checkpoints_meanwhile(job)
         record, store = self._record(job), self._services.metadata
         if record is None:
@@ -109,10 +108,11 @@ class JobViews:
     def operation(self, job: JobId, trigger: str) -> Operation | None:
         """A savepoint or a stop that was started under this trigger id, by this leader or an earlier one;
         None: there is none, or no longer. Raises Unreachable."""
-        master, jobs = self._jobs.get(job), self._ports.jobs
+        recovering, master = self._unended(job)
+        jobs = self._ports.jobs
         if master is not None:
             return master.operation(trigger)
-        if self._recovery.info(job) is not None:
+        if recovering is not None:
             known = taken_over(jobs.request(job).operations)
         else:
             result = jobs.result(job)
@@ -140,10 +140,10 @@ class JobViews:
 
     def graph(self, job: JobId) -> JobGraph:
         """The job's graph with its current parallelism, without secrets. Raises NotFound."""
+        waiting = self._recovery.graph(job)
         master = self._jobs.get(job)
         if master is not None:
             return shown(master.journal.graph)
-        waiting = self._recovery.graph(job)
         if waiting is not None:
             return waiting
         record = self._record(job)
@@ -171,9 +171,8 @@ class JobViews:
     def jobs(self) -> list[JobSummary]:
         """Jobs of this cluster that run or wait, and jobs of all clusters on its database that have ended;
         newest first. While the database is away, those that it is known to have."""
-        found = {job: master.summary() for job, master in self.masters().items()}
-        for info in self._recovery.infos():
-            found.setdefault(info.job, summary_of(info))
+        found = {info.job: summary_of(info) for info in self._recovery.infos()}
+        found |= {job: master.summary() for job, master in self.masters().items()}
         for summary in self._ended.read(not_away=self.metadata_health().away_since_ms is None):
             found.setdefault(summary.job, summary)
         return sorted(found.values(), key=lambda summary: summary.submitted_ms, reverse=True)
@@ -181,6 +180,13 @@ class JobViews:
     def metadata_health(self) -> MetadataHealth:
         """The state of the database."""
         return self._ports.catalogue.health()
+
+    def commits(self, after: int, limit: int) -> Sequence[OutboxRecord]:
+        """See `MetadataStore.outbox`. Raises Unreachable."""
+        reason = self.metadata_health().reason
+        if reason is not None:
+            raise Unreachable(f"the metadata database does not answer: {reason}")  # nobody waits for it
+        return self._services.metadata.outbox(after, limit)
 
     def masters(self) -> dict[JobId, JobMaster]:
         """The jobs in memory, oldest first."""
@@ -215,6 +221,12 @@ class JobViews:
                 self._recovery.await_start(job, min(left_ms / 1000, WAIT_FOR_S))
             else:
                 master.journal.await_change(version, min(left_ms / 1000, WAIT_FOR_S))
+
+    def _unended(self, job: JobId) -> tuple[JobInfo | None, JobMaster | None]:
+        """A job that is to be started, and its master. Asked for in this order, since a job gets its master
+        before it is taken from those; one that has neither does not run here."""
+        recovering = self._recovery.info(job)
+        return recovering, self._jobs.get(job)
 
     def _is_ours(self, job: JobId) -> bool:
         """It runs here, or is to be started here."""

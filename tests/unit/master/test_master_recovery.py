@@ -283,6 +283,40 @@ def test_a_storage_that_does_not_answer_is_asked_again(
     assert second.wait_for(job, lambda info: info.state == "FINISHED", WAIT_S) is not None
 
 
+@pytest.mark.parametrize(
+    ("asked", "state"),
+    [
+        pytest.param("info", lambda leader, job: leader.job(job).state, id="the job"),
+        pytest.param("infos", lambda leader, _job: leader.jobs()[0].state, id="the list"),
+        pytest.param("refuse", lambda leader, job: leader._master(job).state, id="a request"),
+    ],
+)
+def test_a_job_that_gets_its_master_at_this_moment_is_not_taken_for_lost(
+    succession: Succession,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    state: Callable[[Dispatcher, JobId], str],
+) -> None:
+    job = succession.cluster.dispatcher.submit(request())
+    create, held = succession.cluster.create_storage, threading.Event()
+
+    def storage(root: str) -> object:
+        assert held.wait(WAIT_S)
+        return create(root)
+
+    monkeypatch.setattr(succession.cluster, "create_storage", storage)
+    second = succession.lead(ends=False)
+    waits, ask = second._recovery.info, getattr(second._recovery, asked)
+
+    def meanwhile(*arguments: object) -> object:
+        held.set()
+        eventually(lambda: waits(job) is None, "it has got its master", WAIT_S)
+        return ask(*arguments)
+
+    monkeypatch.setattr(second._recovery, asked, meanwhile)
+    assert state(second, job) not in {"SUSPENDED", "RECONCILING"}
+
+
 # --- the end --------------------------------------------------------------------------------------
 
 
