@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_defs.flights import FlightsConfig, flights
-from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
+from unistream.dagster import UnistreamResource, build_commit_sensor, sink_asset, unistream_assets
 
 
 class FlightsLake(dg.ConfigurableResource[Any]):
@@ -55,5 +55,6 @@ defs = dg.Definitions(
             lake=dg.EnvVar("FLIGHTS_LAKE"),
         ),
     },
+    sensors=[build_commit_sensor([flights_tables], default_status=dg.DefaultSensorStatus.STOPPED)],
     executor=dg.in_process_executor,
 )

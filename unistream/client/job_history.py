@@ -27,7 +27,7 @@ def ended_jobs(config: Configuration) -> list[JobSummary]:
     """
     from unistream.master.ended_jobs import read_ended
 
-    with _store(config) as store:
+    with open_history(config) as store:
         return [] if store is None else read_ended(store, SystemClock().wall_ms(), NO_CLUSTER)
 
 
@@ -36,7 +36,7 @@ def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
     Raises as `ended_jobs`."""
     from unistream.master.history import Recorded, info_from_records
 
-    with _store(config) as store:
+    with open_history(config) as store:
         record = None if store is None else store.job(job)
         if store is None or record is None:
             return None
@@ -47,8 +47,8 @@ def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
 
 
 @contextmanager
-def _store(config: Configuration) -> Iterator[SqlMetadataStore | None]:
-    """None: there is no history yet."""
+def open_history(config: Configuration) -> Iterator[SqlMetadataStore | None]:
+    """The database, which is closed afterwards; None: there is no history yet. Raises as `ended_jobs`."""
     from unistream.metadata.engine import parse_url, sqlite_path
     from unistream.metadata.store import SqlMetadataStore
 

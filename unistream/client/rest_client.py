@@ -7,7 +7,7 @@ again as `unistream.client.policy` says, to whatever process leads the cluster b
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from unistream.client.poll import Poll
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
+from unistream.port.metadata import PAGE_ROWS, OutboxRecord
 
 if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
@@ -101,6 +102,11 @@ class RestClient(Closing):
     def job_list(self, *, timeout_s: float | None = None) -> JobList:
         """The same with what else is to be known."""
         return decode(self.request("GET", "/unistream/jobs", timeout_s=timeout_s), JobList)
+
+    def commits(self, after: int = 0, limit: int = PAGE_ROWS) -> Sequence[OutboxRecord]:
+        """Commits of all jobs behind number `after`, the oldest first; see `MetadataStore.outbox`."""
+        path = f"/unistream/commits?after={after}&limit={limit}"
+        return decode(self.request("GET", path), list[OutboxRecord])
 
     def task_managers(self, *, timeout_s: float | None = None) -> list[TaskManagerInfo]:
         """All workers, also starting ones, oldest first. `timeout_s`: see `jobs`."""

@@ -65,7 +65,7 @@ def latest_snapshot(
         return None
     _check_one_line(commits)
     last = max((commit for _, commit in commits), key=lambda commit: commit.checkpoint)
-    info = _job(JobId(last.job), config, target)
+    info = known_job(JobId(last.job), config, target)
     if info is not None and not info.is_terminal:
         raise StillRuns(JobId(last.job), info)
     found = dict(_snapshots(_directories(last, info)))
@@ -87,7 +87,9 @@ def _check_one_line(commits: Sequence[tuple[str, LineCommit]]) -> None:
         )
 
 
-def _job(job: JobId, config: Configuration, target: str | None) -> JobInfo | None:
+def known_job(job: JobId, config: Configuration, target: str | None) -> JobInfo | None:
+    """As its cluster or the history knows it, by the target; None: it does not. Raises Unreachable,
+    ConfigError."""
     if target != "remote":
         return recorded_job(config, job)
     from unistream.client.submission import connect

@@ -12,8 +12,9 @@ require("dagster", "unistream.dagster")
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from unistream.dagster.assets import sink_asset, unistream_assets
+from unistream.dagster.commits import build_commit_sensor
 from unistream.dagster.resource import UnistreamResource
 
-__all__ = ["UnistreamResource", "sink_asset", "unistream_assets"]
+__all__ = ["UnistreamResource", "build_commit_sensor", "sink_asset", "unistream_assets"]
 
 DagsterLibraryRegistry.register("dagster-unistream", __version__, is_dagster_package=False)

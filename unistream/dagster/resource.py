@@ -14,7 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 from unistream.api.environment import Environment
-from unistream.base.config import CHECKPOINT_RETENTION
+from unistream.base.config import CHECKPOINT_RETENTION, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.client.address import options_of
 from unistream.client.hosts import default_target
@@ -105,6 +105,10 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         for spec in specs_of(context):
             metadata = {**asset_metadata(spec, info), **report.row_count(spec, env.sinks())}
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
+
+    def configuration(self) -> Configuration:
+        """Of the environments that it makes. Raises ConfigError."""
+        return Configuration({**DEFAULTS, **self._cluster()})
 
     def _cluster(self) -> dict[str, str]:
         """Raises ConfigError: it is no address, or the target is not remote."""
