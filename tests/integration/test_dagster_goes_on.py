@@ -1,13 +1,12 @@
 """A run goes on from what the last one has left, however that ended, and never starts a second writer."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from deltalake import DeltaTable
 
 import unistream as us
 from tests.integration.dagster_location import (
@@ -26,12 +25,20 @@ from unistream.client import home
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.job_client import JobClient
 from unistream.client.rest_client import RestClient
+from unistream.dagster import (
+    UnistreamResource,
+    build_savepoint_schedule,
+    build_stop_with_savepoint_schedule,
+    sink_asset,
+    unistream_assets,
+)
 from unistream.dagster.start import JobStart, request_of
 from unistream.master.job_info import JobInfo
 
 pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one after the other
 
 
+FREQUENT = {"execution.checkpointing.interval": "300 ms"}
 SLOW = "800"  # rows/s: the job outlives the start of a second process
 
 
@@ -96,6 +103,95 @@ def test_a_run_attaches_to_the_job_that_a_killed_one_has_left(
     assert run.tags["unistream/job_id"] == job.job
     assert any(f"attached to job {job.job}" in line for line in log_of(location, run))
     assert ids(location) == list(range(ROWS))
+
+
+def test_a_detached_run_ends_and_its_job_goes_on(locate: Callable[..., Location], tmp_path: Path) -> None:
+    location = locate(TARGET="remote")  # without end
+    with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as cluster:
+        assert location.end(location.materialize()) == 0, location.log()
+        first = the_run(location)
+        [job] = cluster.dispatcher.jobs()
+        assert (job.state, job.job) == ("RUNNING", first.tags["unistream/job_id"])
+        assert location.end(location.materialize()) == 0, location.log()
+        assert [one.job for one in cluster.dispatcher.jobs()] == [job.job], "the second run has attached"
+        with RestClient(cluster.rest_url) as client:
+            savepoint = client.client(job.job).stop()
+        before = len(ids(location))
+        assert location.end(location.materialize()) == 0, location.log()
+        third = the_run(location)
+        assert any(f"starts from {savepoint}" in line for line in log_of(location, third))
+        [newest, _] = cluster.dispatcher.jobs()
+        with RestClient(cluster.rest_url) as client:
+            client.client(newest.job).stop()
+    found = ids(location)
+    assert len(found) > before
+    assert found == list(range(len(found)))
+    event = location.instance.get_latest_materialization_event(dg.AssetKey("rows"))
+    assert event is not None
+    assert event.run_id == third.run_id
+
+
+def test_what_outlives_its_run_needs_a_cluster(locate: Callable[..., Location]) -> None:
+    location = locate(ROWS="10", ON_TERMINATE="detach")
+    assert location.end(location.materialize()) != 0
+    assert "on_terminate 'detach' needs a session cluster" in location.log()
+    assert not location.lake.exists()
+
+
+def test_a_schedule_stops_a_stream_once_and_the_next_run_goes_on(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    @unistream_assets(specs=[sink_asset("rows", sink_uid="lake")], name="rows")
+    def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, lambda env: endless(env, tmp_path / "lake"))
+
+    taken = build_savepoint_schedule(rows, "0 3 * * *", savepoint_dir=str(tmp_path / "daily"))
+    stopped = build_stop_with_savepoint_schedule(rows, "0 22 * * *")
+    unistream = UnistreamResource(target="remote", config=STREAMING | FREQUENT)
+    with dg.DagsterInstance.ephemeral() as instance:
+        common = {"resources": {"unistream": unistream}, "instance": instance}
+        assert dg.materialize([rows], **common).success
+        saved = taken.job.execute_in_process(**common)
+        path = instance.get_run_by_id(saved.run_id).tags["unistream/savepoint"]
+        assert path.removeprefix("file://").startswith(str(tmp_path / "daily"))
+        [job] = cluster.dispatcher.jobs()
+        assert job.state == "RUNNING"
+        first, second = (stopped.job.execute_in_process(**common) for _ in range(2))
+        assert [first.success, second.success] == [True, True]
+        [job] = cluster.dispatcher.jobs()
+        assert job.state == "FINISHED"
+        tags = [instance.get_run_by_id(one.run_id).tags for one in (first, second)]
+        assert ["unistream/savepoint" in one for one in tags] == [True, False], "there was nothing to do"
+        again = dg.materialize([rows], **common)
+        assert again.success
+        log = [entry.user_message for entry in instance.all_logs(again.run_id)]
+        assert any(f"starts from {tags[0]['unistream/savepoint']}" in line for line in log)
+        assert stopped.job.execute_in_process(**common).success
+    found = sorted(DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["id"].to_pylist())
+    assert found == list(range(len(found)))
+
+
+def test_a_schedule_without_a_cluster_has_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+
+    @unistream_assets(specs=[sink_asset("rows", sink_uid="lake")], name="rows")
+    def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, lambda env: endless(env, tmp_path / "lake"))
+
+    drained = build_stop_with_savepoint_schedule(rows, "0 22 * * *", drain=True)
+    assert (drained.name, drained.job_name) == ("rows_drain_schedule", "rows_drain")
+    resources = {"unistream": UnistreamResource(target="remote")}
+    assert drained.job.execute_in_process(resources=resources).success
+
+
+def endless(env: us.Environment, lake: Path) -> None:
+    source = us.DatagenSource(
+        {"id": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=1_000
+    )
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    rows.sink_to(us.DeltaSink(str(lake))).uid("lake")
 
 
 class Notes:

@@ -150,6 +150,10 @@ class Environment(Sources):
         """The sinks of the pipeline by uid: for tools that show where it writes."""
         return sinks_of(self._builder.graph)
 
+    def is_bounded(self) -> bool:
+        """The pipeline ends by itself: all its sources do."""
+        return all(node.source is None or node.source.bounded for node in self._builder.graph.nodes)
+
     def latest_snapshot(self) -> str | None:
         """The directory of the snapshot from which a job of this pipeline goes on, as with
         ``savepoint="latest"``: of the job that wrote last to where the sinks do, however that

@@ -13,8 +13,16 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 
 from unistream.dagster.assets import sink_asset, unistream_assets
 from unistream.dagster.commits import build_commit_sensor
+from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
 from unistream.dagster.resource import UnistreamResource
 
-__all__ = ["UnistreamResource", "build_commit_sensor", "sink_asset", "unistream_assets"]
+__all__ = [
+    "UnistreamResource",
+    "build_commit_sensor",
+    "build_savepoint_schedule",
+    "build_stop_with_savepoint_schedule",
+    "sink_asset",
+    "unistream_assets",
+]
 
 DagsterLibraryRegistry.register("dagster-unistream", __version__, is_dagster_package=False)

@@ -1,4 +1,5 @@
-"""A job that lives as long as one Dagster step ("attached"), and is ended in order however the step ends.
+"""A job that lives as long as one Dagster step ("attached"), and is ended in order however the step ends; or
+one whose step ends when a checkpoint is complete, and that goes on ("detached").
 
 A signal reaches Python's main thread, where Dagster runs the step, as an exception at any point. So that it
 cannot interrupt a call (half a cluster started, half a savepoint taken), each call that changes something
@@ -39,7 +40,7 @@ CLOSE_WAIT_S: Final = 60.0
 INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 """KeyboardInterrupt: if a library of the user has replaced Dagster's signal handler."""
 
-OnTerminate = Literal["stop_with_savepoint", "drain", "cancel"]
+OnTerminate = Literal["stop_with_savepoint", "drain", "cancel", "detach"]
 SavepointFormat = Literal["canonical", "native"]
 
 
@@ -74,8 +75,16 @@ class StepListener(Protocol):
         """One sentence for the run's log."""
 
 
-def run_attached(start: Callable[[], JobClient], policy: EndPolicy, listener: StepListener) -> JobInfo:
+def run_step(
+    start: Callable[[], JobClient], policy: EndPolicy, listener: StepListener, *, detaches: bool = False
+) -> JobInfo:
     """Starts a job and waits for its end; returns its last status. Its client is closed.
+
+    Args:
+        start: Starts it, or finds one that runs.
+        policy: Of an interruption.
+        listener: Is notified.
+        detaches: Wait for the next complete checkpoint alone, if the job does not end before.
 
     Raises:
         ConfigError: from `start`: the job cannot run.
@@ -85,7 +94,7 @@ def run_attached(start: Callable[[], JobClient], policy: EndPolicy, listener: St
     try:
         client = in_background(start, "start", starting).result()
         listener.started(client)
-        return _watch(client, listener)
+        return _watch(client, listener, detaches=detaches)
     except BaseException as error:
         _end(starting, error, policy, listener)
         raise
@@ -135,10 +144,11 @@ class StageLines:
         ]
 
 
-def _watch(client: JobClient, listener: StepListener) -> JobInfo:
-    """Waits for the end; meanwhile reports checkpoints."""
+def _watch(client: JobClient, listener: StepListener, *, detaches: bool) -> JobInfo:
+    """Waits for the end, or the next checkpoint; meanwhile reports checkpoints."""
     pace = Pace(OBSERVE_EVERY_S)
     stages = StageLines()
+    before: int | None = None  # checkpoints, when the step came to the job
     while True:
         with contextlib.suppress(TimeoutError):  # it still runs
             client.wait(timeout_s=POLL_S)
@@ -147,9 +157,12 @@ def _watch(client: JobClient, listener: StepListener) -> JobInfo:
                 listener.note(text, is_error=False)
             return info
         now_s = time.monotonic()
-        if pace.is_due(now_s):
+        if detaches or pace.is_due(now_s):
             with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
                 info = client.status()
+                before = info.checkpoints_completed if before is None else before
+                if detaches and info.checkpoints_completed > before:
+                    return info
                 for text in stages.new_lines(info):
                     listener.note(text, is_error=False)
                 if pace.reports(info.checkpoints_completed, now_s=now_s):
@@ -186,6 +199,10 @@ def _started(starting: Future[JobClient]) -> JobClient | None:
 
 
 def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) -> None:
+    if policy.on_terminate == "detach":
+        text = f"job {client.job_id} goes on: the next run attaches to it, and 'unistream stop' ends it"
+        listener.note(text, is_error=False)
+        return
     if policy.on_terminate == "cancel" or _takes_no_savepoint(client):
         _cancel(client, listener)
         return

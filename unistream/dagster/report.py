@@ -50,6 +50,10 @@ class RunReport:
     def progress(self, info: JobInfo) -> None:
         self._observe(info)
 
+    def detached(self, info: JobInfo) -> None:
+        """A checkpoint is complete, and the run ends."""
+        self.note(f"job {info.job} goes on in its cluster; 'unistream stop' ends it", is_error=False)
+
     def interrupted(self) -> None:
         self._reported(self._mark_as_canceling)
 

@@ -8,7 +8,7 @@ from outside), fails when the job fails, and is CANCELED when it is terminated, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import dagster as dg
 from pydantic import Field
@@ -20,10 +20,12 @@ from unistream.client.address import options_of
 from unistream.client.hosts import default_target
 from unistream.client.resume import LATEST
 from unistream.dagster.assets import check_sinks
-from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_attached
+from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, chosen_resume
 from unistream.master.job_info import JobInfo
+
+Mode = Literal["auto", "attached", "detached"]
 
 DEFAULTS: Final = {CHECKPOINT_RETENTION.key: "RETAIN_ON_CANCELLATION"}
 """Defaults of `config`: a stream that has failed, or could not be stopped in time, can resume."""
@@ -42,7 +44,10 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             same tables, however that ended, or the beginning if there is none; "none": the beginning of its
             sources; else the directory of a savepoint or checkpoint. The run's tag `unistream/resume` takes
             precedence.
-        on_terminate: How a terminated run ends its job.
+        mode: "attached": a run lasts as long as its job; "detached": until the first complete checkpoint, and
+            the job goes on in its cluster; "auto": detached with target "remote" for a pipeline with an
+            unbounded source, else attached.
+        on_terminate: How a terminated run ends its job; "detach": not at all (target "remote").
         savepoint_dir: fsspec URL for the savepoint of a terminated run; empty: the job's own folder.
         savepoint_format: Of that savepoint: "canonical" (open tables) or "native" (files of the state
             backend, quicker to take, and only that backend reads them).
@@ -57,6 +62,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     jobmanager: str = ""
     config: dict[str, str] = Field(default_factory=dict)
     resume: str = LATEST
+    mode: Mode = "auto"
     on_terminate: OnTerminate = "stop_with_savepoint"
     savepoint_dir: str = ""
     savepoint_format: SavepointFormat = "canonical"
@@ -97,11 +103,14 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
                 resume=chosen_resume(context.run, self.resume),
                 log=report,
             )
-            info = run_attached(start, self._end_policy(), report)
+            detaches = self._detaches(env)
+            info = run_step(start, self._end_policy(), report, detaches=detaches)
         except (ConfigError, CorruptSnapshot) as error:
             raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
-        if info.state != "FINISHED":
+        if info.is_terminal and info.state != "FINISHED":
             raise _failure(info, report)
+        if not info.is_terminal:
+            report.detached(info)
         for spec in specs_of(context):
             metadata = {**asset_metadata(spec, info), **report.row_count(spec, env.sinks())}
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
@@ -120,6 +129,22 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
                 "one for each run: let the target be remote, or leave jobmanager out"
             )
         return {**options_of(self.jobmanager), **self.config}
+
+    def _detaches(self, env: Environment) -> bool:
+        """Raises ConfigError: the job cannot outlive the process of the run."""
+        outlives = {
+            "mode 'detached'": self.mode == "detached",
+            "on_terminate 'detach'": self.on_terminate == "detach",
+        }
+        named = next((name for name, is_chosen in outlives.items() if is_chosen), None)
+        if self.target != "remote" and named is not None:
+            raise ConfigError(
+                f"{named} needs a session cluster, and with target {self.target!r} the job ends with the "
+                "process of its run: let the target be remote"
+            )
+        return self.mode == "detached" or (
+            self.mode == "auto" and self.target == "remote" and not env.is_bounded()
+        )
 
     def _end_policy(self) -> EndPolicy:
         return EndPolicy(

@@ -12,6 +12,7 @@ of clusters that live in the run's own process have ended with it: they leave on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import dagster as dg
@@ -98,8 +99,11 @@ class JobStart:
         return None
 
     def _attached(self, job: JobId, why: str) -> JobClient:
-        self.log.note(f"attached to job {job}, {why}", is_error=False)
-        return attach(job, self.environment.config)
+        client = attach(job, self.environment.config)
+        submitted = datetime.fromtimestamp(client.status().submitted_ms / 1000, UTC)
+        text = f"attached to job {job}, {why}; it runs the code that was submitted at {submitted:%F %T} UTC"
+        self.log.note(text, is_error=False)
+        return client
 
 
 def chosen_resume(run: dg.DagsterRun, resource: str) -> str:

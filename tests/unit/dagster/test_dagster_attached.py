@@ -24,7 +24,7 @@ from unistream.dagster.attached import (
     Pace,
     SavepointFormat,
     StageLines,
-    run_attached,
+    run_step,
 )
 from unistream.master.job_info import JobInfo
 from unistream.model.bounded import StageProgress
@@ -158,13 +158,13 @@ def interrupt(_job: FakeJob) -> None:
 def interrupted_run(job: FakeJob, end: EndPolicy | None = None) -> Story:
     story = Story()
     with pytest.raises(dg.DagsterExecutionInterruptedError):
-        run_attached(lambda: job, end or policy(), story)
+        run_step(lambda: job, end or policy(), story)
     return story
 
 
 def test_a_job_that_ends_by_itself_is_only_closed() -> None:
     job, story = FakeJob(lambda job: job.end("FINISHED")), Story()
-    assert run_attached(lambda: job, policy(), story).state == "FINISHED"
+    assert run_step(lambda: job, policy(), story).state == "FINISHED"
     assert job.calls == ["close"]
     assert story.reported == ["started"]
 
@@ -175,7 +175,7 @@ def test_a_completed_checkpoint_is_told_once() -> None:
         job._while_waiting = lambda job: job.end("FINISHED")
 
     story = Story()
-    run_attached(lambda: FakeJob(checkpoint), policy(), story)
+    run_step(lambda: FakeJob(checkpoint), policy(), story)
     assert story.reported == ["started", "checkpoint 3"]
 
 
@@ -280,7 +280,7 @@ def test_a_second_signal_cancels_while_the_first_still_stops() -> None:
     job.on_stop = lambda: (os.kill(os.getpid(), signal.SIGINT), cancelled.wait(WAIT_S))
     story = Story()
     with dg.raise_execution_interrupts(), pytest.raises(dg.DagsterExecutionInterruptedError):
-        run_attached(lambda: job, policy(), story)
+        run_step(lambda: job, policy(), story)
     cancelled.set()
     assert job.calls == ["stop drain=False target=None", "cancel", "close"]
     assert story.notes[0] == f"interrupted again: cancelling job {JOB}"
@@ -294,7 +294,7 @@ def test_a_signal_while_the_job_starts_does_not_tear_the_start_apart() -> None:
         return job
 
     with dg.raise_execution_interrupts(), pytest.raises(dg.DagsterExecutionInterruptedError):
-        run_attached(start, policy(), Story())
+        run_step(start, policy(), Story())
     assert job.calls == ["stop drain=False target=None", "close"]
 
 
@@ -304,7 +304,7 @@ def test_an_interruption_behind_anothers_handler_counts_too() -> None:
 
     job, story = FakeJob(other), Story()
     with pytest.raises(KeyboardInterrupt):
-        run_attached(lambda: job, policy(), story)
+        run_step(lambda: job, policy(), story)
     assert story.reported[1:] == ["interrupted", f"stopped FINISHED {SAVEPOINT} resumable=True"]
 
 
@@ -314,9 +314,36 @@ def test_an_error_of_the_step_stops_the_job_too_but_is_no_cancellation() -> None
 
     job, story = FakeJob(lost), Story()
     with pytest.raises(Unreachable):
-        run_attached(lambda: job, policy(), story)
+        run_step(lambda: job, policy(), story)
     assert story.reported == ["started", f"stopped FINISHED {SAVEPOINT} resumable=True"]
     assert job.calls[-1] == "close"
+
+
+def test_a_detached_step_ends_with_the_next_checkpoint_and_the_job_goes_on() -> None:
+    def checkpointed(job: FakeJob) -> None:
+        job.checkpoints = 3
+
+    job, story = FakeJob(), Story()
+    job.checkpoints = 2
+    clock = threading.Timer(2 * POLL_S, checkpointed, [job])
+    clock.start()
+    assert run_step(lambda: job, policy(), story, detaches=True).checkpoints_completed == 3
+    assert (job.status().state, job.calls) == ("RUNNING", ["close"])
+
+
+@pytest.mark.parametrize("state", ["FINISHED", "FAILED"])
+def test_a_detached_step_ends_with_a_job_that_ends_before(state: str) -> None:
+    job, story = FakeJob(lambda job: job.end(state)), Story()
+    assert run_step(lambda: job, policy(), story, detaches=True).state == state
+
+
+@pytest.mark.parametrize("detaches", [True, False])
+def test_a_terminated_run_may_leave_its_job(detaches: bool) -> None:
+    job, story = FakeJob(interrupt), Story()
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        run_step(lambda: job, policy("detach"), story, detaches=detaches)
+    assert (job.status().state, job.calls) == ("RUNNING", ["close"])
+    assert f"job {JOB} goes on" in story.notes[-1]
 
 
 def test_a_job_that_does_not_start_has_nothing_to_end() -> None:
@@ -325,7 +352,7 @@ def test_a_job_that_does_not_start_has_nothing_to_end() -> None:
 
     story = Story()
     with pytest.raises(ConfigError, match="no such savepoint"):
-        run_attached(start, policy(), story)
+        run_step(start, policy(), story)
     assert story.reported == []
 
 

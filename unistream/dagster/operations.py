@@ -1,0 +1,142 @@
+"""What is done with running jobs from Dagster: schedules that stop a job, or take its savepoint.
+
+A run of them repeats nothing: a job that is stopped already, by an earlier attempt of the same run or by
+another tool, is only reported; a stop that is under way is waited for.
+"""
+
+# Dagster reads annotations at run time: no `from __future__ import annotations` here.
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final
+
+import dagster as dg
+
+from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
+from unistream.client.job_client import JobClient
+from unistream.client.lookup import find_job
+from unistream.client.submission import NothingRuns
+from unistream.dagster.report import SAVEPOINT_TAG
+from unistream.dagster.resource import UnistreamResource
+
+RESOURCE: Final = "unistream"
+
+
+def build_stop_with_savepoint_schedule(
+    assets: dg.AssetsDefinition,
+    cron_schedule: str,
+    *,
+    drain: bool = False,
+    savepoint_dir: str | None = None,
+    job_name: str | None = None,
+    resource: str = RESOURCE,
+    **options: Any,
+) -> dg.ScheduleDefinition:
+    """A schedule whose runs stop the job of `assets` with a savepoint, if it runs.
+
+    The next materialisation of the assets goes on from there.
+
+    Args:
+        assets: Made by `unistream_assets`.
+        cron_schedule: When, such as ``"0 22 * * *"``.
+        drain: The input counts as ended: all windows fire.
+        savepoint_dir: Where the savepoint goes; None: as the job's configuration says.
+        job_name: Of the job, if `UnistreamResource.run` was given another one than that of the step.
+        resource: Key of the `UnistreamResource` that knows the cluster.
+        options: Further arguments of `dg.ScheduleDefinition`, such as `execution_timezone`.
+    """
+    how = "drain" if drain else "stop_with_savepoint"
+
+    def stop(client: JobClient) -> str:
+        return client.stop(drain=drain, target=savepoint_dir)
+
+    return _schedule(
+        *(assets, how, stop),
+        cron_schedule=cron_schedule,
+        job_name=job_name,
+        resource=resource,
+        options=options,
+    )
+
+
+def build_savepoint_schedule(
+    assets: dg.AssetsDefinition,
+    cron_schedule: str,
+    *,
+    savepoint_dir: str | None = None,
+    job_name: str | None = None,
+    resource: str = RESOURCE,
+    **options: Any,
+) -> dg.ScheduleDefinition:
+    """A schedule whose runs take a savepoint of the job of `assets`, which goes on. Arguments as of
+    `build_stop_with_savepoint_schedule`."""
+
+    def savepoint(client: JobClient) -> str:
+        return client.savepoint(savepoint_dir)
+
+    return _schedule(
+        *(assets, "savepoint", savepoint),
+        cron_schedule=cron_schedule,
+        job_name=job_name,
+        resource=resource,
+        options=options,
+    )
+
+
+def _schedule(
+    assets: dg.AssetsDefinition,
+    how: str,
+    take: Callable[[JobClient], str],
+    *,
+    cron_schedule: str,
+    job_name: str | None,
+    resource: str,
+    options: dict[str, Any],
+) -> dg.ScheduleDefinition:
+    step = assets.op.name
+    streamed = job_name or step
+    name = f"{step}_{how}"
+
+    @dg.op(name=name, required_resource_keys={resource})
+    def operation(context: dg.OpExecutionContext) -> None:
+        unistream: UnistreamResource = getattr(context.resources, resource)
+        savepoint = _savepoint_of(context, unistream, streamed, take)
+        if savepoint is not None:
+            context.log.info("job %s: savepoint %s", streamed, savepoint)
+            context.instance.add_run_tags(context.run_id, {SAVEPOINT_TAG: savepoint})
+            context.add_output_metadata({SAVEPOINT_TAG: dg.MetadataValue.path(savepoint)})
+
+    @dg.job(name=name, executor_def=dg.in_process_executor, description=f"{how} of the stream {streamed}")
+    def job() -> None:
+        operation()
+
+    return dg.ScheduleDefinition(name=f"{name}_schedule", job=job, cron_schedule=cron_schedule, **options)
+
+
+def _savepoint_of(
+    context: dg.OpExecutionContext,
+    unistream: UnistreamResource,
+    name: str,
+    take: Callable[[JobClient], str],
+) -> str | None:
+    """None: the job does not run. Raises dg.Failure: it could not be taken."""
+    try:
+        client = find_job(unistream.configuration(), name)
+    except (NotFound, NothingRuns, ClusterEnded) as error:
+        context.log.info("there is nothing to do: %s", error)
+        return None
+    except UnistreamError as error:
+        raise dg.Failure(f"job {name}: {error}") from error
+    with closing(client):
+        info = client.status()
+        if info.is_terminal:
+            context.log.info(
+                "there is nothing to do: job %s (%s) has ended as %s", name, info.job, info.state
+            )
+            return None
+        try:
+            return take(client)
+        except AlreadyEnded as error:
+            context.log.info("there is nothing to do: %s", error)
+            return None
+        except UnistreamError as error:
+            raise dg.Failure(f"job {name} ({info.job}): {error}") from error
