@@ -25,7 +25,14 @@ from typing import Final, Literal, Protocol
 
 import dagster as dg
 
-from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError, Unreachable
+from unistream.base.errors import (
+    AlreadyEnded,
+    ConfigError,
+    NotFound,
+    OutcomeUnknown,
+    UnistreamError,
+    Unreachable,
+)
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
 from unistream.master.job_info import JobInfo
@@ -39,6 +46,9 @@ CLOSE_WAIT_S: Final = 60.0
 
 INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 """KeyboardInterrupt: if a library of the user has replaced Dagster's signal handler."""
+
+LOST: Final = (Unreachable, OutcomeUnknown)
+"""Contact to the job, and no job: what cannot be reached for a while is not to be stopped."""
 
 OnTerminate = Literal["stop_with_savepoint", "drain", "cancel", "detach"]
 SavepointFormat = Literal["canonical", "native"]
@@ -173,6 +183,9 @@ def _end(
     starting: Future[JobClient], error: BaseException, policy: EndPolicy, listener: StepListener
 ) -> None:
     """Ends the job, if there is one; raises further interruptions."""
+    if isinstance(error, LOST) and starting.done():
+        listener.note("the job may run on, and the next run attaches to it if it does", is_error=True)
+        return
     client = None
     try:
         if isinstance(error, INTERRUPTIONS):

@@ -20,7 +20,7 @@ from unistream.client.address import options_of
 from unistream.client.hosts import default_target
 from unistream.client.resume import LATEST
 from unistream.dagster.assets import check_sinks
-from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, chosen_resume
 from unistream.master.job_info import JobInfo
@@ -107,6 +107,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             info = run_step(start, self._end_policy(), report, detaches=detaches)
         except (ConfigError, CorruptSnapshot) as error:
             raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
+        except LOST as error:
+            raise dg.Failure(f"job {name}: {error}") from error
         if info.is_terminal and info.state != "FINISHED":
             raise _failure(info, report)
         if not info.is_terminal:

@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 from msgspec import structs
 
-from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError, Unreachable
+from unistream.base.errors import AlreadyEnded, ConfigError, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId
 from unistream.client.job_client import JobClient, JobResult, result_of
 from unistream.dagster.attached import (
@@ -308,12 +308,24 @@ def test_an_interruption_behind_anothers_handler_counts_too() -> None:
     assert story.reported[1:] == ["interrupted", f"stopped FINISHED {SAVEPOINT} resumable=True"]
 
 
-def test_an_error_of_the_step_stops_the_job_too_but_is_no_cancellation() -> None:
+@pytest.mark.parametrize("error", [Unreachable("no answer"), OutcomeUnknown("no answer")])
+def test_who_loses_a_job_leaves_it(error: Exception) -> None:
     def lost(_job: FakeJob) -> None:
-        raise Unreachable("the cluster does not answer")
+        raise error
 
     job, story = FakeJob(lost), Story()
-    with pytest.raises(Unreachable):
+    with pytest.raises(type(error)):
+        run_step(lambda: job, policy(), story)
+    assert (job.status().state, job.calls) == ("RUNNING", ["close"])
+    assert "the next run attaches to it" in story.notes[-1]
+
+
+def test_an_error_of_the_step_stops_the_job_too_but_is_no_cancellation() -> None:
+    def defect(_job: FakeJob) -> None:
+        raise ZeroDivisionError
+
+    job, story = FakeJob(defect), Story()
+    with pytest.raises(ZeroDivisionError):
         run_step(lambda: job, policy(), story)
     assert story.reported == ["started", f"stopped FINISHED {SAVEPOINT} resumable=True"]
     assert job.calls[-1] == "close"
