@@ -12,6 +12,7 @@ require("dagster", "unistream.dagster")
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from unistream.dagster.assets import sink_asset, unistream_assets
+from unistream.dagster.checks import build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
 from unistream.dagster.resource import UnistreamResource
@@ -21,6 +22,7 @@ __all__ = [
     "build_commit_sensor",
     "build_savepoint_schedule",
     "build_stop_with_savepoint_schedule",
+    "build_stream_checks",
     "sink_asset",
     "unistream_assets",
 ]
