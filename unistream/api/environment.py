@@ -365,7 +365,7 @@ class Environment(Sources):
         """Starts the job and returns at once; the client controls it. Other arguments as for `execute`.
 
         On the targets "spark" and "local" the job's cluster lives in this process. A script that ends without
-        having waited for the job, or closed the client, stays until the job has ended; Ctrl-C cancels it.
+        having waited for the job, or closed the client, stays until the job has ended; Ctrl-C suspends it.
         Submissions with the same `request_id` start one job; None: a new id.
         """
         return self._start(name, savepoint, allow_non_restored_state, request_id)[0]

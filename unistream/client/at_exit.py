@@ -6,10 +6,12 @@ written. So the end of the main thread waits for the job; one line on stderr say
     the script                                     its jobs
     ends by itself, or by `sys.exit`               are waited for; one that does not finish is one sentence on
                                                    stderr and exit status 1
-    ends by Ctrl-C while it waits here             are cancelled, exit status 130
-    ends by an exception (its status is 1)         are cancelled
-    is an interpreter or a notebook, or pytest     are cancelled: such a process would never end
+    ends by Ctrl-C while it waits here             are suspended, exit status 130
+    ends by an exception (its status is 1)         are suspended
+    is an interpreter or a notebook, or pytest     are suspended: such a process would never end
     has waited for the end, or closed the client   are left alone
+
+A suspended job keeps its checkpoints, so the same script with ``savepoint="latest"`` goes on with them.
 
 This runs before the executors of `concurrent.futures` are shut down: afterwards no cluster can work, and from
 Python 3.12 on no thread can be started. The hook for it is the one that `concurrent.futures` uses itself.
@@ -25,15 +27,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final
 
-from unistream.base.errors import UnistreamError
-
 if TYPE_CHECKING:
     from unistream.client.embedded import EmbeddedJobClient
 
 OK: Final = 0
 FAILED: Final = 1
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells do
-CANCEL_WAIT_S: Final = 20.0
 
 
 class _Script:
@@ -57,7 +56,7 @@ class _Script:
             return
         for job in self._jobs:
             if not job.end_was_seen:
-                with contextlib.closing(job):
+                with contextlib.suppress(KeyboardInterrupt), contextlib.closing(job):  # a second Ctrl-C
                     self._status = _end_of(job) or self._status
         self._jobs.clear()
 
@@ -83,24 +82,21 @@ def keep(job: EmbeddedJobClient) -> None:
 
 
 def _end_of(job: EmbeddedJobClient) -> int:
-    """Waits for it, or cancels it; the exit status."""
+    """Waits for it, unless it is to be suspended by its close; the exit status."""
     info = job.status()
     name = f"job {info.name!r} ({info.job})"
     why = _why_not_to_wait()
     if why is not None:
         if info.is_terminal:
             return OK
-        _say(f"error: {why} while {name} was running, so it was cancelled")
+        _say(f"error: {why} while {name} was running, so it is suspended")
         return FAILED
     try:
         if not info.is_terminal:
-            _say(f"{name} runs in this process, which ends when the job does; Ctrl-C cancels it")
+            _say(f"{name} runs in this process, which ends when the job does; Ctrl-C suspends it")
         result = job.wait()
     except KeyboardInterrupt:
-        _say(f"error: interrupted; cancelling {name}")
-        with contextlib.suppress(UnistreamError, TimeoutError, KeyboardInterrupt):
-            job.cancel()
-            job.wait(CANCEL_WAIT_S)
+        _say(f"error: interrupted; suspending {name}")
         return INTERRUPTED
     if result.is_success:
         return OK
