@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.integration.crash_runs import in_the_gate
 from tests.integration.dagster_location import (
     ROWS,
     WAIT_S,
@@ -40,7 +41,6 @@ pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one a
 
 
 FREQUENT = {"execution.checkpointing.interval": "300 ms"}
-SLOW = "800"  # rows/s: the job outlives the start of a second process
 
 
 def by_kill(location: Location, child: object, _job: JobInfo) -> None:
@@ -60,7 +60,7 @@ def by_drain(location: Location, child: object, job: JobInfo) -> None:
     by_stop(location, child, job, drain=True)
 
 
-@pytest.mark.parametrize("ends", [by_kill, by_stop, by_drain], ids=lambda ends: ends.__name__)
+@pytest.mark.parametrize("ends", in_the_gate([by_kill, by_stop, by_drain], 0), ids=lambda ends: ends.__name__)
 def test_the_next_run_goes_on(locate: Callable[..., Location], ends: Callable[..., None]) -> None:
     location = locate(ROWS=str(ROWS))
     child = location.materialize()
@@ -78,32 +78,33 @@ def test_the_next_run_goes_on(locate: Callable[..., Location], ends: Callable[..
 
 
 def test_a_second_run_writes_nothing_while_the_first_one_does(locate: Callable[..., Location]) -> None:
-    location = locate(ROWS=str(ROWS), RATE=SLOW)
+    location = locate()
     first = location.materialize()
     job = location.await_job(progressed)
     second = location.materialize()
     assert second.wait(WAIT_S) != 0
     assert f"job {job.job} (numbers) is RUNNING and writes the same output" in location.log()
-    assert location.end(first) == 0
-    assert ids(location) == list(range(ROWS))
+    by_stop(location, first, job)
+    assert ids(location) == list(range(len(ids(location))))
 
 
 def test_a_run_attaches_to_the_job_that_a_killed_one_has_left(
-    locate: Callable[..., Location],
-    tmp_path: Path,
+    locate: Callable[..., Location], tmp_path: Path
 ) -> None:
-    location = locate(ROWS=str(ROWS), RATE=SLOW, TARGET="remote")
+    location = locate(TARGET="remote", MODE="attached")
     with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as cluster:
         first = location.materialize()
         job = location.await_job(progressed)
         first.send_signal(signal.SIGKILL)
         location.end(first)
-        assert location.end(location.materialize()) == 0, location.log()
+        second = location.materialize()
+        location.await_that("the attachment", lambda: f"attached to job {job.job}" in location.log())
+        by_stop(location, second, job)
         assert [one.job for one in cluster.dispatcher.jobs()] == [job.job]
     run = the_run(location)
     assert run.tags["unistream/job_id"] == job.job
     assert any(f"attached to job {job.job}" in line for line in log_of(location, run))
-    assert ids(location) == list(range(ROWS))
+    assert ids(location) == list(range(len(ids(location))))
 
 
 def test_a_detached_run_ends_and_its_job_goes_on(locate: Callable[..., Location], tmp_path: Path) -> None:

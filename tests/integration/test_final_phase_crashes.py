@@ -15,7 +15,7 @@ import pytest
 
 import unistream as us
 from tests.integration.cascaded_sinks import ONLY_THE_FINAL, check_cascade, commits_of
-from tests.integration.crash_runs import Command, Crashes, Lives, await_info, commands_in
+from tests.integration.crash_runs import OF_MATRIX, Command, Crashes, Lives, await_info, commands_in
 from tests.integration.side_input import ONLY_THE_DRAIN, assert_exact, assert_resumed, prepare, read_before
 from unistream.base.errors import Unreachable
 from unistream.model.elements import SnapshotKind
@@ -108,6 +108,7 @@ def assert_finalized(lives: Lives) -> None:
     assert us.finalize_savepoint(str(terminal)).had_nothing_to_do
 
 
+@OF_MATRIX
 @pytest.mark.timeout(240)
 def test_a_drain_whose_master_dies_is_begun_again_from_its_resumable_savepoint_and_then_finalized(
     crashes: Crashes, drained: Lives

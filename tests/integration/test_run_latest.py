@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.eventually import eventually
-from tests.integration.crash_runs import Command, commands_in, job_of
+from tests.integration.crash_runs import Command, commands_in, in_the_gate, job_of
 
 WAIT_S = 90.0
 ROWS = 6_000
@@ -90,17 +90,17 @@ def by_kill(run: Command, _start: Callable[..., Command], _job: str) -> None:
     run.end(signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "ends"),
-    [
-        pytest.param("delta", by_stop, id="delta, stopped with a savepoint"),
-        pytest.param("delta", by_drain, id="delta, drained"),
-        pytest.param("delta", by_kill, id="delta, killed"),
-        pytest.param("files", by_cancel, id="files, cancelled"),
-        pytest.param("files", by_signal, id="files, suspended"),
-        pytest.param("both", by_kill, id="two sinks, killed"),
-    ],
-)
+ENDS = [
+    pytest.param("delta", by_stop, id="delta, stopped with a savepoint"),
+    pytest.param("delta", by_drain, id="delta, drained"),
+    pytest.param("files", by_kill, id="files, killed"),
+    pytest.param("files", by_cancel, id="files, cancelled"),
+    pytest.param("files", by_signal, id="files, suspended"),
+    pytest.param("both", by_kill, id="two sinks, killed"),
+]
+
+
+@pytest.mark.parametrize(("pipeline", "ends"), in_the_gate(ENDS, 1, 3, 5))
 def test_a_stream_goes_on_from_what_its_last_job_has_left(
     start: Callable[..., Command], tmp_path: Path, pipeline: str, ends: Callable[..., None]
 ) -> None:

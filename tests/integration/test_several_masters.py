@@ -53,6 +53,7 @@ def data(stack_dir: Path) -> Path:
     return stack_dir / "zookeeper"
 
 
+@OF_HA_MATRIX
 @pytest.mark.timeout(240)
 def test_a_leader_that_stood_still_is_a_standby_when_it_goes_on_and_can_lead_again(
     cluster: Masters, flow: Flow, data: Path

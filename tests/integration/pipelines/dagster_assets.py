@@ -1,7 +1,7 @@
 """A code location for the tests: pipelines whose assets are materialised in processes of their own.
 
-Settings come from the environment: LAKE, ROWS (empty: without end), RATE, FAIL_AT, ON_TERMINATE, EXECUTOR,
-TARGET.
+Settings come from the environment: LAKE, ROWS (empty: without end), FAIL_AT, ON_TERMINATE, MODE,
+EXECUTOR, TARGET.
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
@@ -16,7 +16,7 @@ import pyarrow as pa
 import unistream as us
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
 
-RATE = int(os.environ.get("RATE", "3000"))  # rows/s: checkpoints fall into a bounded run
+RATE = 3_000  # rows/s: checkpoints fall into a bounded run
 COLUMNS = {
     "id": us.datagen.Sequential(),
     "key": us.datagen.RandomInt(0, 10),
@@ -87,6 +87,7 @@ def unbuildable(
 def resource(**options: Any) -> UnistreamResource:
     return UnistreamResource(
         target=os.environ.get("TARGET", "local"),
+        mode=os.environ.get("MODE", "auto"),
         config={"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "300 ms"},
         **options,
     )
