@@ -48,10 +48,14 @@ def by_kill(location: Location, child: object, _job: JobInfo) -> None:
     location.end(child)  # type: ignore[arg-type]
 
 
-def by_stop(location: Location, child: object, job: JobInfo, *, drain: bool = False) -> None:
+def stop(job: JobInfo, *, drain: bool = False) -> None:
     [entry] = home.clusters()
     with RestClient(entry.url) as cluster:
         cluster.client(job.job).stop(drain=drain)
+
+
+def by_stop(location: Location, child: object, job: JobInfo, *, drain: bool = False) -> None:
+    stop(job, drain=drain)
     assert location.end(child) == 0  # type: ignore[arg-type]
     assert the_run(location).status == dg.DagsterRunStatus.SUCCESS
 
@@ -84,7 +88,8 @@ def test_a_second_run_writes_nothing_while_the_first_one_does(locate: Callable[.
     second = location.materialize()
     assert second.wait(WAIT_S) != 0
     assert f"job {job.job} (numbers) is RUNNING and writes the same output" in location.log()
-    by_stop(location, first, job)
+    stop(job)
+    assert location.end(first) == 0
     assert ids(location) == list(range(len(ids(location))))
 
 
