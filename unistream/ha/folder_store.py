@@ -100,7 +100,7 @@ class FolderHaStore:
         path = self._values if not name else self._path(name)
         try:
             with os.scandir(path) as entries:
-                return sorted(entry.name for entry in entries if not entry.name.startswith("."))
+                return sorted(entry.name for entry in entries if _has_value(entry))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -277,3 +277,15 @@ def _lock(handle: int, path: Path) -> None:
             time.sleep(LOCK_PAUSE_S)
         else:
             return
+
+
+def _has_value(entry: os.DirEntry[str]) -> bool:
+    """A name has a value, or one below it has. A folder without any is of a write that was cut off before its
+    value was there, so it is no name: a job with such a result would be taken for ended."""
+    if entry.name.startswith(".") or not entry.is_dir():
+        return False
+    try:
+        with os.scandir(entry.path) as inside:
+            return any(one.name == _VALUE or _has_value(one) for one in inside)
+    except FileNotFoundError:  # removed meanwhile
+        return False

@@ -151,6 +151,18 @@ def test_what_a_kill_left_of_a_removal_goes_with_the_next_leader(tmp_path: Path)
     assert not (tmp_path / ".removed-0123").exists()
 
 
+@pytest.mark.parametrize("cut_off", ["results/a", "results/a/.b", "jobs/b/job"])
+def test_a_write_that_was_cut_off_before_its_value_leaves_no_name(tmp_path: Path, cut_off: str) -> None:
+    """A job whose result was begun and not written would be taken for ended, and vanish."""
+    written = store(tmp_path)
+    written.create("jobs/a/job", b"1")
+    (tmp_path / "values" / cut_off).mkdir(parents=True)
+    read = store(tmp_path)
+    assert (read.children("jobs"), read.children("results")) == (["a"], [])
+    read.create("results/a", b"2")
+    assert read.children("results") == ["a"]
+
+
 class Seen:
     """A contender that keeps what it was given."""
 
