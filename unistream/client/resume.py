@@ -113,7 +113,8 @@ def _snapshots(directories: Iterator[str]) -> Iterator[tuple[str, Manifest]]:
     from unistream.master.job_setup import resumable_directory
     from unistream.storage.fs import FsCheckpointStorage
 
-    for directory in directories:
+    looked_into: set[tuple[str, str]] = set()
+    for directory in dict.fromkeys(directories):
         manifest = _manifest(directory)
         resumable = None if manifest is None else resumable_directory(directory, manifest)
         if resumable is not None:  # of a drain: sinks have committed up to it
@@ -121,7 +122,8 @@ def _snapshots(directories: Iterator[str]) -> Iterator[tuple[str, Manifest]]:
         if manifest is not None:
             yield resumable or directory, manifest
         place = _CHECKPOINT.fullmatch(directory)
-        if place is not None:
+        if place is not None and place.groups() not in looked_into:
+            looked_into.add((place["root"], place["job"]))
             for stored in FsCheckpointStorage(place["root"]).completed(JobId(place["job"])):
                 yield stored.directory, stored.manifest
 
