@@ -71,6 +71,8 @@ OF_MATRIX = pytest.mark.skipif(not MATRIX, reason="long: make crash-matrix")
 
 OF_COMMANDS = "backfill."
 """Places in a command that steers jobs; the command is killed there in tests of its own."""
+OF_HA_FOLDER = "value."
+"""Places in the write of one value: `tests/unit/ha/test_ha_folder` kills there for each kind of write."""
 
 
 def points_in_code(*, of_commands: bool = False) -> dict[str, set[str]]:
@@ -78,7 +80,7 @@ def points_in_code(*, of_commands: bool = False) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         for name in _CALL.findall(path.read_text()):
-            if name.startswith(OF_COMMANDS) != of_commands:
+            if name.startswith(OF_HA_FOLDER) or name.startswith(OF_COMMANDS) != of_commands:
                 continue
             found.setdefault(name, set()).add(path.relative_to(PACKAGE).parts[0])
     return found

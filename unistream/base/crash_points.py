@@ -41,6 +41,13 @@ and of a BATCH job, before its first committer starts:
     committables.stored  what it commits is durable, and does not count
     committables.pointed    it counts: the job never starts from its beginning again
 
+of a value that a master keeps in a folder (`ha.folder_store`):
+
+    value.folder_made    its folder exists, it does not
+    value.written        it is durable under a temporary name
+    value.named          it is there, and its name may not survive a power cut
+    value.removed        it is out of the way, and not deleted
+
 of a worker, in the order of the path from a row to a commit:
 
     task.batch           a task has processed one batch

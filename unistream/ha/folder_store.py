@@ -26,6 +26,7 @@ import crc32c
 import msgspec
 
 from unistream.base import durable_files
+from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
 from unistream.base.ids import LeaderEpoch
 from unistream.ha.names import check_value, components
@@ -141,6 +142,7 @@ class FolderHaStore:
                 return
             except OSError as error:
                 raise Unreachable(f"cannot remove {path}: {error}") from error
+            crash_point("value.removed")
             try:
                 self._sync_emptied(path.parent)
             except OSError as error:
@@ -190,8 +192,11 @@ class FolderHaStore:
         temporary = durable_files.temporary_of(path)
         try:
             durable_files.make_folders(path.parent)
+            crash_point("value.folder_made")
             durable_files.write(temporary, content)
+            crash_point("value.written")
             temporary.replace(path)
+            crash_point("value.named")
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise Unreachable(f"cannot write {path}: {error.strerror}; nothing was changed") from error

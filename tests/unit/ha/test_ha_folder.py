@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -161,6 +162,70 @@ def test_a_write_that_was_cut_off_before_its_value_leaves_no_name(tmp_path: Path
     assert (read.children("jobs"), read.children("results")) == (["a"], [])
     read.create("results/a", b"2")
     assert read.children("results") == ["a"]
+
+
+WRITES = {
+    "create": ("leader.create('results/new', b'new')", {"value.folder_made", "value.written"}),
+    "replace": (
+        "leader.replace('jobs/a/job', b'new', entry.version)",
+        {"value.folder_made", "value.written"},
+    ),
+    "remove": ("leader.remove('jobs/a/job')", set[str]()),
+    "remove with what is below": ("leader.remove('jobs/a')", set[str]()),
+    "publish": ("leader.publish(b'new')", {"value.folder_made", "value.written"}),
+}
+"""What a process writes, and where a kill leaves all as it was; behind the others it is as written."""
+
+PUT = ("value.folder_made", "value.written", "value.named")
+
+
+@pytest.mark.parametrize(
+    ("write", "point"),
+    [
+        (write, point)
+        for write in WRITES
+        for point in (("value.removed",) if write.startswith("remove") else PUT)
+    ],
+)
+def test_a_kill_during_a_write_leaves_the_old_or_the_new(tmp_path: Path, write: str, point: str) -> None:
+    folders = {name: tmp_path / name for name in ("killed", "before", "after")}
+    for folder in folders.values():
+        leader = store(folder)
+        leader.create("jobs/a/job", b"old")
+        leader.create("jobs/b/job", b"other")
+        leader.publish(b"old")
+    statement, unchanged = WRITES[write]
+    for name, ending in (("after", 0), ("killed", -signal.SIGKILL)):
+        code = (
+            "from pathlib import Path\nfrom unistream.ha.folder_store import FolderHaStore\n"
+            f"leader = FolderHaStore(Path({str(folders[name])!r}), 1)\n"
+            f"entry = leader.read('jobs/a/job')\n{statement}"
+        )
+        armed = {"UNISTREAM_CRASH_POINTS": point, "UNISTREAM_TESTING": "1"} if ending else {}
+        ran = subprocess.run([sys.executable, "-c", code], env=os.environ | armed, timeout=30, check=False)
+        assert ran.returncode == ending
+    expected = folders["before" if point in unchanged else "after"]
+    assert seen_by_the_next_leader(folders["killed"]) == seen_by_the_next_leader(expected)
+    assert not list(folders["killed"].glob(".removed*"))
+
+
+def seen_by_the_next_leader(folder: Path) -> dict[str, object]:
+    """All names and values, and what it can do with them."""
+    next_leader = store(folder)
+
+    def below(name: str) -> Iterator[tuple[str, bytes | None]]:
+        for child in next_leader.children(name):
+            path = f"{name}/{child}" if name else child
+            entry = next_leader.read(path)
+            yield path, None if entry is None else entry.value
+            yield from below(path)
+
+    seen = dict(below(""))
+    published = (folder / "leader").read_bytes()
+    next_leader.create("results/later", b"1")
+    next_leader.remove("results")
+    assert next_leader.children("results") == []
+    return {**seen, "published": published}
 
 
 class Seen:
