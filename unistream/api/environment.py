@@ -17,6 +17,7 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
+from unistream.api.lineage import lineage_graph
 from unistream.api.sinks import check_new_lines, last_commits, sinks_of
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
@@ -45,6 +46,7 @@ from unistream.core.graph import (
 )
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
+from unistream.model.lineage import LineageGraph
 from unistream.model.stream_graph import StreamGraph
 from unistream.port.sink import Sink
 
@@ -149,6 +151,20 @@ class Environment(Sources):
     def sinks(self) -> dict[str, Sink]:
         """The sinks of the pipeline by uid: for tools that show where it writes."""
         return sinks_of(self._builder.graph)
+
+    def lineage(self) -> LineageGraph:
+        """Which data sets the pipeline reads and writes, and which columns come from which, as far as its
+        operators say so: for catalogues. Reads and writes nothing.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> rows = env.from_collection([{"id": 1, "paid": 3}], name="rows")
+        >>> _ = rows.select("id", twice=us.col("paid") * 2).sink_to(us.FileSink("/lake/orders"))
+        >>> (sink,) = env.lineage().sinks
+        >>> sink.datasets[0].uri, [column for _, column in sink.columns["twice"]]
+        ('file:///lake/orders', ['paid'])
+        """
+        return lineage_graph(self.stream_graph(), self._builder.schemas)
 
     def is_bounded(self) -> bool:
         """The pipeline ends by itself: all its sources do."""

@@ -56,7 +56,7 @@ class GraphBuilder:
         follows: Node -> node whose parallelism it takes when the graph is read, so that the two chain.
         profiles: Slot sharing group -> resources of one slot, if they are given.
         registered: Registered slot sharing groups; None: there are none, so any name makes a group.
-        side_schemas: (node, tag) -> schema of a side output, if it is known.
+        schemas: (node, tag) -> schema of a side output, or with None of the main one, if it is known.
         offloads: A bounded part of a stream runs before it.
     """
 
@@ -65,7 +65,7 @@ class GraphBuilder:
     follows: dict[int, int] = field(default_factory=dict)
     profiles: dict[str, ResourceProfile] = field(default_factory=dict)
     registered: set[str] | None = None
-    side_schemas: dict[tuple[int, str], pa.Schema | None] = field(default_factory=dict)
+    schemas: dict[tuple[int, str | None], pa.Schema | None] = field(default_factory=dict)
     offloads: bool = False
 
     def add(

@@ -263,7 +263,7 @@ class WindowedStream:
         )
         stream = self._keyed._then(self._name(), operator, ports, schema)
         if self._late_tag is not None:
-            self._keyed._builder.side_schemas[stream._ports[0].node, self._late_tag] = self._keyed.schema
+            self._keyed._builder.schemas[stream._ports[0].node, self._late_tag] = self._keyed.schema
         return stream
 
     def _pre_aggregated(self, plan: AggregatePlan) -> list[Port]:
@@ -275,6 +275,7 @@ class WindowedStream:
                 "pre-aggregate", LocalWindowAggregate(plan, self._windows), [[Port(port.node, port.tag)]]
             )
             builder.follows[node.id] = port.node
+            builder.schemas[node.id, None] = self._keyed.schema  # as lineage sees it
             ports.append(Port(node.id, partition=port.partition))
         return ports
 

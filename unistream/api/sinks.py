@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Final, Self
 
+import pyarrow as pa
+
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.settings import OperatorSettings
 from unistream.api.slots import SlotSharingGroup
@@ -39,6 +41,7 @@ from unistream.port.sink import (
 )
 from unistream.port.source import DEAD_LETTERS_TAG
 
+_CHECKED: Final[ContextVar[bool]] = ContextVar("checked", default=True)
 _REPLACE: Final[ContextVar[Callable[[Sink], Sink] | None]] = ContextVar("replace", default=None)
 
 
@@ -51,6 +54,23 @@ def sinks_replaced(replace: Callable[[Sink], Sink]) -> Iterator[None]:
         yield
     finally:
         _REPLACE.reset(token)
+
+
+@contextmanager
+def sinks_unchecked() -> Iterator[None]:
+    """Inside, sinks of this thread's pipelines do not look at what they write to, which may be away: for a
+    pipeline that is built to be described."""
+    token = _CHECKED.set(False)
+    try:
+        yield
+    finally:
+        _CHECKED.reset(token)
+
+
+def check_sink(sink: Sink, schema: pa.Schema | None) -> None:
+    """Raises ConfigError, Unreachable: as `Sink.check`; see `sinks_unchecked`."""
+    if _CHECKED.get():
+        sink.check(schema)
 
 
 def sink_used(sink: Sink) -> Sink:
@@ -217,7 +237,7 @@ def _check_not_sole(sink: Sink, committer: Committer) -> None:
 
 def check_sends_dead_letters(builder: GraphBuilder, node: StreamNode) -> None:
     """Raises ConfigError unless `node` is a source that sends what it cannot decode to a side output."""
-    if (node.id, DEAD_LETTERS_TAG) not in builder.side_schemas:
+    if (node.id, DEAD_LETTERS_TAG) not in builder.schemas:
         raise ConfigError(
             f"dead_letters_to: {node.name!r} sends no dead letters; use it on a source that does, "
             'such as KafkaSource(..., on_bad_record="dead-letter")'

@@ -66,7 +66,7 @@ class Sources:
                 node.source, timestamp_column=column, timestamp_type=str(schema.field(column).type)
             )
         if isinstance(source, SendsDeadLetters) and source.dead_letter_schema is not None:
-            self._builder.side_schemas[node.id, DEAD_LETTERS_TAG] = source.dead_letter_schema
+            self._builder.schemas[node.id, DEAD_LETTERS_TAG] = source.dead_letter_schema
         return DataStream(self._builder, (Port(node.id),), schema)
 
     def from_collection(

@@ -13,7 +13,7 @@ from unistream.api.columns import Returns, as_schema, side_schemas
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_timestamp_column
 from unistream.api.joins import join_schema
 from unistream.api.results import Results
-from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, sink_used
+from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
@@ -67,6 +67,9 @@ class DataStream(Results):
         self._builder = builder
         self._ports = tuple(ports)
         self.schema = schema
+        if schema is not None:
+            for port in ports:
+                builder.schemas.setdefault((port.node, port.tag), schema)
 
     # --- rows in batches -------------------------------------------------------------------------
 
@@ -177,18 +180,18 @@ class DataStream(Results):
         if isinstance(predicate, pc.Expression):
             self._check_predicate(predicate, "side_output")
         stream = self._then(f"split {tag}", SideSplit(tag, predicate), self.schema)
-        self._builder.side_schemas[stream._ports[0].node, tag] = self.schema
+        self._builder.schemas[stream._ports[0].node, tag] = self.schema
         return stream
 
     def get_side_output(self, tag: str) -> DataStream:
         """Rows that the operator of this stream has sent to its side output `tag`."""
         node = self._node("get_side_output")
-        schema = self._builder.side_schemas.get((node.id, tag))
+        schema = self._builder.schemas.get((node.id, tag))
         return DataStream(self._builder, (Port(node.id, tag),), schema)
 
     def _with_side_outputs(self, schemas: Mapping[str, pa.Schema]) -> DataStream:
         (port,) = self._ports
-        self._builder.side_schemas.update({(port.node, tag): schema for tag, schema in schemas.items()})
+        self._builder.schemas.update({(port.node, tag): schema for tag, schema in schemas.items()})
         return self
 
     def dead_letters_to(self, sink: Sink) -> DataStreamSink:
@@ -332,7 +335,7 @@ class DataStream(Results):
             ConfigError: the sink cannot take these columns, or it has several committers and needs one.
         """
         sink = sink_used(sink)
-        sink.check(self.schema)
+        check_sink(sink, self.schema)
         return DataStreamSink(self._builder, self._ports, sink)
 
     def print(self, prefix: str = "") -> DataStreamSink:

@@ -39,6 +39,7 @@ from unistream.model.state_types import Refused
 from unistream.operator.common import BaseOperator, conform, describe, empty_rows, group
 from unistream.operator.waiting_rows import WaitingRows, decode_batch, encode_batch
 from unistream.operator.window import decoded
+from unistream.port.lineage import Origins, same_columns
 
 FACTS: Final = 0
 DIMENSION: Final = 1
@@ -86,6 +87,11 @@ class BroadcastLookupJoin(BaseOperator):
         self._idle = self._emitted_idle = False
         self._waiting = WaitingRows(0, None)
         self._stored: tuple[bytes, ...] | None = None
+
+    def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
+        """See `unistream.port.lineage`."""
+        added = {name: frozenset({(DIMENSION, name)}) for name in self._added}
+        return same_columns(inputs[FACTS], FACTS) | added
 
     @property
     def state_tables(self) -> Mapping[str, OwnTable]:

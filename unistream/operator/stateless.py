@@ -5,7 +5,7 @@ Rows keep their event times. The forms per row are in `unistream.operator.common
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -14,14 +14,17 @@ import pyarrow.compute as pc
 from unistream.model.elements import Batch
 from unistream.operator.common import (
     BaseOperator,
+    ForwardsColumns,
     Projection,
     addresses,
     check_callable,
     conformed,
+    expression_columns,
     function_name,
     owned,
     timestamps_of,
 )
+from unistream.port.lineage import Origins, same_columns
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 MaskFunction = Callable[[pa.RecordBatch], pa.BooleanArray]
@@ -82,7 +85,7 @@ class MapBatches(BaseOperator):
         return batch.timestamps
 
 
-class _Masking(BaseOperator):
+class _Masking(ForwardsColumns):
     """Evaluates a predicate: an expression, or a function from batch to boolean array."""
 
     def __init__(self, predicate: Predicate) -> None:
@@ -159,6 +162,14 @@ class Project(BaseOperator):
         self._keep = keep
         computed = {name: c for name, c in self._columns.items() if isinstance(c, pc.Expression)}
         self._projection = Projection(computed) if computed else None
+
+    def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
+        """See `unistream.port.lineage`."""
+        origins = same_columns(inputs[0]) if self._keep else {}
+        for name, column in self._columns.items():
+            named = {column} if isinstance(column, str) else expression_columns(column, inputs[0])
+            origins[name] = frozenset((0, one) for one in named)
+        return origins
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         records = batch.records

@@ -16,6 +16,7 @@ from unistream.connector.common import OnRewind, StageFiles, absolute, check_sin
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.writer import DeltaWriter
+from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.replacement import RangeTarget
 from unistream.port.sink import Committer, SinkWriter
@@ -89,6 +90,10 @@ class DeltaSink:
     def table_uri(self) -> str:
         """Absolute."""
         return self._table_uri
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`."""
+        return [dataset_at(self._table_uri, "delta")]
 
     @property
     def global_committer(self) -> bool:

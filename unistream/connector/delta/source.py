@@ -29,6 +29,7 @@ from unistream.connector.delta.sink import SCHEMES
 from unistream.connector.delta.source_read import DeltaSpec, delta_reader
 from unistream.connector.delta.source_storage import table_files
 from unistream.model.graph import SourceInfo
+from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.time_range import TimeRange
 from unistream.port.source import SourceReader, SplitDiscovery
 
@@ -152,6 +153,10 @@ class DeltaSource:
     @property
     def schema(self) -> pa.Schema:
         return self._schemas()[0]
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`."""
+        return [dataset_at(self._uri, "delta")]
 
     def info(self) -> SourceInfo:
         from unistream.connector.delta.source_start import DeltaSourceOptions, DeltaStart, written_schema

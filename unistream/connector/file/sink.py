@@ -17,6 +17,7 @@ from unistream.connector.file.sink_committer import FileSinkCommitter
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema
 from unistream.connector.file.sink_stage import FileStage, decode_committable
 from unistream.connector.file.sink_writer import FileSinkWriter
+from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.sink import Committer, SinkWriter
 
@@ -87,6 +88,10 @@ class FileSink:
     @property
     def name(self) -> str:
         return "files"
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`."""
+        return [dataset_at(self._root, self._format)]
 
     @property
     def path(self) -> str:

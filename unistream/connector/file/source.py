@@ -38,6 +38,7 @@ from unistream.connector.file.format import FORMATS, FileFormat, FileSpec, infer
 from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
 from unistream.model.graph import SourceInfo
+from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.messages import Split
 from unistream.model.time_range import TimeRange
 from unistream.port.source import SourceReader, SplitDiscovery
@@ -154,6 +155,10 @@ class FileSource:
                 f"{', '.join(schema.names)}. To read without them, set columns=[…]; or read each folder with "
                 "a separate source; or write these columns into the files"
             )
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`; of a pattern the folder above its first wildcard."""
+        return [dataset_at(fixed_part(path), self._format) for path in self._paths]
 
     def info(self) -> SourceInfo:
         listing = _Listing(

@@ -14,7 +14,9 @@ from unistream.connector.hybrid.history import HistorySource
 from unistream.connector.hybrid.reader import HybridReader, Switch
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
+from unistream.model.lineage import LineageDataset
 from unistream.model.time_range import moment_ms
+from unistream.port.lineage import NamesDatasets
 from unistream.port.source import SendsDeadLetters, Source
 
 SwitchKind: TypeAlias = Literal["fixed", "last-event-time", "recorded-positions"]
@@ -133,6 +135,11 @@ class HybridSource:
                 f"({_columns(found[1])}) have other columns; handle those of one of them otherwise"
             )
         return found[0] if found else None
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`: of both sources."""
+        parts = (self._history, self._live)
+        return [one for part in parts if isinstance(part, NamesDatasets) for one in part.lineage_datasets()]
 
     def info(self) -> SourceInfo:
         history, live = self._history.info(), self._live.info()

@@ -33,6 +33,7 @@ from unistream.connector.kafka.decode import (
 from unistream.connector.kafka.reader import KafkaReader
 from unistream.connector.kafka.topic import Topic, check_same_topic, recorded_offsets, start_offsets
 from unistream.model.graph import SourceInfo
+from unistream.model.lineage import LineageDataset, topic_at
 from unistream.model.messages import Split
 from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits, KnownSplits
@@ -149,6 +150,10 @@ class KafkaSource:
     def dead_letter_schema(self) -> pa.Schema | None:
         """Schema of the side output "dead-letters"; None: there is none."""
         return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`."""
+        return [topic_at(self._options.bootstrap_servers, self._options.topic, self._format)]
 
     def info(self) -> SourceInfo:
         options = msgspec.to_builtins(self._options)

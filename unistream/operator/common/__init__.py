@@ -6,7 +6,7 @@ May import: `port`, `model`, `base`. Start with `base`.
 from __future__ import annotations
 
 from unistream.operator.common.acero import group
-from unistream.operator.common.base import BaseOperator, function_name
+from unistream.operator.common.base import BaseOperator, ForwardsColumns, function_name
 from unistream.operator.common.event_time import AssignTimestampsAndWatermarks, timestamps_of
 from unistream.operator.common.expressions import (
     Projection,
@@ -15,6 +15,7 @@ from unistream.operator.common.expressions import (
     conformed,
     describe,
     empty_rows,
+    expression_columns,
     without_dictionaries,
 )
 from unistream.operator.common.functions import check_callable, check_methods, check_returned_nothing

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.port.lineage import Origins, same_columns
 from unistream.port.operator import CommitPermit, OperatorContext, Output
 
 
@@ -86,6 +90,14 @@ class BaseOperator:
         name = self._context.name if self._context else type(self).__name__
         index = self._context.index if self._context else 0
         return UserCodeError(f"operator {name!r}, subtask {index}: {what}{raised}{where}")
+
+
+class ForwardsColumns(BaseOperator):
+    """One whose outputs have the columns of its only input, and perhaps others."""
+
+    def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
+        """See `unistream.port.lineage`."""
+        return same_columns(inputs[0])
 
 
 def function_name(function: Any) -> str:

@@ -11,7 +11,7 @@ from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.event_time import event_times, first_null, is_event_time
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.common.base import BaseOperator
+from unistream.operator.common.base import BaseOperator, ForwardsColumns
 
 
 def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) -> pa.Int64Array:
@@ -38,7 +38,7 @@ def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) 
         raise operator.user_error(problem, error) from error
 
 
-class AssignTimestampsAndWatermarks(BaseOperator):
+class AssignTimestampsAndWatermarks(ForwardsColumns):
     """Sets event times from a column, and emits watermarks every `pipeline.auto-watermark-interval`. Its
     input must not have watermarks, except for the last one (checked by the API).
 

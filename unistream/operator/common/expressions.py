@@ -59,6 +59,27 @@ def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression
     return pa.schema(fields)
 
 
+def expression_columns(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:
+    """The columns that it reads: those without which it cannot be computed.
+
+    >>> rows = pa.schema([("a", pa.int64()), ("ab", pa.int64()), ("b", pa.int64())])
+    >>> sorted(expression_columns(pc.field("ab") + pc.field("b"), rows))
+    ['ab', 'b']
+    """
+    text = str(expression)
+    named = [name for name in schema.names if name in text]
+    return frozenset(name for name in named if not _can_be_computed(expression, schema, without=name))
+
+
+def _can_be_computed(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:
+    rest = pa.schema([field for field in schema if field.name != without])
+    try:
+        Projection({"value": expression}).evaluate(empty_rows(rest))
+    except (pa.ArrowException, TypeError):
+        return False
+    return True
+
+
 def describe(schema: pa.Schema) -> str:
     """``"a int64, b string"``, for messages."""
     return ", ".join(f"{field.name} {field.type}" for field in schema)

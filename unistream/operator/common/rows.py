@@ -15,7 +15,7 @@ import pyarrow as pa
 from unistream.model.column_forms import ColumnForm, ValueRefused
 from unistream.model.column_values import row_values
 from unistream.model.elements import Batch
-from unistream.operator.common.base import BaseOperator, function_name
+from unistream.operator.common.base import BaseOperator, ForwardsColumns, function_name
 from unistream.operator.common.functions import check_callable
 from unistream.operator.common.row_schema import Place, Row, RowSchema
 
@@ -83,7 +83,7 @@ def _check_rows(made: object) -> None:
         )
 
 
-class FilterRows(BaseOperator):
+class FilterRows(ForwardsColumns):
     """Keeps the rows for which the function is true."""
 
     def __init__(self, function: FilterFunction) -> None:
@@ -102,7 +102,7 @@ class FilterRows(BaseOperator):
             self.output.emit(batch.filter(pa.array(mask, pa.bool_())))
 
 
-class KeyRows(BaseOperator):
+class KeyRows(ForwardsColumns):
     """Appends the column `name` of type `data_type`: the function's result for each row."""
 
     def __init__(self, function: Callable[[Row], Any], name: str, data_type: pa.DataType) -> None:

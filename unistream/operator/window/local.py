@@ -23,7 +23,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK
 from unistream.model.elements import Batch
-from unistream.operator.common import BaseOperator
+from unistream.operator.common import BaseOperator, ForwardsColumns
 from unistream.operator.window.aggregates import AggregatePlan, decoded
 from unistream.operator.window.windows import Ends, Windows
 
@@ -37,8 +37,8 @@ PANE = "__pane"
 """Key column (int64): end of the pane, in ms; only if several panes are grouped together."""
 
 
-class LocalWindowAggregate(BaseOperator):
-    """Rows in, partials of (key, pane) out."""
+class LocalWindowAggregate(ForwardsColumns):
+    """Rows in, partials of (key, pane) out. Lineage sees the columns that the partials are made of."""
 
     def __init__(self, plan: AggregatePlan, windows: Windows) -> None:
         self._plan = plan

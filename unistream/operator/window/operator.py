@@ -22,7 +22,7 @@ those of the first rows, or of the restored table, which are widened without los
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -50,6 +50,7 @@ from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
 from unistream.operator.window.local import PANE, pane_ends_of
 from unistream.operator.window.whole_panes import WholePanes
 from unistream.operator.window.windows import Ends, Windows
+from unistream.port.lineage import Origins, same_columns
 from unistream.port.metrics import LATE_RECORDS_DROPPED
 from unistream.port.sorting import KeyedRows
 
@@ -101,6 +102,17 @@ class WindowAggregate(BaseOperator):
         self._paused: dict[int, PaneState] = {}  # of keys that get no more rows here
         self._watermark = MIN_WATERMARK
         self._whole = WholePanes(plan)
+
+    def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
+        """See `unistream.port.lineage`."""
+        if tag is not None:  # late rows, unchanged
+            return same_columns(inputs[0])
+        aggregated = {name: one.column for name, one in self._plan.aggregates.items()}
+        origins = {name: frozenset({(0, name)}) for name in self._plan.keys}
+        return origins | {
+            name: frozenset() if column is None else frozenset({(0, column)})
+            for name, column in aggregated.items()
+        }
 
     @property
     def windows(self) -> Windows:
