@@ -84,6 +84,8 @@ def test_a_bounded_pipeline_materialises_its_assets(
         table = DeltaTable(str(tmp_path / "lake" / name))
         assert metadata["dagster/row_count"] == sink_rows == table.to_pyarrow_table().num_rows
         assert metadata["unistream/rows"] == sink_rows
+        columns = [column.name for column in metadata["dagster/column_schema"].columns]
+        assert columns == table.to_pyarrow_table().column_names
         assert metadata["unistream/table_version"] == table.version()
         assert event.asset_materialization.tags["dagster/data_version"] == str(table.version())
         assert metadata["unistream/commits"] >= 1

@@ -84,6 +84,7 @@ class _Traced:
         return SinkLineage(
             uid=uid_of(node),
             name=node.name,
+            has_uid=node.uid is not None,
             schema=schema,
             datasets=_datasets(operator.sink),
             sources=tuple(uids),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unistream.api.load import build
 from unistream.base.config import Configuration, parse_duration_ms
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.cli.backfill_output import Shown, how_it_stands, how_to_go_on, print_plan
@@ -24,7 +25,7 @@ from unistream.cli.errors import (
     sentence,
 )
 from unistream.cli.jobs import absolute
-from unistream.cli.load import build, load_function
+from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, Verbose, configuration
 from unistream.cli.output import console, print_json
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import structs
 
+from unistream.api.load import build
 from unistream.cli.errors import complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
-from unistream.cli.load import build, load_function
+from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Parallelism, Pipeline, Verbose, configuration
 from unistream.cli.output import console, print_json
 from unistream.cli.run import attach, checked_target, job_request

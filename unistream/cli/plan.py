@@ -11,9 +11,10 @@ from typing import Annotated, Final
 import typer
 from rich.markup import escape
 
+from unistream.api.load import build
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
-from unistream.cli.load import build, load_function
+from unistream.cli.load import load_function
 from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
 from unistream.cli.output import console, new_table, print_json
 from unistream.core.restore import RestorePlan, StateOutcome

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 from msgspec import structs
 
+from unistream.api.load import build
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
 from unistream.cli.ending import Ending
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
-from unistream.cli.load import build, load_function
+from unistream.cli.load import load_function
 from unistream.cli.options import (
     AllowNonRestored,
     AsJson,

@@ -10,12 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
+from unistream.api.load import build
 from unistream.base.clock import SystemClock
 from unistream.base.extras import require
 from unistream.cli import jobs
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
-from unistream.cli.load import build, load_function
+from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, duration, moment, new_table, print_facts, print_json
 from unistream.core.memory import describe_bytes

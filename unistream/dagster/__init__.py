@@ -14,15 +14,29 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 from unistream.dagster.assets import sink_asset, unistream_assets
 from unistream.dagster.checks import build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
+from unistream.dagster.component import UnistreamJobComponent
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.translator import (
+    SinkTranslatorData,
+    SourceTranslatorData,
+    UnistreamTranslator,
+    build_source_asset_specs,
+    build_unistream_asset_specs,
+)
 
 __all__ = [
+    "SinkTranslatorData",
+    "SourceTranslatorData",
+    "UnistreamJobComponent",
     "UnistreamResource",
+    "UnistreamTranslator",
     "build_commit_sensor",
     "build_savepoint_schedule",
+    "build_source_asset_specs",
     "build_stop_with_savepoint_schedule",
     "build_stream_checks",
+    "build_unistream_asset_specs",
     "sink_asset",
     "unistream_assets",
 ]

@@ -7,8 +7,10 @@ from typing import Any
 
 import dagster as dg
 
+from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError
 from unistream.dagster.report import SINK_METADATA
+from unistream.dagster.translator import UnistreamTranslator, build_unistream_asset_specs
 from unistream.port.sink import Sink
 
 
@@ -24,7 +26,12 @@ def sink_asset(key: str | Sequence[str], *, sink_uid: str, **spec: Any) -> dg.As
 
 
 def unistream_assets(
-    *, specs: Sequence[dg.AssetSpec], name: str | None = None, **options: Any
+    build: Callable[[Environment], None] | None = None,
+    *,
+    specs: Sequence[dg.AssetSpec] | None = None,
+    translator: UnistreamTranslator | None = None,
+    name: str | None = None,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declares the tables that one pipeline writes; the function yields from `UnistreamResource.run`.
 
@@ -33,20 +40,29 @@ def unistream_assets(
     start the step again, and the run would end as a success.
 
     Args:
-        specs: At least one, created by `sink_asset`.
+        build: Adds the pipeline to the environment; the assets are those of `build_unistream_asset_specs`.
+        specs: Instead of `build`: at least one, created by `sink_asset` or a translator.
+        translator: With `build`: how its ends become assets; None: `UnistreamTranslator()`.
         name: Name of the step and the job; default: the function's name.
         options: Further arguments of `dg.multi_asset`.
 
     Raises:
-        ConfigError: no specs, a spec without a sink's uid, two for one sink, partitions, or a retry policy.
+        ConfigError: neither or both of `build` and `specs`, a spec without a sink's uid, two for one sink or
+            of one key, partitions, or a retry policy; from `build`, as `build_unistream_asset_specs`.
 
     Example:
-        @unistream_assets(specs=[sink_asset("orders", sink_uid="lake")])
+        @unistream_assets(build_orders)
         def orders(context: dg.AssetExecutionContext, unistream: UnistreamResource):
             yield from unistream.run(context, build_orders)
     """
+    if build is not None:
+        if specs is not None:
+            raise ConfigError("unistream_assets takes the pipeline or the specs of its assets, not both")
+        specs = build_unistream_asset_specs(build, translator=translator)
+    elif translator is not None:
+        raise ConfigError("unistream_assets: a translator needs the pipeline: unistream_assets(build, …)")
     if not specs:
-        raise ConfigError("unistream_assets needs at least one asset spec")
+        raise ConfigError("unistream_assets needs the pipeline, or at least one asset spec")
     _check_specs(specs)
     if options.get("partitions_def") is not None or any(spec.partitions_def is not None for spec in specs):
         raise ConfigError(
@@ -57,7 +73,12 @@ def unistream_assets(
             "a streaming asset takes no retry_policy: the job restarts itself (restart-strategy.type), "
             "and a step that is retried after a termination would end as a success"
         )
+    return _decorator(list(specs), name, options)
 
+
+def _decorator(
+    specs: list[dg.AssetSpec], name: str | None, options: dict[str, Any]
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         step = name or function.__name__
         options.setdefault("pool", f"unistream_{step}")
@@ -83,9 +104,12 @@ def _check_specs(specs: Sequence[dg.AssetSpec]) -> None:
         asset = spec.key.to_user_string()
         if SINK_METADATA not in spec.metadata:
             raise ConfigError(f"asset {asset} has no sink: create its spec with sink_asset(...)")
-        other = assets.setdefault(spec.metadata[SINK_METADATA], asset)
-        if other != asset:
+        sink = spec.metadata[SINK_METADATA]
+        if asset in assets.values():
+            raise ConfigError(f"two specs have the key {asset}: give each its own")
+        if sink in assets:
             raise ConfigError(
-                f"assets {other} and {asset} name the same sink {spec.metadata[SINK_METADATA]!r}: each asset "
-                "is written by a sink of its own"
+                f"assets {assets[sink]} and {asset} name the same sink {sink!r}: each asset is written by a "
+                "sink of its own"
             )
+        assets[sink] = asset

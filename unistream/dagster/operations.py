@@ -96,7 +96,7 @@ def _schedule(
     streamed = job_name or step
     name = f"{step}_{how}"
 
-    @dg.op(name=name, required_resource_keys={resource})
+    @dg.op(name=f"{how}_of_{step}", required_resource_keys={resource})
     def operation(context: dg.OpExecutionContext) -> None:
         unistream: UnistreamResource = getattr(context.resources, resource)
         savepoint = _savepoint_of(context, unistream, streamed, take)

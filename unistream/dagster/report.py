@@ -12,19 +12,22 @@ from functools import partial
 from typing import Any, Final
 
 import dagster as dg
+import pyarrow as pa
 
 from unistream.base.errors import UnistreamError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobClient
 from unistream.dagster.start import JOB_TAG
 from unistream.master.job_info import JobInfo
-from unistream.port.sink import CountsRows, Sink
+from unistream.port.sink import DescribesTable, Sink
 
 SINK_METADATA: Final = "unistream/sink_uid"
 """Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
 
 SAVEPOINT_TAG: Final = "unistream/savepoint"
 """Tag of a run: the snapshot that its job has left; empty: none yet."""
+
+COLUMN_SCHEMA: Final = "dagster/column_schema"
 
 _YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
@@ -89,15 +92,18 @@ class RunReport:
             observation = dg.AssetObservation(asset_key=spec.key, metadata=asset_metadata(spec, info))
             self._reported(partial(self._context.log_event, observation))
 
-    def row_count(self, spec: dg.AssetSpec, sinks: Mapping[str, Sink]) -> dict[str, int]:
-        """The rows of the whole table, as metadata; empty: they are not known."""
-        sink, rows = sinks[spec.metadata[SINK_METADATA]], None
-        if isinstance(sink, CountsRows):
+    def table(self, spec: dg.AssetSpec, sinks: Mapping[str, Sink]) -> dict[str, Any]:
+        """Columns and rows of the whole table, as metadata; empty: they are not known."""
+        sink, table = sinks[spec.metadata[SINK_METADATA]], None
+        if isinstance(sink, DescribesTable):
             try:
-                rows = sink.row_count()
+                table = sink.description()
             except UnistreamError as error:  # the job has ended well; its table is away a moment later
-                self.note(f"the rows of {spec.key.to_user_string()} are not counted: {error}", is_error=True)
-        return {} if rows is None else {"dagster/row_count": rows}
+                self.note(f"table {spec.key.to_user_string()} is not described: {error}", is_error=True)
+        if table is None:
+            return {}
+        counted = {} if table.rows is None else {"dagster/row_count": table.rows}
+        return {COLUMN_SCHEMA: table_schema(table.schema), **counted}
 
     def _tag(self, tags: Mapping[str, str]) -> None:
         run = self._context.run.run_id
@@ -162,6 +168,18 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
     if watermark_ms not in (MIN_WATERMARK, MAX_WATERMARK) and abs(watermark_ms) < _YEAR_9999_MS:
         metadata["unistream/watermark"] = dg.MetadataValue.timestamp(watermark_ms / 1000)
     return metadata
+
+
+def table_schema(schema: pa.Schema) -> dg.TableSchema:
+    """Columns as Dagster shows them, with Arrow's names of types."""
+    columns = [
+        dg.TableColumn(field.name, str(field.type), constraints=_constraints(field)) for field in schema
+    ]
+    return dg.TableSchema(columns)
+
+
+def _constraints(field: pa.Field[Any]) -> dg.TableColumnConstraints:
+    return dg.TableColumnConstraints(nullable=field.nullable)
 
 
 def data_version(spec: dg.AssetSpec, info: JobInfo) -> dict[str, str] | None:

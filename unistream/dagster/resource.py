@@ -114,7 +114,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         if not info.is_terminal:
             report.detached(info)
         for spec in specs_of(context):
-            metadata = {**asset_metadata(spec, info), **report.row_count(spec, env.sinks())}
+            metadata = {**asset_metadata(spec, info), **report.table(spec, env.sinks())}
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
 
     def configuration(self) -> Configuration:

@@ -69,6 +69,7 @@ class SinkLineage:
     """A sink, what it writes, and from which sources that comes.
 
     Attributes:
+        has_uid: The user gave it one; otherwise `uid` changes with the pipeline.
         schema: Of the rows; None: a function before it does not declare what it returns.
         sources: Uids of all sources upstream, in the order of the pipeline.
         columns: Column of the rows -> columns of sources that its values are made of. Without those that came
@@ -78,6 +79,7 @@ class SinkLineage:
 
     uid: OperatorUid
     name: str
+    has_uid: bool
     schema: pa.Schema | None
     datasets: tuple[LineageDataset, ...]
     sources: tuple[OperatorUid, ...]

@@ -173,13 +173,20 @@ class JointCommitter(Protocol):
         to all of them."""
 
 
-@runtime_checkable
-class CountsRows(Protocol):
-    """A sink whose target knows how many rows it has."""
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """A table as it is now. `rows`: of the whole table, also those of others; None: it does not know."""
 
-    def row_count(self) -> int | None:
-        """Of the whole target, also those of others; None: it does not exist, or does not know. On the
-        client; raises ConfigError, Unreachable."""
+    schema: pa.Schema
+    rows: int | None
+
+
+@runtime_checkable
+class DescribesTable(Protocol):
+    """A sink whose target knows its columns, and perhaps how many rows it has."""
+
+    def description(self) -> TableDescription | None:
+        """None: it does not exist. On the client; raises ConfigError, Unreachable."""
 
 
 @runtime_checkable

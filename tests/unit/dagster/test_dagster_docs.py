@@ -26,7 +26,14 @@ def test_the_guide_runs(
     names: dict[str, object] = {"__name__": "guide", "LAKE": str(tmp_path)}
     for number, block in enumerate(blocks, 1):
         exec(compile(block, f"{GUIDE.name}, block {number}", "exec", dont_inherit=True), names)
-    assert "1000 rows ['dagster/row_count', 'unistream/checkpoints'" in capsys.readouterr().out
+    written = [value for value in names.values() if isinstance(value, dg.Definitions)]
+    assert len(written) >= 4
+    for definitions in written:
+        dg.Definitions.validate_loadable(definitions)
+    assert (
+        "1000 rows ['dagster/column_schema', 'dagster/row_count', 'unistream/checkpoints'"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_instance_for_streams_is_one_that_dagster_takes(tmp_path: Path) -> None:

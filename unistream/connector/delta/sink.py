@@ -19,7 +19,7 @@ from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.replacement import RangeTarget
-from unistream.port.sink import Committer, SinkWriter
+from unistream.port.sink import Committer, SinkWriter, TableDescription
 
 SCHEMES: Final = frozenset(
     {"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl", "hdfs", "r2", "oss"}
@@ -140,12 +140,12 @@ class DeltaSink:
         table = LakeTable.open(self._table_uri, self._resolved_storage_options())
         return None if table is None else last_commit(table, sink_uid)
 
-    def row_count(self) -> int | None:
-        """See `unistream.port.sink.CountsRows`: from the statistics of the files."""
+    def description(self) -> TableDescription | None:
+        """See `unistream.port.sink.DescribesTable`: from the table's log."""
         from unistream.connector.delta.table import LakeTable
 
         table = LakeTable.open(self._table_uri, self._resolved_storage_options())
-        return None if table is None else table.row_count()
+        return None if table is None else TableDescription(table.shape.schema, table.row_count())
 
     @property
     def time_column(self) -> str | None:

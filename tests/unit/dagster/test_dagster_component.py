@@ -1,0 +1,134 @@
+"""The component: what a `defs.yaml` becomes, what it may not say, and what the scaffolder writes."""
+
+import re
+import traceback
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.core.component_tree import ComponentTreeException
+from dagster.components.testing import create_defs_folder_sandbox
+from deltalake import DeltaTable
+
+from unistream.dagster import SinkTranslatorData, UnistreamJobComponent, UnistreamResource
+from unistream.dagster.scaffolder import PIPELINE
+
+pytestmark = pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # of its own loader
+TYPE = "unistream.dagster.UnistreamJobComponent"
+
+
+def load(folder: str, component: object = UnistreamJobComponent, **attributes: Any) -> dg.Definitions:
+    """The definitions of a component next to `pipeline.py`."""
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(component_cls=component, defs_path="orders")
+        assert (path / "pipeline.py").read_text() == PIPELINE
+        given = {"pipeline": ".pipeline:build", "arguments": {"lake": folder}, **attributes}
+        kind = TYPE if component is UnistreamJobComponent else f"{__name__}.Prefixed"
+        body = {"type": kind, "attributes": given}
+        (path / "defs.yaml").write_text(yaml.safe_dump(body))
+        with sandbox.load_component_and_build_defs(defs_path=path) as (_, defs):
+            return defs
+
+
+def keys(defs: dg.Definitions) -> list[str]:
+    return sorted(spec.key.to_user_string() for spec in defs.resolve_all_asset_specs())
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    return str(tmp_path / "lake")
+
+
+def test_what_the_scaffolder_writes_runs(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE", home)
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(component_cls=UnistreamJobComponent, defs_path="orders")
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, defs):
+            assert isinstance(component, UnistreamJobComponent)
+            assets = defs.get_assets_def(dg.AssetKey(["lake", "orders"]))
+            assert assets.op.name == "orders"
+            assert assets.op.pool == "unistream_orders"
+            assert [sensor.name for sensor in defs.sensors or ()] == ["orders_commits"]
+            resources = {key: value for key, value in (defs.resources or {}).items()}
+            assert dg.materialize([assets], resources=resources).success
+    assert DeltaTable(f"{home}/orders").to_pyarrow_table().num_rows == 500
+
+
+def test_everything_around_a_stream(home: str) -> None:
+    defs = load(
+        home,
+        name="sales",
+        unistream={"target": "remote", "jobmanager": "127.0.0.1:1", "on_terminate": "drain"},
+        translation={"group_name": "sales", "key_prefix": "silver", "tags": {"sink": "{{ sink.uid }}"}},
+        checks={"max_restarts": 3},
+        stop_with_savepoint={"cron_schedule": "0 22 * * *", "drain": True},
+        savepoint={"cron_schedule": "0 3 * * *", "savepoint_dir": f"{home}/savepoints"},
+    )
+    assert keys(defs) == ["silver/lake/orders"]
+    [spec] = defs.resolve_all_asset_specs()
+    assert (spec.group_name, spec.tags["sink"]) == ("sales", "lake")
+    assert sorted(schedule.name for schedule in defs.schedules or ()) == [
+        *("sales_drain_schedule", "sales_savepoint_schedule"),
+    ]
+    [checks] = defs.asset_checks or ()
+    assert {key.name for key in checks.check_keys} == {"runs", "checkpoint_age", "restarts"}  # type: ignore[union-attr]
+    resource = (defs.resources or {})["unistream_sales"]
+    assert isinstance(resource, UnistreamResource)
+    assert (resource.target, resource.on_terminate) == ("remote", "drain")
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_without_settings_it_takes_the_resource_of_the_project(home: str) -> None:
+    defs = load(home, commit_sensor=False)
+    assert (defs.resources or {}) == {}
+    assert not list(defs.sensors or ())
+    [assets] = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
+    assert assets.required_resource_keys - {"io_manager"} == {"unistream"}
+    assert assets.op.name == "build"
+
+
+class Prefixed(UnistreamJobComponent):
+    def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
+        spec = super().get_asset_spec(data)
+        return spec.replace_attributes(key=spec.key.with_prefix(data.sink.uid))
+
+
+def test_a_subclass_names_the_assets(home: str) -> None:
+    assert keys(load(home, Prefixed, unistream={"target": "local"})) == ["lake/lake/orders"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"pipeline": "no colon"}, "'no colon' is not MODULE:FUNCTION"),
+        ({"pipeline": ".pipeline:other"}, "has no 'other'"),
+        ({"pipeline": "not_there:build"}, "there is no module 'not_there'"),
+        ({"arguments": {}}, r"build\(\) missing 1 required positional argument: 'lake'"),
+        ({"unistream": {"targets": "local"}}, "there is no setting 'targets' of the resource"),
+        ({"unistream": {"target": "local", "mode": "for ever"}}, "mode"),
+        ({"checks": {"restarts": 3}}, "restarts"),
+        ({"schedule": "0 3 * * *"}, "schedule"),
+    ],
+    ids=str,
+)
+def test_a_file_that_is_wrong_is_refused(home: str, attributes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ComponentTreeException, match=r"defs.yaml \(UnistreamJobComponent\)") as raised:
+        load(home, **attributes)
+    assert re.search(reason, "".join(traceback.format_exception(raised.value)))
+
+
+def test_tools_of_dagster_find_the_component() -> None:
+    [entry] = entry_points(group="dagster_dg_cli.registry_modules", name="unistream")
+    assert entry.load().UnistreamJobComponent is UnistreamJobComponent
+
+
+def test_the_file_in_the_guide_loads(home: str) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "dagster.md").read_text()
+    [block] = re.findall(r"```yaml\n(type: .*?)```", guide, re.DOTALL)
+    attributes = yaml.safe_load(block)["attributes"]
+    defs = load(**{**attributes, "arguments": {"lake": home}, "folder": home})
+    assert keys(defs) == ["silver/lake/orders"]

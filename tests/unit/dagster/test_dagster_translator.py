@@ -1,0 +1,162 @@
+"""Assets that are derived from a pipeline: keys, what is upstream, columns and their lineage."""
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+import unistream as us
+from unistream.base.errors import ConfigError
+from unistream.dagster import (
+    SinkTranslatorData,
+    UnistreamResource,
+    UnistreamTranslator,
+    build_source_asset_specs,
+    build_unistream_asset_specs,
+    unistream_assets,
+)
+
+ORDER = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string()), ("cents", pa.int64())])
+NO_TIME = us.WatermarkStrategy.no_watermarks()
+LAKE = "/not/there/lake"
+
+
+def topic(name: str = "orders") -> us.KafkaSource:
+    return us.KafkaSource(
+        bootstrap_servers="broker:9092", topic=name, schema=ORDER, on_bad_record="dead-letter"
+    )
+
+
+def orders(env: us.Environment) -> None:
+    read = env.from_source(topic(), NO_TIME, "orders").uid("orders")
+    kind = pa.schema([("kind", pa.string()), ("title", pa.string())])
+    kinds = env.from_source(
+        us.FileSource("/not/there/kinds.csv", format="csv", schema=kind), NO_TIME, "kinds"
+    )
+    known = read.join(kinds.uid("kinds"), on="kind").with_columns(euros=us.col("cents") / 100)
+    known.sink_to(us.DeltaSink(f"{LAKE}/orders")).uid("lake")
+    read.map(lambda row: row).sink_to(us.FileSink(f"{LAKE}/raw.v1", format="json")).uid("raw")
+    read.dead_letters_to(us.FileSink(f"{LAKE}/bad orders"))
+    read.print()
+
+
+def text(keys: object) -> list[str]:
+    return sorted(key.to_user_string() for key in keys)  # type: ignore[attr-defined]
+
+
+def test_each_sink_with_a_uid_is_an_asset() -> None:
+    lake, raw, bad = build_unistream_asset_specs(orders)
+    assert text([lake.key, raw.key, bad.key]) == ["lake/bad_orders", "lake/orders", "lake/raw.v1"]
+    assert [spec.metadata["unistream/sink_uid"] for spec in (lake, raw, bad)] == [
+        *("lake", "raw", "orders-dead-letters"),
+    ]
+    assert [spec.kinds for spec in (lake, raw, bad)] == [
+        {"unistream", kind} for kind in ("deltalake", "json", "parquet")
+    ]
+    assert text(dep.asset_key for dep in lake.deps) == ["kafka/orders", "there/kinds"]
+    assert text(dep.asset_key for dep in bad.deps) == ["kafka/orders"]
+    assert lake.metadata["dagster/uri"] == f"file://{LAKE}/orders"
+    assert bad.description == ("Records that source 'orders' could not decode: raw bytes, origin and reason.")
+
+
+def test_columns_and_where_they_come_from() -> None:
+    lake, raw, bad = build_unistream_asset_specs(orders)
+    columns = {column.name: column for column in lake.metadata["dagster/column_schema"].columns}
+    assert list(columns) == ["id", "kind", "cents", "title", "euros"]
+    assert (columns["euros"].type, columns["title"].type) == ("int64", "string")
+    lineage = lake.metadata["dagster/column_lineage"].deps_by_column
+    found = {
+        name: [f"{dep.asset_key.to_user_string()}.{dep.column_name}" for dep in deps]
+        for name, deps in lineage.items()
+    }
+    assert found["euros"] == ["kafka/orders.cents"]
+    assert found["title"] == ["there/kinds.title"]
+    assert "dagster/column_schema" not in raw.metadata, "a function does not say what it returns"
+    assert "dagster/column_lineage" not in bad.metadata
+
+
+def test_what_pipelines_read_and_none_of_them_writes() -> None:
+    def daily(env: us.Environment) -> None:
+        read = env.from_source(us.FileSource(f"{LAKE}/orders", schema=ORDER), NO_TIME, "lake").uid("lake")
+        read.sink_to(us.DeltaSink(f"{LAKE}/daily")).uid("daily")
+
+    assert text(spec.key for spec in build_source_asset_specs(orders, daily)) == [
+        "kafka/orders",
+        "there/kinds",
+    ]
+    [alone] = build_source_asset_specs(daily)
+    [of_daily] = build_unistream_asset_specs(daily)
+    assert alone.key == build_unistream_asset_specs(orders)[0].key, "the pipelines are linked"
+    assert [dep.asset_key for dep in of_daily.deps] == [alone.key]
+
+
+def test_a_history_that_the_pipeline_writes_itself_is_not_upstream() -> None:
+    def again(env: us.Environment) -> None:
+        table = us.FileSource(f"{LAKE}/orders", schema=ORDER)
+        read = env.from_source(us.HybridSource(table, topic()), NO_TIME, "orders").uid("orders")
+        read.sink_to(us.FileSink(f"{LAKE}/orders")).uid("lake")
+
+    [spec] = build_unistream_asset_specs(again)
+    assert text(dep.asset_key for dep in spec.deps) == ["kafka/orders"]
+
+
+class InLayers(UnistreamTranslator):
+    def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
+        spec = super().get_asset_spec(data)
+        return spec.replace_attributes(key=spec.key.with_prefix("silver"), owners=["team:data"])
+
+
+def test_a_translator_changes_what_it_wants() -> None:
+    @unistream_assets(orders, translator=InLayers(), group_name="sales")
+    def sales(context: dg.AssetExecutionContext, unistream: UnistreamResource):  # type: ignore[no-untyped-def]
+        yield from unistream.run(context, orders)
+
+    assert text(sales.keys) == ["silver/lake/bad_orders", "silver/lake/orders", "silver/lake/raw.v1"]
+    assert {spec.group_name for spec in sales.specs} == {"sales"}
+    assert {tuple(spec.owners) for spec in sales.specs} == {("team:data",)}
+    dg.Definitions.validate_loadable(
+        dg.Definitions(
+            [sales, *build_source_asset_specs(orders)],
+            resources={"unistream": UnistreamResource(target="local")},
+        )
+    )
+
+
+class OneKey(UnistreamTranslator):
+    def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
+        return super().get_asset_spec(data).replace_attributes(key="same")
+
+
+def without_uid(env: us.Environment) -> None:
+    env.from_source(topic(), NO_TIME, "orders").sink_to(us.FileSink(f"{LAKE}/orders"))
+
+
+def printed(env: us.Environment) -> None:
+    env.from_source(topic(), NO_TIME, "orders").print()
+
+
+def of_one_name(env: us.Environment) -> None:
+    read = env.from_source(us.FileSource("/other/lake/orders", schema=ORDER), NO_TIME, "orders").uid("read")
+    read.sink_to(us.FileSink(f"{LAKE}/orders")).uid("lake")
+
+
+@pytest.mark.parametrize(
+    ("build", "translator", "reason"),
+    [
+        pytest.param(orders, OneKey(), "sinks 'lake' and 'raw' have the same asset key same", id="one key"),
+        pytest.param(without_uid, None, r"sink 'files' \(file:///.*\) has no uid", id="no uid"),
+        pytest.param(printed, None, "no sink of the pipeline has a uid", id="no asset"),
+        pytest.param(of_one_name, None, "depends on lake/orders, the key of what the pipeline", id="itself"),
+    ],
+)
+def test_what_cannot_be_assets_is_refused(
+    build: object, translator: UnistreamTranslator | None, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        unistream_assets(build, translator=translator)  # type: ignore[arg-type]
+
+
+def test_a_pipeline_or_specs_and_not_both() -> None:
+    with pytest.raises(ConfigError, match="not both"):
+        unistream_assets(orders, specs=build_unistream_asset_specs(orders))
+    with pytest.raises(ConfigError, match="a translator needs the pipeline"):
+        unistream_assets(specs=build_unistream_asset_specs(orders), translator=InLayers())

@@ -1,0 +1,74 @@
+"""Finds the user's pipeline: MODULE:FUNCTION, a function that takes an Environment."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
+
+if TYPE_CHECKING:
+    from unistream.api.environment import Environment
+
+
+def load_function(reference: str) -> Callable[[Environment], object]:
+    """The function that builds the pipeline.
+
+    Raises:
+        ConfigError: there is no such module or function.
+        UserCodeError: importing the module failed.
+    """
+    module_name, colon, name = reference.partition(":")
+    parts = [*module_name.split("."), *name.split(".")]
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ConfigError(f"{reference!r} is not MODULE:FUNCTION, such as flights.pipeline:build")
+    found: object = _import(module_name)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"module {module_name!r} has no {name!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ConfigError(f"{reference} is not a function but {type(found).__name__}")
+    return found
+
+
+def build(function: Callable[[Environment], object], environment: Environment) -> None:
+    """Lets the user's function add its operators.
+
+    Raises:
+        ConfigError: the pipeline is not valid.
+        UserCodeError: it raised something else; its traceback is in the text.
+    """
+    try:
+        function(environment)
+    except UnistreamError:
+        raise
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise UserCodeError(f"{name} raised {_described(error)}") from error
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(f"there is no module {name!r} in {os.getcwd()} or on Python's path") from error
+        raise UserCodeError(f"importing {name} raised {_described(error)}") from error
+    except UnistreamError:
+        raise
+    except Exception as error:
+        raise UserCodeError(f"importing {name} raised {_described(error)}") from error
+
+
+def _described(error: Exception) -> str:
+    """The error and the last line of the user's code in its traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    theirs = [f for f in frames if not f.filename.startswith((ours, "<frozen importlib"))]
+    where = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
+    return f"{type(error).__name__}: {error}{where}"

@@ -1,0 +1,187 @@
+"""A pipeline in a `defs.yaml`: its tables as assets, and what a stream needs next to them.
+
+type: unistream.dagster.UnistreamJobComponent
+attributes:
+pipeline: .pipeline:orders        # MODULE:FUNCTION; with a dot: next to the file
+arguments: {lake: s3://lake}      # of the function, behind the environment
+unistream: {target: remote, jobmanager: "zookeeper://zk1:2181"}
+translation: {group_name: sales, key_prefix: silver}
+stop_with_savepoint: {cron_schedule: "0 22 * * *", drain: true}
+"""
+
+# Dagster reads annotations at run time: no `from __future__ import annotations` here.
+from collections.abc import Callable, Iterator
+from functools import partial, update_wrapper
+from typing import Annotated, Any, Final
+
+import dagster as dg
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+from pydantic import ConfigDict, Field, ValidationError
+
+from unistream.api.environment import Environment
+from unistream.api.load import build, load_function
+from unistream.base.errors import ConfigError
+from unistream.dagster.assets import unistream_assets
+from unistream.dagster.checks import build_stream_checks
+from unistream.dagster.commits import build_commit_sensor
+from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
+from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.scaffolder import UnistreamJobScaffolder
+from unistream.dagster.translator import SinkTranslatorData, UnistreamTranslator
+
+RESOURCE: Final = "unistream"
+"""Key of the project's resource, if the component has none of its own."""
+
+
+def _pipeline(context: dg.ResolutionContext, reference: str) -> Callable[..., object]:
+    return load_function(_absolute(context, context.resolve_value(reference, as_type=str)))
+
+
+def _absolute(context: dg.ResolutionContext, reference: str) -> str:
+    """With a dot first it is looked for where the component is."""
+    if not reference.startswith("."):
+        return reference
+    loading = dg.ComponentLoadContext.from_resolution_context(context)
+    return f"{loading.defs_relative_module_name(loading.path)}{reference}"
+
+
+def _resource(settings: dict[str, Any]) -> UnistreamResource:
+    known = UnistreamResource.model_fields
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"unistream: there is no setting {unknown[0]!r} of the resource; there are {', '.join(known)}"
+        )
+    try:
+        return UnistreamResource(**settings)
+    except (ValidationError, dg.DagsterInvalidConfigError) as error:
+        raise ConfigError(f"unistream: {error}") from error
+
+
+class StopSchedule(dg.Model, dg.Resolvable):
+    """Arguments of `build_stop_with_savepoint_schedule`."""
+
+    model_config = ConfigDict(extra="forbid")
+    cron_schedule: str
+    drain: bool = False
+    savepoint_dir: str | None = None
+
+
+class SavepointSchedule(dg.Model, dg.Resolvable):
+    """Arguments of `build_savepoint_schedule`."""
+
+    model_config = ConfigDict(extra="forbid")
+    cron_schedule: str
+    savepoint_dir: str | None = None
+
+
+class StreamChecks(dg.Model, dg.Resolvable):
+    """Arguments of `build_stream_checks`."""
+
+    model_config = ConfigDict(extra="forbid")
+    max_checkpoint_age: str | None = "10 min"
+    max_restarts: int | None = None
+    max_late_rows: int | None = None
+
+
+@dg.scaffold_with(UnistreamJobScaffolder)
+class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
+    """A pipeline whose sinks are assets, which one job writes.
+
+    Attributes:
+        pipeline: MODULE:FUNCTION, a function that takes an `Environment`; `.MODULE:FUNCTION`: of a module
+            next to the `defs.yaml`.
+        arguments: Of the function, by name.
+        name: Of the step and the job; default: that of the function.
+        unistream: Settings of a `UnistreamResource` of its own; None: the project's resource "unistream".
+        translation: Attributes of all assets, such as `group_name` or `key_prefix`; templates see `sink` (a
+            `SinkLineage`) and `spec`.
+        commit_sensor: Commits become materialisations (`build_commit_sensor`).
+        checks: None: no asset checks.
+        stop_with_savepoint, savepoint: None: no schedule.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    pipeline: Annotated[Callable[..., object], dg.Resolver(_pipeline, model_field_type=str)]
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    name: str | None = None
+    unistream: dict[str, Any] | None = None
+    translation: (
+        Annotated[
+            TranslationFn[SinkTranslatorData],
+            TranslationFnResolver[SinkTranslatorData](lambda data: {"sink": data.sink}),
+        ]
+        | None
+    ) = None
+    commit_sensor: bool = True
+    checks: StreamChecks | None = None
+    stop_with_savepoint: StopSchedule | None = None
+    savepoint: SavepointSchedule | None = None
+
+    def build(self, env: Environment) -> None:
+        """Adds the pipeline to the environment."""
+        function = partial(self.pipeline, **self.arguments)
+        build(update_wrapper(function, self.pipeline), env)
+
+    def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
+        """The asset that a sink writes; override it for what `translation` cannot say."""
+        spec = UnistreamTranslator().get_asset_spec(data)
+        return spec if self.translation is None else self.translation(spec, data)
+
+    def execute(
+        self, context: dg.AssetExecutionContext, unistream: UnistreamResource
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        """Runs the job; override it to do something before or after."""
+        yield from unistream.run(context, self.build)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """See the class."""
+        name = self.name or str(getattr(self.pipeline, "__name__", RESOURCE))
+        resource = RESOURCE if self.unistream is None else f"{RESOURCE}_{name}"
+
+        @unistream_assets(
+            self.build, translator=_OfComponent(self), name=name, required_resource_keys={resource}
+        )
+        def assets(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+            yield from self.execute(context, getattr(context.resources, resource))
+
+        return dg.Definitions(
+            assets=[assets],
+            resources={} if self.unistream is None else {resource: _resource(self.unistream)},
+            sensors=self._sensors(assets, name, resource),
+            schedules=self._schedules(assets, resource),
+            asset_checks=self._checks(assets, resource),
+        )
+
+    def _sensors(self, assets: dg.AssetsDefinition, name: str, resource: str) -> list[dg.SensorDefinition]:
+        if not self.commit_sensor:
+            return []
+        return [build_commit_sensor([assets], name=f"{name}_commits", resource=resource)]
+
+    def _schedules(self, assets: dg.AssetsDefinition, resource: str) -> list[dg.ScheduleDefinition]:
+        found = []
+        if self.stop_with_savepoint is not None:
+            found.append(
+                build_stop_with_savepoint_schedule(
+                    assets, resource=resource, **self.stop_with_savepoint.model_dump()
+                )
+            )
+        if self.savepoint is not None:
+            found.append(build_savepoint_schedule(assets, resource=resource, **self.savepoint.model_dump()))
+        return found
+
+    def _checks(self, assets: dg.AssetsDefinition, resource: str) -> list[dg.AssetChecksDefinition]:
+        if self.checks is None:
+            return []
+        return [build_stream_checks(assets, resource=resource, **self.checks.model_dump())]
+
+
+class _OfComponent(UnistreamTranslator):
+    """Asks the component."""
+
+    def __init__(self, component: UnistreamJobComponent) -> None:
+        self._component = component
+
+    def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
+        return self._component.get_asset_spec(data)

@@ -1,0 +1,253 @@
+"""From a pipeline's lineage to Dagster's assets: sinks are assets, data sets of sources what is upstream.
+
+pipeline ──► LineageGraph ──► UnistreamTranslator ──► an AssetSpec of each sink, with deps
+│
+└────────────► AssetSpecs of what it reads, without a run here
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import dagster as dg
+
+from unistream.api.environment import Environment
+from unistream.api.sinks import sinks_unchecked
+from unistream.base.errors import ConfigError
+from unistream.base.ids import OperatorUid
+from unistream.dagster.report import COLUMN_SCHEMA, SINK_METADATA, table_schema
+from unistream.model.lineage import LineageDataset, LineageGraph, SinkLineage, SourceLineage
+
+COLUMN_LINEAGE: Final = "dagster/column_lineage"
+URI: Final = "dagster/uri"
+
+TOPICS: Final = "kafka"
+"""System of topics, and the prefix of their keys."""
+
+_KINDS: Final = {"delta": "deltalake", "json": "json", "parquet": "parquet", "csv": "csv"}
+_SUFFIXES: Final = (".csv", ".json", ".jsonl", ".parquet")
+_NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTranslatorData:
+    """A data set that a pipeline reads.
+
+    Attributes:
+        source: That reads it; one source may read several.
+    """
+
+    dataset: LineageDataset
+    source: SourceLineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkTranslatorData:
+    """A sink of a pipeline.
+
+    Attributes:
+        pipeline: All ends of it.
+    """
+
+    sink: SinkLineage
+    pipeline: LineageGraph
+
+    @property
+    def upstream(self) -> list[SourceTranslatorData]:
+        """What its rows come from, without what the pipeline writes itself (a history of its own)."""
+        own = {dataset.uri for sink in self.pipeline.sinks for dataset in sink.datasets}
+        sources = [self.pipeline.source(uid) for uid in self.sink.sources]
+        found = [
+            SourceTranslatorData(dataset=dataset, source=source)
+            for source in sources
+            for dataset in source.datasets
+        ]
+        return [data for data in found if data.dataset.uri not in own]
+
+
+class UnistreamTranslator:
+    """How the ends of a pipeline become assets; override what should differ.
+
+    Example:
+        class InLayers(UnistreamTranslator):
+            def get_asset_spec(self, data):
+                spec = super().get_asset_spec(data)
+                return spec.replace_attributes(key=spec.key.with_prefix("silver"), owners=["team:data"])
+    """
+
+    def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
+        """The asset that a sink writes, with columns, their lineage, and deps as far as they are known. Its
+        key has the last two parts of the path of the table or folder, such as ``lake/orders`` of
+        ``s3://lake/orders``; of a sink that does not say what it writes it is the uid."""
+        sink = data.sink
+        metadata: dict[str, Any] = {SINK_METADATA: str(sink.uid), **_uri(sink.datasets)}
+        if sink.schema is not None:
+            metadata[COLUMN_SCHEMA] = table_schema(sink.schema)
+        lineage = self._column_lineage(data)
+        if lineage.deps_by_column:
+            metadata[COLUMN_LINEAGE] = lineage
+        return dg.AssetSpec(
+            key=_key(sink.datasets, sink.uid),
+            deps=self._deps(data),
+            description=_description(sink),
+            kinds={"unistream", *_kinds(sink.datasets)},
+            metadata=metadata,
+        )
+
+    def get_source_asset_spec(self, data: SourceTranslatorData) -> dg.AssetSpec:
+        """What a pipeline reads, as an asset that others write. The key of a topic is ``kafka/TOPIC``, that
+        of a path the same as of a sink, so that a table which another pipeline writes is upstream."""
+        metadata: dict[str, Any] = {**_uri([data.dataset]), COLUMN_SCHEMA: table_schema(data.source.schema)}
+        kinds = set(_kinds([data.dataset]))
+        return dg.AssetSpec(key=_key([data.dataset], data.source.uid), kinds=kinds, metadata=metadata)
+
+    def _deps(self, data: SinkTranslatorData) -> list[dg.AssetKey]:
+        return sorted({self.get_source_asset_spec(upstream).key for upstream in data.upstream})
+
+    def _column_lineage(self, data: SinkTranslatorData) -> dg.TableColumnLineage:
+        keys: dict[OperatorUid, set[dg.AssetKey]] = {}
+        for upstream in data.upstream:
+            keys.setdefault(upstream.source.uid, set()).add(self.get_source_asset_spec(upstream).key)
+        found: dict[str, list[dg.TableColumnDep]] = {}
+        for column, origins in data.sink.columns.items():
+            deps = [
+                dg.TableColumnDep(asset_key=key, column_name=name)
+                for uid, name in sorted(origins)
+                for key in sorted(keys.get(uid, ()))
+            ]
+            if deps:
+                found[column] = deps
+        return dg.TableColumnLineage(deps_by_column=found)
+
+
+def build_unistream_asset_specs(
+    build: Callable[[Environment], None], *, translator: UnistreamTranslator | None = None
+) -> list[dg.AssetSpec]:
+    """The assets that a pipeline writes: one for each sink with a uid.
+
+    The pipeline is built, and not run. Sinks do not look at their tables; sources without a `schema` read the
+    columns of their first file, so give one if that may be away when the code location is loaded.
+
+    Args:
+        build: Adds the pipeline to the environment.
+        translator: None: `UnistreamTranslator()`.
+
+    Raises:
+        ConfigError: the pipeline is wrong; a sink of a table or folder has no uid; there is no sink with
+            one; or the translator gives two sinks the same key.
+    """
+    graph = lineage_of(build)
+    translator = translator or UnistreamTranslator()
+    of_sinks = {
+        sink.uid: translator.get_asset_spec(SinkTranslatorData(sink=sink, pipeline=graph))
+        for sink in graph.sinks
+        if _is_asset(sink)
+    }
+    if not of_sinks:
+        raise ConfigError(
+            "no sink of the pipeline has a uid, by which its asset is found: give each one "
+            'sink_to(...).uid("...")'
+        )
+    _check_keys(of_sinks)
+    return list(of_sinks.values())
+
+
+def build_source_asset_specs(
+    *builds: Callable[[Environment], None], translator: UnistreamTranslator | None = None
+) -> list[dg.AssetSpec]:
+    """What pipelines read and none of them writes, each once: topics, tables, folders, as external assets.
+
+    Raises:
+        ConfigError: a pipeline is wrong.
+    """
+    translator = translator or UnistreamTranslator()
+    graphs = [lineage_of(build) for build in builds]
+    written = {dataset.uri for graph in graphs for sink in graph.sinks for dataset in sink.datasets}
+    found: dict[dg.AssetKey, dg.AssetSpec] = {}
+    for source in chain.from_iterable(graph.sources for graph in graphs):
+        for dataset in source.datasets:
+            if dataset.uri not in written:
+                spec = translator.get_source_asset_spec(SourceTranslatorData(dataset=dataset, source=source))
+                found.setdefault(spec.key, spec)
+    return list(found.values())
+
+
+def lineage_of(build: Callable[[Environment], None]) -> LineageGraph:
+    """Of a pipeline that is built to be described. Raises ConfigError."""
+    env = Environment()
+    with sinks_unchecked():
+        build(env)
+        return env.lineage()
+
+
+def _check_keys(specs: Mapping[OperatorUid, dg.AssetSpec]) -> None:
+    """Raises ConfigError."""
+    seen: dict[dg.AssetKey, OperatorUid] = {}
+    for uid, spec in specs.items():
+        other = seen.setdefault(spec.key, uid)
+        if other != uid:
+            raise ConfigError(
+                f"sinks {other!r} and {uid!r} have the same asset key {spec.key.to_user_string()}: let "
+                "get_asset_spec of the translator give each its own"
+            )
+    for uid, spec in specs.items():
+        own = [dep.asset_key.to_user_string() for dep in spec.deps if dep.asset_key in seen]
+        if own:
+            raise ConfigError(
+                f"the asset of sink {uid!r} depends on {own[0]}, the key of what the pipeline writes itself: "
+                "let get_source_asset_spec of the translator give what it reads another key"
+            )
+
+
+def _is_asset(sink: SinkLineage) -> bool:
+    """Raises ConfigError."""
+    if sink.has_uid:
+        return True
+    if sink.datasets:
+        raise ConfigError(
+            f"sink {sink.name!r} ({sink.datasets[0].uri}) has no uid, by which its asset is found: "
+            'sink_to(...).uid("...")'
+        )
+    return False  # such as print()
+
+
+def _key(datasets: Sequence[LineageDataset], otherwise: str) -> dg.AssetKey:
+    """Of the first data set, or `otherwise`: two pipelines that name the same one have the same key."""
+    return dg.AssetKey([_NOT_IN_KEYS.sub("_", part) for part in _key_parts(datasets, otherwise)])
+
+
+def _key_parts(datasets: Sequence[LineageDataset], otherwise: str) -> list[str]:
+    if not datasets:
+        return [otherwise]
+    system, _, host = datasets[0].namespace.partition("://")
+    if system == TOPICS:
+        return [TOPICS, datasets[0].name]
+    parts = [host, *datasets[0].name.split("/")]
+    folder, last = ["", *(part for part in parts if part)][-2:]
+    for suffix in _SUFFIXES:
+        last = last.removesuffix(suffix)
+    return [folder, last] if folder else [last]
+
+
+def _kinds(datasets: Iterable[LineageDataset]) -> list[str]:
+    found = []
+    for dataset in datasets:
+        is_topic = dataset.namespace.startswith(f"{TOPICS}://")
+        kind = TOPICS if is_topic else _KINDS.get(dataset.format)
+        if kind is not None:
+            found.append(kind)
+    return found[:1]
+
+
+def _uri(datasets: Sequence[LineageDataset]) -> Mapping[str, str]:
+    return {URI: datasets[0].uri} if datasets else {}
+
+
+def _description(sink: SinkLineage) -> str | None:
+    if sink.dead_letters_of is None:
+        return None
+    return f"Records that source {sink.dead_letters_of!r} could not decode: raw bytes, origin and reason."
