@@ -29,6 +29,8 @@ and when a job is submitted and started:
     job.pointed          the job exists, and its user does not know
     attempts.stored      the numbers of attempts are durable, which are about to start
 
+    job.kept             what was submitted stays beyond its end, and nobody knows
+
 and when it is stopped by a user:
 
     stop.stored          the stop is durable, and the job does not know

@@ -29,6 +29,8 @@ SAVEPOINT_TAG: Final = "unistream/savepoint"
 
 COLUMN_SCHEMA: Final = "dagster/column_schema"
 
+POLICY_TAG: Final = "unistream/policy"
+
 _YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
 logger = logging.getLogger(__name__)
@@ -49,6 +51,10 @@ class RunReport:
         self.note(f"job {client.job_id} runs on {self._target}", is_error=False)
         copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
         self._tag({JOB_TAG: str(client.job_id), **copied})
+
+    def policy(self, chosen: Mapping[str, str]) -> None:
+        """By what the run goes: its tag for people."""
+        self._tag({POLICY_TAG: ", ".join(f"{name}={value}" for name, value in chosen.items())})
 
     def progress(self, info: JobInfo) -> None:
         self._observe(info)

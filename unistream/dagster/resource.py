@@ -19,10 +19,11 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.client.address import options_of
 from unistream.client.hosts import default_target
 from unistream.client.resume import LATEST
+from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_sinks
 from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
-from unistream.dagster.start import JobStart, chosen_resume
+from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
 from unistream.master.job_info import JobInfo
 
 Mode = Literal["auto", "attached", "detached"]
@@ -44,6 +45,11 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             same tables, however that ended, or the beginning if there is none; "none": the beginning of its
             sources; else the directory of a savepoint or checkpoint. The run's tag `unistream/resume` takes
             precedence.
+        on_running: If a job writes the same tables already (target "remote"): "upgrade": it goes on as it is
+            if the pipeline has not changed; else it is stopped with a savepoint and replaced, or started
+            again from there if the new version does not come up; "attach": it goes on as it is; "refuse": the
+            run fails. With other targets a run always fails then. The run's tag `unistream/on_running` takes
+            precedence.
         mode: "attached": a run lasts as long as its job; "detached": until the first complete checkpoint, and
             the job goes on in its cluster; "auto": detached with target "remote" for a pipeline with an
             unbounded source, else attached.
@@ -53,6 +59,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             backend, quicker to take, and only that backend reads them).
         terminate_timeout_s: Longest wait for that, then the job is cancelled. Must be well below the run
             monitor's `cancel_timeout_seconds`, after which Dagster waits no longer.
+        first_checkpoint_timeout_s: Longest wait for the first checkpoint of a new version, before the old one
+            is started again.
 
     >>> UnistreamResource(target="local", config={"parallelism.default": "2"}).target
     'local'
@@ -62,11 +70,13 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     jobmanager: str = ""
     config: dict[str, str] = Field(default_factory=dict)
     resume: str = LATEST
+    on_running: OnRunning = "upgrade"
     mode: Mode = "auto"
     on_terminate: OnTerminate = "stop_with_savepoint"
     savepoint_dir: str = ""
     savepoint_format: SavepointFormat = "canonical"
     terminate_timeout_s: float = Field(default=120.0, gt=0)
+    first_checkpoint_timeout_s: float = Field(default=FIRST_CHECKPOINT_S, gt=0)
 
     def run(
         self,
@@ -94,17 +104,12 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             build(env)
             check_sinks(specs_of(context), env.sinks())
             report = RunReport(context, target=self.target, retention=env.config.get(CHECKPOINT_RETENTION))
-            start = JobStart(
-                environment=env,
-                target=self.target,
-                run=context.run,
-                step=context.op_execution_context.op.name,
-                name=name,
-                resume=chosen_resume(context.run, self.resume),
-                log=report,
-            )
             detaches = self._detaches(env)
+            start = self._start(context, env, name, report)
+            report.policy(self._policy(start, detaches=detaches))
             info = run_step(start, self._end_policy(), report, detaches=detaches)
+        except WentBack as error:
+            raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
         except (ConfigError, CorruptSnapshot) as error:
             raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
         except LOST as error:
@@ -116,6 +121,32 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         for spec in specs_of(context):
             metadata = {**asset_metadata(spec, info), **report.table(spec, env.sinks())}
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
+
+    def _start(
+        self, context: dg.AssetExecutionContext, env: Environment, name: str, report: RunReport
+    ) -> JobStart:
+        """Raises ConfigError: a tag of the run is wrong."""
+        return JobStart(
+            environment=env,
+            target=self.target,
+            run=context.run,
+            step=context.op_execution_context.op.name,
+            name=name,
+            resume=chosen_resume(context.run, self.resume),
+            log=report,
+            on_running=chosen_on_running(context.run, self.on_running),
+            savepoint_dir=self.savepoint_dir or None,
+            first_checkpoint_s=self.first_checkpoint_timeout_s,
+        )
+
+    def _policy(self, start: JobStart, *, detaches: bool) -> dict[str, str]:
+        """As the run shows it."""
+        return {
+            "resume": start.resume,
+            "on_running": start.on_running,
+            "on_terminate": self.on_terminate,
+            "mode": "detached" if detaches else "attached",
+        }
 
     def configuration(self) -> Configuration:
         """Of the environments that it makes. Raises ConfigError."""

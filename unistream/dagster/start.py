@@ -1,9 +1,12 @@
 """How a run comes to its job.
 
-    the run repeats another one, whose job runs     it attaches to that job
-    …, is a retry of Dagster's, and it has finished   it takes that job's result
-    another job writes the same tables now          remote: it attaches to that job; else the run fails
-    none of these                                   a new job, from the snapshot that `resume` names
+    the run repeats another one, whose job runs        it attaches to that job
+    …, is a retry of Dagster's, and it has finished    it takes that job's result
+    the run repeats one that died in an upgrade        it goes on with the upgrade
+    another job writes the same tables now             by `on_running`: it attaches to that job; or replaces
+                                                       it, if its version of the pipeline is another one; or
+                                                       it fails, as always without a remote cluster
+    none of these                                      a new job, from the snapshot that `resume` names
 
 A submission is named by its run, so that one whose answer was lost is found by the run that repeats it. Jobs
 of clusters that live in the run's own process have ended with it: they leave only their snapshots.
@@ -13,19 +16,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, cast, get_args
 
 import dagster as dg
 
 from unistream.api.environment import Environment
-from unistream.base.errors import NotFound
+from unistream.api.upgrade import is_other_version, upgraded
+from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import JobId, job_of_request
 from unistream.client.job_client import JobClient
+from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.resume import LATEST, StillRuns
 from unistream.client.submission import attach, connect
+from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX
 
 RESUME_TAG: Final = "unistream/resume"
 """Tag of a run, instead of the resource's `resume`."""
+
+ON_RUNNING_TAG: Final = "unistream/on_running"
+"""Tag of a run, instead of the resource's `on_running`."""
 
 JOB_TAG: Final = "unistream/job_id"
 
@@ -33,7 +42,8 @@ BEGINNING: Final = "none"
 """`resume`: start without a snapshot."""
 
 _RETRY_TAG: Final = "dagster/retry_number"
-_REQUEST_CHARS_MAX: Final = 200
+
+OnRunning = Literal["upgrade", "attach", "refuse"]
 
 
 class Log(Protocol):
@@ -48,6 +58,9 @@ class JobStart:
 
     Attributes:
         resume: "latest", "none", or the directory of a snapshot.
+        on_running: If another job writes the same tables.
+        savepoint_dir: For the savepoint of a job that is replaced; None: as its configuration says.
+        first_checkpoint_s: How long a new version may take to its first checkpoint.
     """
 
     environment: Environment
@@ -57,18 +70,26 @@ class JobStart:
     name: str
     resume: str
     log: Log
+    on_running: OnRunning = "upgrade"
+    savepoint_dir: str | None = None
+    first_checkpoint_s: float = FIRST_CHECKPOINT_S
 
     def __call__(self) -> JobClient:
         """Raises as `Environment.execute_async`."""
         if self.target == "remote":
+            begun = self._begun_upgrade()
+            if begun is not None:
+                return self._upgraded(*begun)
             known = self._of_repeated_run()
             if known is not None:
                 return self._attached(known, "which the run that this one repeats has started")
         try:
             savepoint = self._savepoint()
         except StillRuns as running:
-            if self.target != "remote":
+            if self.target != "remote" or self.on_running == "refuse":
                 raise
+            if self.on_running == "upgrade" and self._is_other_version(running.job):
+                return self._upgraded(running.job, request_of(self.run.run_id, self.step))
             return self._attached(running.job, "which writes the same tables already")
         begin = f"starts from {savepoint}" if savepoint else "starts from the beginning of its sources"
         self.log.note(f"job {self.name} {begin}", is_error=False)
@@ -80,6 +101,31 @@ class JobStart:
         if self.resume == BEGINNING:
             return None
         return self.environment.latest_snapshot() if self.resume == LATEST else self.resume
+
+    def _is_other_version(self, running: JobId) -> bool:
+        with connect(self.environment.config) as cluster:
+            return is_other_version(self.environment, self.name, cluster.info(running))
+
+    def _begun_upgrade(self) -> tuple[JobId, str] | None:
+        """Of the repeated run, which died in it: the job that was to be replaced, and the request id."""
+        if self.run.parent_run_id is None:
+            return None
+        request = request_of(self.run.parent_run_id, self.step)
+        with connect(self.environment.config) as cluster:
+            old = KeptJobsClient(cluster).kept(request)
+        return None if old is None else (old, request)
+
+    def _upgraded(self, old: JobId, request_id: str) -> JobClient:
+        job = upgraded(
+            self.environment,
+            old,
+            name=self.name,
+            request_id=request_id,
+            savepoint_dir=self.savepoint_dir,
+            first_checkpoint_s=self.first_checkpoint_s,
+            note=lambda text: self.log.note(text, is_error=False),
+        )
+        return self._attached(job, f"the new version of job {old}")
 
     def _of_repeated_run(self) -> JobId | None:
         parent, tags = self.run.parent_run_id, self.run.tags
@@ -114,10 +160,20 @@ def chosen_resume(run: dg.DagsterRun, resource: str) -> str:
     return LATEST if is_used and chosen != BEGINNING else chosen
 
 
+def chosen_on_running(run: dg.DagsterRun, resource: OnRunning) -> OnRunning:
+    """What a run does if another job writes the same tables: its tag, or what the resource says. Raises
+    ConfigError: the tag is none of them."""
+    chosen = run.tags.get(ON_RUNNING_TAG) or resource
+    for known in get_args(OnRunning):
+        if chosen == known:
+            return cast(OnRunning, known)
+    raise ConfigError(f"tag {ON_RUNNING_TAG}: {chosen!r} is not one of {', '.join(get_args(OnRunning))}")
+
+
 def request_of(run_id: str, step: str) -> str:
     """The request id under which a step of a run submits its job.
 
     >>> request_of("5f0c", "orders")
     'dagster 5f0c orders'
     """
-    return f"dagster {run_id} {step}"[:_REQUEST_CHARS_MAX]
+    return f"dagster {run_id} {step}"[:REQUEST_ID_CHARS_MAX]

@@ -26,6 +26,7 @@ from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_master import JobMaster
 from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
 from unistream.master.job_views import JobViews
+from unistream.master.kept_jobs import KeptJobs
 from unistream.master.live import scheduler_of
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
@@ -80,6 +81,7 @@ class Dispatcher(JobViews):
         self._gateway = WorkerGateway(self._resources, self._jobs.get, services.artifacts.get)
         self._until_written = UntilWritten(ports.create_loop, ports.leadership)
         self._recovery = Recovery(ports, services, config, self._recovered)
+        self.kept_jobs = KeptJobs(ports.jobs, ports.leadership, self._clock, self.submit)
         self._resources.start()
 
     def handle(self, request: bytes) -> bytes:

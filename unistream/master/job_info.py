@@ -152,6 +152,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
             allow, by source and split. As exact as `late_rows`.
         task_managers: The workers that the job's tasks run on.
         cluster: Whose job it is.
+        digest: Of what was submitted (`unistream.master.job_setup.digest_of`); empty: the job has no master
+            now.
         incomplete: What is missing here, of a job that has ended; "": nothing.
     """
 
@@ -182,6 +184,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     task_managers: tuple[TaskManagerInfo, ...] = ()
     failure: TaskFailure | None = None
     cluster: ClusterId = NO_CLUSTER
+    digest: str = ""
     incomplete: str = ""
 
     @property

@@ -80,6 +80,15 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     __repr__ = redacted_repr
 
 
+def digest_of(request: SubmitRequest) -> str:
+    """SHA-256 of graph, configuration and code: two submissions with the same one run the same. (Sets in
+    objects of the user may be pickled in another order by another process, which makes another digest.)"""
+    digest = hashlib.sha256(msgspec.json.encode(request.graph, order="sorted"))
+    digest.update(msgspec.json.encode(request.config, order="sorted"))
+    digest.update(hashlib.sha256(request.artifact).digest())
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """Where a job begins.
@@ -120,6 +129,7 @@ class JobSetup:
         offloads: The engine for bounded jobs runs the bounded part of this stream.
         checkpoint_root: Of `storage`.
         artifact: SHA-256 of the user's code, which has `artifact_bytes`.
+        digest: Of what was submitted (`digest_of`).
     """
 
     job: JobId
@@ -131,6 +141,7 @@ class JobSetup:
     savepoint_dir: str
     artifact: str
     artifact_bytes: int = 0
+    digest: str = ""
     engine: str = NATIVE_ENGINE
     memory_bytes: int = 0
     offloads: bool = False
@@ -208,6 +219,7 @@ def prepare(
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=settings.artifact,
         artifact_bytes=len(request.artifact),
+        digest=digest_of(request),
         engine=NATIVE_ENGINE if native else engine,
         memory_bytes=_memory_bytes(config, cluster) if engine != NATIVE_ENGINE else 0,
         offloads=offloads,

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import CorruptSnapshot, UnistreamError
+from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, UnistreamError
 from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch
 from unistream.core.contract import RestorePoint
 from unistream.model.elements import SnapshotKind
@@ -32,6 +32,7 @@ from unistream.model.stored_job import (
     ClusterIdentity,
     CommittingPointer,
     JobPointer,
+    KeptJob,
     Sealed,
     StoredJob,
     StoredRequest,
@@ -45,6 +46,8 @@ from unistream.port.storage import ArtifactStore
 RESULTS_KEPT_MAX: Final = 1_000  # a request that is repeated after so many jobs starts a new one
 JOBS: Final = "jobs"
 RESULTS: Final = "results"
+KEPT: Final = "kept"
+KEPT_MAX: Final = 20  # an upgrade that was given up leaves one
 IDENTITY: Final = "identity"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -189,6 +192,56 @@ class JobStore:
             self._remove_unneeded(needed)
             self._put(f"{RESULTS}/{job}", msgspec.structs.replace(result, leftovers=(), cleaned=True))
 
+    # --- kept beyond their end --------------------------------------------------------------------
+
+    def keep(self, name: str, job: JobId, at_ms: int) -> KeptJob:
+        """What was submitted of an unfinished job stays until `release`; of too many the oldest goes.
+
+        Raises:
+            NotFound: there is no such job, or it has ended.
+            ConfigError: another job is kept under the name.
+        """
+        with self._lock:
+            known = self.kept(name)
+            if known is not None and known.job != job:
+                raise ConfigError(f"job {known.job} is kept under this name already, not {job}")
+            if known is not None:
+                return known
+            pointer = self.pointer(job)
+            if pointer is None:
+                raise NotFound(f"there is no job {job} in this cluster, or it has ended")
+            kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms)
+            self._ha.create(f"{KEPT}/{name}", encode_stored(kept))
+            crash_point("job.kept")
+            others = sorted(self._all_kept(), key=lambda item: item[1].kept_ms)
+            for old, _ in others[: max(0, len(others) - KEPT_MAX)]:
+                self._release(old)
+            return kept
+
+    def kept(self, name: str) -> KeptJob | None:
+        """None: none is kept under this name."""
+        return self._read(f"{KEPT}/{name}", KeptJob)
+
+    def load_kept(self, kept: KeptJob) -> tuple[StoredJob, bytes]:
+        """What was submitted, and the code. Raises CorruptSnapshot: they are missing or altered."""
+        stored = decode_stored(self._artifacts.get(kept.pointer.stored), StoredJob, f"job {kept.job}")
+        return stored, self._artifacts.get(kept.pointer.artifact)
+
+    def release(self, name: str) -> None:
+        """It goes, and what no other job needs of it."""
+        with self._lock:
+            self._release(name)
+
+    def _release(self, name: str) -> None:
+        kept = self.kept(name)
+        self._ha.remove(f"{KEPT}/{name}")
+        if kept is not None:
+            self._remove_unneeded((kept.pointer.stored, kept.pointer.artifact))
+
+    def _all_kept(self) -> list[tuple[str, KeptJob]]:
+        found = ((name, self.kept(name)) for name in self._ha.children(KEPT))
+        return [(name, kept) for name, kept in found if kept is not None]
+
     # --- a new leader -----------------------------------------------------------------------------
 
     def sweep(self) -> None:
@@ -213,6 +266,8 @@ class JobStore:
             needed = {
                 artifact for name in self._ha.children(JOBS) for artifact in self._needed_by(JobId(name))
             }
+            for _, kept in self._all_kept():
+                needed |= {kept.pointer.stored, kept.pointer.artifact}
             self._ha.check()  # a next leader of an earlier version reuses names
             for name in artifacts:
                 if name not in needed and ArtifactName.parse(name).epoch <= self.epoch:

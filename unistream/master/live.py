@@ -58,6 +58,7 @@ def live_info(
         task_managers=tuple(worker for worker in workers if worker.id in used),
         failure=view.failure if end is None else end.failure,
         cluster=cluster,
+        digest=setup.digest,
     )
 
 

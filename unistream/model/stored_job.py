@@ -73,6 +73,15 @@ class JobPointer(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
+class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
+    """``kept/<name>``: what was submitted of a job stays after its end, since `kept_ms`."""
+
+    job: JobId
+    pointer: JobPointer
+    kept_ms: int
+    format: int = FORMAT
+
+
 class StoredOperation(msgspec.Struct, frozen=True, kw_only=True):
     """A savepoint or a stop that a client has started under this trigger id (Flink's), and its outcome.
 

@@ -44,6 +44,7 @@ from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.commits import CommitsApi
+from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
 from unistream.rest.refusal import RefusalApi
 from unistream.rest.requests import (
@@ -271,6 +272,7 @@ def create_app(
     MetricsApi(dispatcher).routes(router)
     RefusalApi(dispatcher).routes(router)
     CommitsApi(dispatcher).routes(router)
+    KeptJobsApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.add_exception_handler(UnistreamError, _on_unistream_error)

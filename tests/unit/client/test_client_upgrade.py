@@ -1,0 +1,71 @@
+"""What an upgrade does next, by what the cluster knows."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from unistream.base.ids import JobId, LineageId
+from unistream.client.upgrade import Facts, Step, is_up, left_by, next_step
+from unistream.master.job_info import JobInfo
+
+RUNNING = JobInfo(
+    job=JobId("a"), name="flow", lineage=LineageId("l"), state="RUNNING", target="local", submitted_ms=1
+)
+STOPPED = structs.replace(RUNNING, state="FINISHED", latest_checkpoint="/sp")
+FAILED = structs.replace(RUNNING, state="FAILED")
+COMMITTED = structs.replace(RUNNING, checkpoints_completed=1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "old", "new", "back", "step"),
+    [
+        pytest.param(False, RUNNING, None, None, Step.KEEP, id="begins"),
+        pytest.param(True, RUNNING, None, None, Step.STOP, id="the old version is kept"),
+        pytest.param(
+            True, structs.replace(RUNNING, state="RESTARTING"), None, None, Step.STOP, id="restarts"
+        ),
+        pytest.param(True, STOPPED, None, None, Step.SUBMIT, id="the old job is stopped"),
+        pytest.param(False, STOPPED, None, None, Step.SUBMIT, id="stopped by somebody else"),
+        pytest.param(True, FAILED, None, None, Step.LOST, id="the old job failed without a snapshot"),
+        pytest.param(
+            *(True, structs.replace(FAILED, latest_checkpoint="/chk-3"), None, None, Step.SUBMIT),
+            id="failed with one",
+        ),
+        pytest.param(True, None, None, None, Step.LOST, id="nobody knows the old job"),
+        pytest.param(True, STOPPED, RUNNING, None, Step.WAIT, id="the new version starts"),
+        pytest.param(
+            *(True, STOPPED, structs.replace(RUNNING, state="RECONCILING"), None, Step.WAIT), id="taken over"
+        ),
+        pytest.param(True, STOPPED, COMMITTED, None, Step.DONE, id="it has a checkpoint"),
+        pytest.param(False, STOPPED, COMMITTED, None, Step.DONE, id="again, when it is done"),
+        pytest.param(
+            True, STOPPED, structs.replace(FAILED, checkpoints_completed=2), None, Step.DONE, id="later"
+        ),
+        pytest.param(
+            True, STOPPED, structs.replace(RUNNING, state="FINISHED"), None, Step.DONE, id="bounded"
+        ),
+        pytest.param(True, STOPPED, FAILED, None, Step.GO_BACK, id="it failed before its checkpoint"),
+        pytest.param(
+            *(True, STOPPED, structs.replace(RUNNING, state="CANCELED"), None, Step.GO_BACK), id="given up"
+        ),
+        pytest.param(True, STOPPED, FAILED, RUNNING, Step.WENT_BACK, id="the old version runs again"),
+        pytest.param(True, STOPPED, None, RUNNING, Step.WENT_BACK, id="the new one was refused"),
+        pytest.param(False, STOPPED, FAILED, FAILED, Step.WENT_BACK, id="again, after it went back"),
+    ],
+)
+def test_the_next_step(
+    kept: bool, old: JobInfo | None, new: JobInfo | None, back: JobInfo | None, step: Step
+) -> None:
+    assert next_step(Facts(kept=kept, old=old, new=new, back=back)) is step
+
+
+def test_a_job_goes_on_from_its_savepoint_or_else_its_newest_checkpoint() -> None:
+    assert left_by(RUNNING) is None
+    assert left_by(STOPPED) == "/sp"
+    assert left_by(structs.replace(STOPPED, resumes_from="/half")) == "/half", "it was drained"
+
+
+def test_a_job_is_up_when_all_its_tasks_run() -> None:
+    assert is_up(RUNNING)
+    assert not is_up(structs.replace(RUNNING, state="RESTARTING"))

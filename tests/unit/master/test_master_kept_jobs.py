@@ -1,0 +1,124 @@
+"""What was submitted of a job is kept beyond its end, and started again; nothing of it stays for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from tests.unit.master.conftest import request
+from tests.unit.master.served_cluster import Api
+from tests.unit.master.test_master_artifacts import CODE, Cluster, end, submit
+from unistream.base.errors import ConfigError, Fenced, NotFound
+from unistream.base.ids import JobId
+from unistream.master.job_setup import digest_of
+from unistream.master.job_store import KEPT_MAX
+
+A, B = JobId("a"), JobId("b")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_code_stays_until_it_is_released(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    kept = jobs.keep("up", A, 5)
+    assert jobs.keep("up", A, 9) == kept, "the same again changes nothing"
+    end(jobs, "a")
+    stored, code = jobs.load_kept(kept)
+    assert (stored.job, code) == ("a", CODE)
+    later = cluster.lead()
+    later.sweep()
+    found = later.kept("up")
+    assert found == kept
+    assert later.load_kept(found) == (stored, CODE)
+    later.release("up")
+    later.release("up")
+    assert cluster.stored() == set()
+    assert later.kept("up") is None
+
+
+def test_what_a_job_still_needs_stays_when_it_is_released(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    before = cluster.stored()
+    jobs.keep("up", A, 5)
+    jobs.release("up")
+    assert cluster.stored() == before
+    assert jobs.load(A).job == "a"
+
+
+def test_a_job_that_has_ended_and_another_name_are_refused(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    for name in "ab":
+        submit(jobs, name)
+    jobs.keep("up", A, 5)
+    with pytest.raises(ConfigError, match="job a is kept under this name already, not b"):
+        jobs.keep("up", B, 6)
+    end(jobs, "b")
+    for gone in (B, JobId("c")):
+        with pytest.raises(NotFound, match=f"there is no job {gone}"):
+            jobs.keep("other", gone, 6)
+
+
+def test_the_oldest_goes_when_there_are_too_many(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    for number in range(KEPT_MAX + 2):
+        jobs.keep(f"up{number}", A, number)
+    kept = [number for number in range(KEPT_MAX + 2) if jobs.kept(f"up{number}") is not None]
+    assert kept == list(range(2, KEPT_MAX + 2))
+    assert jobs.load(A).job == "a"
+
+
+def test_a_leader_that_was_deposed_keeps_nothing(cluster: Cluster) -> None:
+    first = cluster.lead()
+    submit(first, "a")
+    second = cluster.lead()
+    with pytest.raises(Fenced):
+        first.keep("up", A, 5)
+    assert second.kept("up") is None
+    second.keep("up", A, 5)
+    with pytest.raises(Fenced):
+        first.release("up")
+    end(second, "a")
+    first.sweep()
+    kept = second.kept("up")
+    assert kept is not None
+    assert second.load_kept(kept)[1] == CODE
+
+
+def test_over_rest(api: Api) -> None:
+    job = str(api.cluster.dispatcher.submit(request()))
+    path = "/v1/unistream/kept-jobs/dagster%205f0c%20orders"
+    assert api.http.get(path).status_code == 404
+    put = api.http.put(path, json={"job": job})
+    assert (put.status_code, put.json()["job"]) == (200, job)
+    assert api.http.get(path).json() == put.json()
+    answer = api.http.post(f"{path}/start", json={"savepointPath": "/not/there", "requestId": "again"})
+    assert answer.status_code == 400
+    assert "/not/there" in answer.json()["errors"][0]
+    assert api.http.put(path, json={"job": "f" * 32}).status_code == 400
+    assert api.http.put(path.replace("5f0c", "x"), json={"job": "f" * 32}).status_code == 404
+    assert api.http.put(path, json={"jobs": job}).status_code == 400
+    assert api.http.put("/v1/unistream/kept-jobs/" + "n" * 201, json={"job": job}).status_code == 400
+    assert api.http.delete(path).status_code == 200
+    assert api.http.get(path).status_code == 404
+    info = api.cluster.dispatcher.job(JobId(job))
+    assert len(info.digest) == 64
+
+
+def test_the_digest_is_of_all_that_is_submitted_and_of_nothing_else() -> None:
+    base = request()
+    same = structs.replace(base, savepoint="/s", request_id="r", allow_non_restored=True)
+    assert digest_of(same) == digest_of(base)
+    others = [
+        structs.replace(base, artifact=b"other"),
+        structs.replace(base, config={"parallelism.default": "2"}),
+        structs.replace(base, graph=structs.replace(base.graph, name="other")),
+    ]
+    assert len({digest_of(one) for one in (base, *others)}) == 4

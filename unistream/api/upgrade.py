@@ -1,0 +1,94 @@
+"""The pipeline of an environment as the new version of a job that runs (`unistream.client.upgrade`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from unistream.api.environment import Environment
+from unistream.api.frames import refuse_detached
+from unistream.base.errors import ConfigError
+from unistream.base.ids import JobId
+from unistream.client.submission import connect
+from unistream.client.upgrade import FIRST_CHECKPOINT_S, Upgrade
+from unistream.core.restore import RestorePlan, StateOutcome
+from unistream.master.job_info import JobInfo
+from unistream.master.job_setup import SubmitRequest, digest_of
+from unistream.savepoint.plan import plan
+from unistream.savepoint.reading import read_savepoint
+from unistream.worker.code import pack
+
+REFUSED: Final = StateOutcome.REFUSED
+
+
+def upgraded(
+    environment: Environment,
+    old: JobId,
+    *,
+    name: str,
+    request_id: str,
+    savepoint_dir: str | None = None,
+    first_checkpoint_s: float = FIRST_CHECKPOINT_S,
+    note: Callable[[str], None] = lambda _text: None,
+) -> JobId:
+    """Replaces job `old` of the environment's cluster by its pipeline; the new job, once it has a checkpoint.
+
+    Args:
+        environment: The new version, with the target "remote".
+        old: The job that runs.
+        name: Of the new job.
+        request_id: The same again goes on with an upgrade that was cut off.
+        savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
+        first_checkpoint_s: How long the new version may take to its first checkpoint.
+        note: Is given a sentence about each step.
+
+    Raises:
+        ConfigError: the new version cannot start from what the old one has, or reads a DataFrame; the old
+            one goes on.
+        WentBack: the new version did not come up; the old one goes on as a new job.
+        Unreachable, OutcomeUnknown: the cluster does not answer.
+    """
+    refuse_detached(environment.stream_graph(name))
+    graph, code = environment.job_graph(name)
+
+    def check(directory: str) -> None:
+        found = plan(read_savepoint(directory), graph, code, environment.config)
+        if found.is_refused:
+            raise ConfigError(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
+
+    with connect(environment.config) as cluster:
+        return Upgrade(
+            cluster=cluster,
+            old=old,
+            request=SubmitRequest(
+                graph=graph,
+                artifact=pack(code, with_modules=True),
+                config=environment.config.to_dict(),
+                request_id=request_id,
+            ),
+            check=check,
+            savepoint_dir=savepoint_dir,
+            first_checkpoint_s=first_checkpoint_s,
+            note=note,
+        ).run()
+
+
+def is_other_version(environment: Environment, name: str, running: JobInfo) -> bool:
+    """Whether the environment's pipeline differs from what was submitted of a job that runs: in its graph,
+    its configuration or its code."""
+    graph, code = environment.job_graph(name)
+    request = SubmitRequest(
+        graph=graph, artifact=pack(code, with_modules=True), config=environment.config.to_dict()
+    )
+    return running.digest != "" and running.digest != digest_of(request)
+
+
+def _reasons(found: RestorePlan) -> list[str]:
+    """Why the new version would not start."""
+    operators = [one for one in found.operators if one.is_refused]
+    states = [(one.uid, state) for one in operators for state in one.states if state.outcome is REFUSED]
+    return [
+        *found.problems,
+        *(f"operator {one.uid!r}: {one.why}" for one in operators if one.why),
+        *(f"operator {uid!r}, state {state.state!r}: {state.why}" for uid, state in states),
+    ]

@@ -1,0 +1,300 @@
+"""An upgrade: a running job is replaced by another version of it, or goes on as it was.
+
+    check the new version against the newest snapshot   it cannot start from that: nothing is touched
+    keep the old version beyond its end
+    stop the old job with a savepoint
+    check the new version against the savepoint, start it from there
+    wait for its first checkpoint                       none in time, or it fails: it is cancelled, and the
+                                                        old version starts from the same savepoint
+    release the old version
+
+What comes next follows from what the cluster knows (`next_step`), under names that are derived from the
+request id. So a client that was killed anywhere is followed by one with the same id, which goes on there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import structs
+
+from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound, UnistreamError
+from unistream.base.ids import JobId, job_of_request
+from unistream.client.kept_jobs import KeptJobsClient
+from unistream.client.policy import Call
+from unistream.client.rest_client import Poll, RestClient, RestJobClient
+from unistream.master.job_info import JobInfo
+
+if TYPE_CHECKING:
+    from unistream.master.job_setup import SubmitRequest
+
+FIRST_CHECKPOINT_S: Final = 300.0
+PROBE_S: Final = 1.0  # between attempts to take a checkpoint of the new job
+CANCEL_WAIT_S: Final = 60.0
+REQUEST_ID_CHARS_MAX: Final = 190  # the way back has a longer one
+
+
+class Step(Enum):
+    """What an upgrade does next."""
+
+    KEEP = "check the new version, and keep the old one"
+    STOP = "stop the old job"
+    SUBMIT = "start the new version"
+    WAIT = "wait for its first checkpoint"
+    GO_BACK = "start the old version again"
+    WENT_BACK = "the old version runs again"
+    DONE = "the new version has a checkpoint"
+    LOST = "there is nothing to go on from"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the cluster knows. None: it does not know such a job.
+
+    Attributes:
+        kept: The old version is kept.
+        old, new: The jobs.
+        back: The job that has gone back to the old version.
+    """
+
+    kept: bool
+    old: JobInfo | None
+    new: JobInfo | None
+    back: JobInfo | None
+
+
+def next_step(facts: Facts) -> Step:
+    """See the module."""
+    if facts.back is not None:
+        return Step.WENT_BACK
+    if facts.new is not None:
+        if facts.new.checkpoints_completed or facts.new.state == "FINISHED":
+            return Step.DONE
+        return Step.GO_BACK if facts.new.is_terminal else Step.WAIT
+    if facts.old is None:
+        return Step.LOST
+    if not facts.old.is_terminal:
+        return Step.STOP if facts.kept else Step.KEEP
+    return Step.LOST if left_by(facts.old) is None else Step.SUBMIT
+
+
+def left_by(old: JobInfo) -> str | None:
+    """The snapshot from which a job goes on where it has ended."""
+    return old.resumable_savepoint or old.latest_checkpoint
+
+
+class WentBack(UnistreamError):
+    """The new version did not come up, so the old one runs again. `job`: its job."""
+
+    def __init__(self, job: JobId, why: str, savepoint: str) -> None:
+        super().__init__(
+            f"the new version did not come up: {why}; the old one goes on from {savepoint} as job {job}"
+        )
+        self.job = job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """See the module.
+
+    Attributes:
+        cluster: That runs the old job.
+        old: The job that runs, or one that a client with the same request id has stopped.
+        request: The new version, without a savepoint; its request id has up to 190 characters.
+        check: Whether the new version can start from the snapshot in a directory; raises ConfigError if not.
+        savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
+        first_checkpoint_s: How long the new version may take to its first checkpoint.
+        note: Is given a sentence about each step.
+    """
+
+    cluster: RestClient
+    old: JobId
+    request: SubmitRequest
+    check: Callable[[str], None]
+    savepoint_dir: str | None = None
+    first_checkpoint_s: float = FIRST_CHECKPOINT_S
+    note: Callable[[str], None] = lambda _text: None
+
+    def run(self) -> JobId:
+        """The new job, once it has a checkpoint.
+
+        Raises:
+            ConfigError: the new version cannot start from what the old one has; that goes on. Or the old
+                job was lost meanwhile.
+            WentBack: it did not come up.
+            Unreachable, OutcomeUnknown: the cluster does not answer; the same again goes on there.
+        """
+        name = self.request.request_id
+        if name is None or not 0 < len(name) <= REQUEST_ID_CHARS_MAX:
+            raise ConfigError(f"an upgrade needs a request id of 1 to {REQUEST_ID_CHARS_MAX} characters")
+        return _Run(self, name).run()
+
+
+class _Run:
+    """One client's part of an upgrade."""
+
+    def __init__(self, upgrade: Upgrade, name: str) -> None:
+        self._upgrade = upgrade
+        self._cluster = upgrade.cluster
+        self._kept = KeptJobsClient(upgrade.cluster)
+        self._name = name
+        self._old = self._kept.kept(name) or upgrade.old
+        self._new = job_of_request(name)
+        self._deadline: float | None = None  # of the first checkpoint
+        self._probed = -1  # restarts of the new job, when a checkpoint was triggered last
+        self._why = ""
+
+    def run(self) -> JobId:
+        while True:
+            facts = self._facts()
+            match next_step(facts):
+                case Step.KEEP:
+                    self._check_and_keep(facts)
+                case Step.STOP:
+                    self._stop()
+                case Step.SUBMIT:
+                    self._submit(self._snapshot(facts))
+                case Step.WAIT:
+                    self._wait(facts)
+                case Step.GO_BACK:
+                    assert facts.new is not None
+                    failure = facts.new.failure
+                    ended = f"it is {facts.new.state}" if failure is None else failure.message
+                    self._go_back(self._snapshot(facts), self._why or ended)
+                case Step.WENT_BACK:
+                    self._kept.release(self._name)
+                    raise WentBack(_back_of(self._name), self._why or "see its job", self._snapshot(facts))
+                case Step.DONE:
+                    self._kept.release(self._name)
+                    return self._new
+                case Step.LOST:
+                    raise ConfigError(
+                        f"job {self._old}, which is to be upgraded, has ended and left no snapshot: start "
+                        "the new version without one"
+                    )
+
+    def _facts(self) -> Facts:
+        return Facts(
+            kept=self._kept.kept(self._name) is not None,
+            old=self._info(self._old),
+            new=self._info(self._new),
+            back=self._info(_back_of(self._name)),
+        )
+
+    def _info(self, job: JobId) -> JobInfo | None:
+        try:
+            return self._cluster.info(job)
+        except NotFound:
+            return None
+
+    def _snapshot(self, facts: Facts) -> str:
+        found = None if facts.old is None else left_by(facts.old)
+        return found or "where it was"
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _check_and_keep(self, facts: Facts) -> None:
+        assert facts.old is not None
+        newest = facts.old.latest_checkpoint
+        try:
+            if newest is not None:
+                self._upgrade.check(newest)
+        except (ConfigError, CorruptSnapshot):
+            now = self._info(self._old)
+            if now is None or now.latest_checkpoint == newest:
+                raise
+            return  # a newer one has replaced it meanwhile
+        with contextlib.suppress(NotFound):  # it has just ended
+            self._kept.keep(self._name, self._old)
+
+    def _stop(self) -> None:
+        """As soon as all its tasks run: a savepoint cannot be taken while it starts or restarts."""
+        self._upgrade.note(f"job {self._old} is stopped with a savepoint, to be replaced by a new version")
+        client = RestJobClient(self._cluster, self._old)
+        poll = Poll(self._upgrade.first_checkpoint_s)
+        while poll.next():
+            try:
+                savepoint = client.stop(target=self._upgrade.savepoint_dir)
+            except AlreadyEnded:
+                return
+            except ConfigError:
+                if is_up(client.status()):
+                    raise
+            else:
+                self._upgrade.note(f"job {self._old} has ended with savepoint {savepoint}")
+                return
+        raise ConfigError(
+            f"job {self._old} could not be stopped with a savepoint within "
+            f"{self._upgrade.first_checkpoint_s:.0f} s, because not all its tasks run; it goes on as it is"
+        )
+
+    def _submit(self, savepoint: str) -> None:
+        try:
+            self._upgrade.check(savepoint)
+            self._cluster.submit(structs.replace(self._upgrade.request, savepoint=savepoint))
+        except (ConfigError, CorruptSnapshot) as refused:
+            self._go_back(savepoint, str(refused))
+        else:
+            self._upgrade.note(f"job {self._new} starts the new version from {savepoint}")
+
+    def _wait(self, facts: Facts) -> None:
+        new, now = facts.new, time.monotonic()
+        assert new is not None
+        limit_s = self._upgrade.first_checkpoint_s
+        self._deadline = now + limit_s if self._deadline is None else self._deadline
+        if now >= self._deadline:
+            failure = new.exceptions[-1].message if new.exceptions else f"it is {new.state}"
+            self._why = f"it had no checkpoint within {limit_s:.0f} s ({failure})"
+            self._give_up()
+            return
+        if is_up(new) and self._probed != new.restarts:
+            self._probed = new.restarts
+            self._trigger()
+        time.sleep(PROBE_S)
+
+    def _trigger(self) -> None:
+        """A checkpoint, without waiting for it: the next one by the interval may be far away."""
+        body = msgspec.json.encode({"checkpointType": "CONFIGURED", "triggerId": uuid.uuid4().hex})
+        path = f"/jobs/{self._new}/checkpoints"
+        with contextlib.suppress(ConfigError, AlreadyEnded):  # it takes none now
+            self._cluster.request("POST", path, call=Call.TRIGGER, content=body)
+
+    def _give_up(self) -> None:
+        """Raises ConfigError: it got its checkpoint at this moment, so what it wrote may be visible."""
+        client = RestJobClient(self._cluster, self._new)
+        with contextlib.suppress(AlreadyEnded):
+            client.cancel()
+        try:
+            client.wait(CANCEL_WAIT_S)
+        except TimeoutError as error:
+            raise UnistreamError(
+                f"job {self._new}, the new version, does not end within {CANCEL_WAIT_S:.0f} s; it was "
+                f"cancelled, since {self._why}; the same upgrade again goes on here"
+            ) from error
+        info = client.status()
+        if info.checkpoints_completed:
+            raise ConfigError(
+                f"job {self._new} completed its first checkpoint while it was cancelled, since "
+                f"{self._why}: start the new version again from {info.latest_checkpoint}"
+            )
+
+    def _go_back(self, savepoint: str, why: str) -> None:
+        self._upgrade.note(f"the new version did not come up: {why}; the old one is started again")
+        self._why = why
+        self._kept.start(self._name, savepoint, f"{self._name} back")
+
+
+def is_up(info: JobInfo) -> bool:
+    """All its tasks run."""
+    return info.state == "RUNNING" and all(s.state in {"RUNNING", "FINISHED"} for s in info.subtasks)
+
+
+def _back_of(name: str) -> JobId:
+    return job_of_request(f"{name} back")

@@ -1,0 +1,87 @@
+"""What was submitted of a job, kept beyond its end: so that an upgrade can go back to the old version.
+
+    keep      while the job runs: its description and code stay, under a name of the client's
+    start     a new job from them, with a savepoint
+    release   they go, unless another job needs them
+
+At most `KEPT_MAX` are kept; the oldest goes first. All are durable before they are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from unistream.base.clock import Clock
+from unistream.base.errors import ConfigError, NotFound
+from unistream.base.ids import JobId, job_of_request
+from unistream.core.job import with_parallelism
+from unistream.master.job_setup import SubmitRequest
+from unistream.master.job_store import JobStore
+from unistream.master.leadership import Leadership
+from unistream.model.stored_job import KeptJob
+
+NAME_CHARS_MAX: Final = 200
+
+
+class KeptJobs:
+    """See the module. Thread-safe; all methods raise Fenced, Unreachable and OutcomeUnknown as `JobStore`."""
+
+    def __init__(
+        self, jobs: JobStore, leadership: Leadership, clock: Clock, submit: Callable[[SubmitRequest], JobId]
+    ) -> None:
+        self._jobs = jobs
+        self._leadership = leadership
+        self._clock = clock
+        self._submit = submit
+
+    def keep(self, name: str, job: JobId) -> KeptJob:
+        """Again with the same name and job it changes nothing.
+
+        Raises:
+            NotFound: there is no such job, or it has ended.
+            ConfigError: another job is kept under the name.
+        """
+        place = _place(name)
+        self._leadership.demand()
+        return self._jobs.keep(place, job, self._clock.wall_ms())
+
+    def kept(self, name: str) -> KeptJob:
+        """Raises NotFound."""
+        found = self._jobs.kept(_place(name))
+        if found is None:
+            raise NotFound(f"no job is kept under the name {name!r}")
+        return found
+
+    def release(self, name: str) -> None:
+        """No effect if none is kept under the name."""
+        self._leadership.demand()
+        self._jobs.release(_place(name))
+
+    def start(self, name: str, savepoint: str, request_id: str) -> JobId:
+        """A new job of what is kept; sent again under its request id it is the same one.
+
+        Raises:
+            NotFound: none is kept under the name.
+            ConfigError, CorruptSnapshot: as `Dispatcher.submit`.
+        """
+        kept = self.kept(name)
+        stored, code = self._jobs.load_kept(kept)
+        graph = with_parallelism(stored.graph, stored.parallelism) if stored.parallelism else stored.graph
+        return self._submit(
+            SubmitRequest(
+                graph=graph,
+                artifact=code,
+                config=stored.config,
+                savepoint=savepoint,
+                request_id=request_id,
+                allow_non_restored=stored.allow_non_restored,
+            )
+        )
+
+
+def _place(name: str) -> str:
+    """The name in the HA store, which takes few characters."""
+    if not 0 < len(name) <= NAME_CHARS_MAX:
+        raise ConfigError(f"the name under which a job is kept has 1 to {NAME_CHARS_MAX} characters")
+    return str(job_of_request(name))
