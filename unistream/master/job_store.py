@@ -62,6 +62,12 @@ class JobStore:
         self._ha = ha
         self._artifacts = artifacts
         self._lock = threading.Lock()  # code is stored before the pointer that needs it, and removed without
+        self._unswept = False
+
+    @property
+    def is_unswept(self) -> bool:
+        """Something that no job needs could not be removed: `sweep` tries it again."""
+        return self._unswept
 
     @property
     def epoch(self) -> LeaderEpoch:
@@ -247,16 +253,18 @@ class JobStore:
     def sweep(self) -> None:
         """Removes what no job needs: what a submission that was cut off has left, and the oldest results."""
         with self._lock:
+            self._unswept = True  # until all of it is done
             for name in self._ha.children(JOBS):
                 if self.pointer(JobId(name)) is None:
                     self._ha.remove(f"{JOBS}/{name}")
-            self._remove_unneeded(self._artifacts.names())
+            self._unswept = not self._remove_unneeded(self._artifacts.names())
             cleaned = sorted((r for r in self.results() if r.cleaned), key=lambda result: result.ended_ms)
             for result in cleaned[: max(0, len(cleaned) - RESULTS_KEPT_MAX)]:
                 self._ha.remove(f"{RESULTS}/{result.job}")
 
-    def _remove_unneeded(self, artifacts: Sequence[str]) -> None:
-        """Those of them that no pointer names. What cannot be removed costs space, not correctness.
+    def _remove_unneeded(self, artifacts: Sequence[str]) -> bool:
+        """Those of them that no pointer names. What cannot be removed costs space, not correctness; False:
+        there is some.
 
         Also a leader that was deposed long ago may get here: the first pointer to an artifact is written by
         the leader of its epoch, under this lock, so one that is not newer than this leader and that no
@@ -273,7 +281,10 @@ class JobStore:
                 if name not in needed and ArtifactName.parse(name).epoch <= self.epoch:
                     self._artifacts.remove(name)
         except UnistreamError as error:
+            self._unswept = True
             logger.warning("event=artifacts_not_removed reason=%r", str(error))
+            return False
+        return True
 
     def _needed_by(self, job: JobId) -> tuple[str, ...]:
         """Artifacts."""

@@ -230,6 +230,8 @@ class Recovery:
             self._finish(work)
         elif work is not None and not self._closed:
             self._recover(work)
+        elif self._jobs.is_unswept and not self._closed:
+            self._sweep()
         return not self._closed
 
     def _finish(self, result: StoredResult) -> None:

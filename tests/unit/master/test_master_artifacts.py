@@ -52,6 +52,10 @@ class Cluster:
         self._meanwhile = meanwhile
         self._fs.inject(Fault(kind=FaultKind.SLOW, operation="rm_file"))
 
+    def fail_removal(self) -> None:
+        """The next file cannot be removed."""
+        self._fs.inject(Fault(kind=FaultKind.RAISE_BEFORE, operation="rm_file"))
+
     def stored(self) -> set[str]:
         """Names of all artifacts."""
         return {path.name for path in self.artifacts.iterdir()}
@@ -207,4 +211,16 @@ def test_what_an_earlier_version_has_stored_is_read_and_removed_at_the_end(clust
     end(leader, "a")
     assert_all_is_there(leader)
     end(leader, "b")
+    assert cluster.stored() == set()
+
+
+def test_what_could_not_be_removed_is_removed_later(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    cluster.fail_removal()
+    end(jobs, "a")
+    assert jobs.is_unswept
+    assert cluster.stored() != set()
+    jobs.sweep()
+    assert not jobs.is_unswept
     assert cluster.stored() == set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +348,27 @@ def test_a_job_that_ended_does_not_start_and_what_it_left_is_removed(
     eventually(lambda: [j.state for j in second.jobs()] == ["FINISHED"], "the list has it", WAIT_S)
     assert succession.cluster.artifacts.names() == []
     assert second.submit(request(request_id="r")) != job
+
+
+def test_what_a_leader_could_not_sweep_goes_while_it_leads(
+    succession: Succession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was away when it took over."""
+    first = succession.lead()
+    first._ports.jobs._artifacts.put(b"code of a submission that was cut off", first._ports.jobs.epoch)
+    monkeypatch.setattr("unistream.master.recovery.RETRY_MS", 50)
+    real, failures = type(succession.cluster.artifacts).names, iter([Unreachable("away")])
+
+    def names(store: object) -> Sequence[str]:
+        looks = threading.current_thread() is threading.main_thread()  # this test does
+        failure = None if looks else next(failures, None)
+        if failure is not None:
+            raise failure
+        return real(store)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(succession.cluster.artifacts), "names", names)
+    succession.lead()
+    eventually(are_stored(succession.cluster, 0), "it is swept", WAIT_S)
 
 
 def test_all_of_a_job_goes_with_its_end_but_the_result(succession: Succession) -> None:
