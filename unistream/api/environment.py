@@ -17,7 +17,7 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
-from unistream.api.lineage import lineage_graph
+from unistream.api.lineage import lineage_graph, written_by
 from unistream.api.sinks import check_new_lines, last_commits, sinks_of
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
@@ -185,8 +185,17 @@ class Environment(Sources):
         """
         from unistream.client.resume import latest_snapshot
 
-        commits = last_commits(self.stream_graph())
-        return latest_snapshot(commits, config=self._config, target=self._target)
+        graph = self.stream_graph()
+        return latest_snapshot(
+            last_commits(graph), written_by(graph), config=self._config, target=self._target
+        )
+
+    def check_nobody_writes(self) -> None:
+        """Raises ConfigError (`unistream.client.resume.StillRuns`): a job of the remote cluster that the
+        environment names writes to where its sinks do; Unreachable: the cluster does not answer."""
+        from unistream.client.resume import check_nobody_writes
+
+        check_nobody_writes(written_by(self.stream_graph()), config=self._config, target=self._target)
 
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """The job graph: vertices of chained operators as data, and their code."""
@@ -216,6 +225,7 @@ class Environment(Sources):
         self, stream_graph: StreamGraph, bootstrap: BootstrapPlan | None = None
     ) -> tuple[JobGraph, JobCode]:
         graph, code = translate_resolved(self._resolved(stream_graph, bootstrap), self._config.to_dict())
+        graph = structs.replace(graph, writes=written_by(stream_graph))
         if bootstrap is not None:
             check_bootstrap(graph)
             return graph, code

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from unistream.base.ids import OperatorUid
 from unistream.core.graph import uid_of
 from unistream.model.lineage import (
     LineageDataset,
@@ -40,6 +41,17 @@ def lineage_graph(graph: StreamGraph, schemas: Schemas) -> LineageGraph:
         elif isinstance(operator, SinkWriterOperator):
             sinks.append(traced.sink(node, operator))
     return LineageGraph(tuple(sources), tuple(sinks))
+
+
+def written_by(graph: StreamGraph) -> dict[OperatorUid, tuple[str, ...]]:
+    """URIs of what each sink writes, of those that say so."""
+    sinks = [(uid_of(node), node.operator) for node in graph.nodes]
+    found = {
+        uid: tuple(dataset.uri for dataset in _datasets(operator.sink))
+        for uid, operator in sinks
+        if isinstance(operator, SinkWriterOperator)
+    }
+    return {uid: uris for uid, uris in found.items() if uris}
 
 
 def _source(node: StreamNode, operator: SourceOperatorSpec) -> SourceLineage:

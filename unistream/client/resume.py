@@ -11,12 +11,12 @@ the sinks would write rows a second time, and refuse to.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
-from unistream.base.ids import JobId
+from unistream.base.ids import JobId, OperatorUid
 from unistream.client.job_history import recorded_job
 from unistream.port.line import LineCommit
 
@@ -42,12 +42,18 @@ class StillRuns(ConfigError):
 
 
 def latest_snapshot(
-    commits: Sequence[tuple[str, LineCommit]], *, config: Configuration, target: str | None
+    commits: Sequence[tuple[str, LineCommit]],
+    writes: Mapping[OperatorUid, Sequence[str]],
+    *,
+    config: Configuration,
+    target: str | None,
 ) -> str | None:
     """Its directory.
 
     Args:
         commits: The last one of each sink of the pipeline, by uid.
+        writes: URIs of what its sinks write, by uid: a job that runs in a remote cluster may not have
+            committed anything yet.
         config: As for the new job: which cluster, or which history, knows the last one.
         target: The same.
 
@@ -61,6 +67,7 @@ def latest_snapshot(
         CorruptSnapshot: the newest snapshot cannot be read. An older one would not do.
         Unreachable: the cluster, the database or a storage does not answer.
     """
+    check_nobody_writes(writes, config=config, target=target)
     if not commits:
         return None
     _check_one_line(commits)
@@ -75,6 +82,26 @@ def latest_snapshot(
         if manifest.lineage == last.lineage and manifest.restores_as >= last.checkpoint
     }
     return max(usable, key=usable.__getitem__, default=None)
+
+
+def check_nobody_writes(
+    writes: Mapping[OperatorUid, Sequence[str]], *, config: Configuration, target: str | None
+) -> None:
+    """Raises StillRuns: a job of the remote cluster writes there, with a sink of the same uid. Jobs of other
+    targets are known by their commits alone."""
+    if target != "remote":
+        return
+    from unistream.client.submission import connect
+
+    wanted = {(uid, uri) for uid, uris in writes.items() for uri in uris}
+    with connect(config) as cluster:
+        for job in cluster.jobs():
+            if job.ended_ms is None and wanted & {
+                (uid, uri) for uid in job.writes for uri in job.writes[uid]
+            }:
+                info = cluster.info(job.job)
+                if not info.is_terminal:
+                    raise StillRuns(job.job, info)
 
 
 def _check_one_line(commits: Sequence[tuple[str, LineCommit]]) -> None:

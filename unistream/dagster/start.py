@@ -86,7 +86,7 @@ class JobStart:
         try:
             savepoint = self._savepoint()
         except StillRuns as running:
-            if self.target != "remote" or self.on_running == "refuse":
+            if self.target != "remote" or self.on_running == "refuse" or self.resume != LATEST:
                 raise
             if self.on_running == "upgrade" and self._is_other_version(running.job):
                 return self._upgraded(running.job, request_of(self.run.run_id, self.step))
@@ -98,9 +98,10 @@ class JobStart:
 
     def _savepoint(self) -> str | None:
         """Raises StillRuns, as `Environment.latest_snapshot`."""
-        if self.resume == BEGINNING:
-            return None
-        return self.environment.latest_snapshot() if self.resume == LATEST else self.resume
+        if self.resume == LATEST:
+            return self.environment.latest_snapshot()
+        self.environment.check_nobody_writes()
+        return None if self.resume == BEGINNING else self.resume
 
     def _is_other_version(self, running: JobId) -> bool:
         with connect(self.environment.config) as cluster:

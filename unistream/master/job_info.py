@@ -11,7 +11,16 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.ids import NO_CLUSTER, CheckpointId, ClusterId, JobId, LineageId, TaskManagerId, VertexId
+from unistream.base.ids import (
+    NO_CLUSTER,
+    CheckpointId,
+    ClusterId,
+    JobId,
+    LineageId,
+    OperatorUid,
+    TaskManagerId,
+    VertexId,
+)
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.elements import SnapshotKind
@@ -225,6 +234,8 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     job_type: str = "STREAMING"
     scheduler: str = "Default"
     cluster: ClusterId = NO_CLUSTER
+    writes: dict[OperatorUid, tuple[str, ...]] = {}
+    """See `unistream.model.graph.JobGraph`; empty for a job that has no master now."""
 
 
 class MetadataHealth(msgspec.Struct, frozen=True, kw_only=True):

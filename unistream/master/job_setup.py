@@ -174,9 +174,8 @@ def prepare(
     epoch: LeaderEpoch,
     origin: Callable[[CheckpointStorage, Configuration], Origin] | None = None,
 ) -> JobSetup:
-    """Checks graph, configuration and savepoint.
-
-    `origin` says where the job begins; None: with the savepoint of the request, or without one.
+    """Checks graph, configuration and savepoint. `origin` says where the job begins; None: with the savepoint
+    of the request, or without one.
 
     Raises:
         ConfigError: one of them cannot work; says which and why.

@@ -83,6 +83,7 @@ def live_summary(
         job_type=setup.graph.job_type.value,
         scheduler=scheduler_of(setup.graph),
         cluster=cluster,
+        writes=setup.graph.writes,
     )
 
 

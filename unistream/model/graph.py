@@ -176,6 +176,8 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     """Strict co-location groups: subtask i of all members runs in one slot, hence in one region."""
     job_type: JobType = JobType.STREAMING
     bootstrap: Bootstrap | None = None
+    writes: dict[OperatorUid, tuple[str, ...]] = {}
+    """URIs of what each sink writes, of those that say so (`unistream.model.lineage`)."""
 
     __repr__ = redacted_repr
 

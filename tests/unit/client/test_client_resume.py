@@ -68,7 +68,7 @@ def commit(checkpoint: int, snapshot: str, *, job: JobId = JOB, lineage: str = L
 
 def found(*commits: LineCommit) -> str | None:
     named = [(f"sink {number}", one) for number, one in enumerate(commits)]
-    return latest_snapshot(named, config=CONFIG, target="local")
+    return latest_snapshot(named, {}, config=CONFIG, target="local")
 
 
 SAVEPOINT, DRAINED = SnapshotKind.SUSPEND, SnapshotKind.TERMINATE

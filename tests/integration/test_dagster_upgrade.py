@@ -1,0 +1,208 @@
+"""A run whose pipeline has changed replaces the job that runs, or leaves it, by policy."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import unistream as us
+from tests.eventually import eventually
+from tests.modes import STREAMING
+from unistream.base.config import Configuration
+from unistream.base.ids import JobId
+from unistream.client.embedded import EmbeddedCluster
+from unistream.client.rest_client import RestClient
+from unistream.client.upgrade import _Run, is_up
+from unistream.dagster import UnistreamResource, unistream_assets
+from unistream.dagster.start import JobStart
+
+pytestmark = pytest.mark.timeout(180)
+
+CONFIG = STREAMING | {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
+ROWS = pa.schema([("id", pa.int64()), ("version", pa.string())])
+
+
+class Stamped:
+    """Says which version it is; version "broken" fails."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        if self.version == "broken":
+            raise ValueError("this version is broken")
+        return {"id": row["id"], "version": self.version}
+
+
+def pipeline(env: us.Environment, lake: Path, version: str) -> None:
+    source = us.DatagenSource({"id": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=500)
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    rows.map(Stamped(version), returns=ROWS).uid("stamped").sink_to(us.DeltaSink(str(lake))).uid("lake")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestClient]:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    with (
+        EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as running,
+        RestClient(running.rest_url) as client,
+    ):
+        yield client
+
+
+class Location:
+    """A code location whose pipeline changes; one instance."""
+
+    def __init__(self, lake: Path, instance: dg.DagsterInstance) -> None:
+        self._lake = lake
+        self.instance = instance
+
+    def run(self, version: str, **tags: str) -> tuple[dg.ExecuteInProcessResult, list[str]]:
+        """A run of this version, and its log."""
+
+        def build(env: us.Environment) -> None:
+            pipeline(env, self._lake, version)
+
+        @unistream_assets(build, name="rows")
+        def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):  # type: ignore[no-untyped-def]
+            yield from unistream.run(context, build)
+
+        result = dg.materialize(
+            [rows],
+            instance=self.instance,
+            resources={"unistream": UnistreamResource(target="remote", config=CONFIG)},
+            tags={f"unistream/{name}": value for name, value in tags.items()},
+            raise_on_error=False,
+        )
+        failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+        said = [data.user_failure_data.description or "" for data in failures if data.user_failure_data]
+        return result, [*(entry.user_message for entry in self.instance.all_logs(result.run_id)), *said]
+
+    def tags(self, result: dg.ExecuteInProcessResult) -> dict[str, str]:
+        run = self.instance.get_run_by_id(result.run_id)
+        assert run is not None
+        return dict(run.tags)
+
+    def versions(self) -> list[str]:
+        """Of the rows in their order; no row is missing or twice."""
+        rows = DeltaTable(str(self._lake)).to_pyarrow_table().sort_by("id").to_pylist()
+        assert [row["id"] for row in rows] == list(range(len(rows)))
+        return list(dict.fromkeys(row["version"] for row in rows))
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Iterator[Location]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Location(tmp_path / "lake", instance)
+
+
+def stop(cluster: RestClient, job: JobId) -> None:
+    eventually(lambda: is_up(cluster.info(job)), "it is up", 60.0)
+    cluster.client(job).stop()
+
+
+def running(cluster: RestClient) -> list[JobId]:
+    return [job.job for job in cluster.jobs() if job.ended_ms is None]
+
+
+def test_a_changed_pipeline_replaces_the_job_and_the_same_one_attaches(
+    cluster: RestClient, location: Location
+) -> None:
+    first, _ = location.run("first")
+    assert location.tags(first)["unistream/policy"] == (
+        "resume=latest, on_running=upgrade, on_terminate=stop_with_savepoint, mode=detached"
+    )
+    [old] = running(cluster)
+    same, log = location.run("first")
+    assert same.success
+    assert any(f"attached to job {old}, which writes the same tables" in line for line in log)
+    second, log = location.run("second")
+    assert second.success
+    [new] = running(cluster)
+    assert new != old
+    assert any(f"attached to job {new}, the new version of job {old}" in line for line in log)
+    assert location.tags(second)["unistream/job_id"] == new
+    broken, log = location.run("broken")
+    assert not broken.success
+    [back] = running(cluster)
+    assert back not in (old, new)
+    assert any("the old one goes on from" in line and f"as job {back}" in line for line in log)
+    assert any("this version is broken" in line for line in log)
+    again, log = location.run("second")
+    assert again.success
+    assert running(cluster) == [back]
+    stop(cluster, back)
+    assert location.versions() == ["first", "second"]
+
+
+def test_the_policy_of_a_run_decides(cluster: RestClient, location: Location) -> None:
+    assert location.run("first")[0].success
+    [job] = running(cluster)
+    attached, log = location.run("second", on_running="attach")
+    assert attached.success
+    assert "on_running=attach" in location.tags(attached)["unistream/policy"]
+    assert any(f"attached to job {job}, which writes the same tables" in line for line in log)
+    refused, log = location.run("second", on_running="refuse")
+    assert not refused.success
+    assert any(f"job {job} (rows) is RUNNING and writes the same output" in line for line in log)
+    unknown, log = location.run("second", on_running="perhaps")
+    assert not unknown.success
+    assert any("'perhaps' is not one of upgrade, attach, refuse" in line for line in log)
+    assert running(cluster) == [job]
+    stop(cluster, job)
+    assert location.versions() == ["first"]
+
+
+class Notes:
+    def note(self, text: str, *, is_error: bool) -> None:
+        """Nobody reads it."""
+
+
+class Killed(BaseException):
+    """The process of the run dies here."""
+
+
+def test_a_retry_goes_on_with_the_upgrade_in_which_its_run_died(
+    cluster: RestClient, location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert location.run("first")[0].success
+    [old] = running(cluster)
+    env = us.Environment(
+        {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION", **CONFIG},
+        target="remote",
+    )
+    pipeline(env, tmp_path / "lake", "broken")
+
+    def start(run: dg.DagsterRun) -> JobStart:
+        return JobStart(
+            environment=env,
+            target="remote",
+            run=run,
+            step="rows",
+            name="rows",
+            resume="latest",
+            log=Notes(),
+        )
+
+    def dies(*_arguments: object) -> None:
+        raise Killed
+
+    died = dg.DagsterRun("job")
+    with monkeypatch.context() as patched:
+        patched.setattr(_Run, "_go_back", dies)
+        with pytest.raises(Killed):
+            start(died)()
+    assert running(cluster) == [], "the old job is stopped, and the new one has failed"
+    retry = dg.DagsterRun(
+        "job", root_run_id=died.run_id, parent_run_id=died.run_id, tags={"dagster/retry_number": "1"}
+    )
+    with pytest.raises(us.UnistreamError, match="the old one goes on from"):
+        start(retry)()
+    [back] = running(cluster)
+    assert back != old
+    stop(cluster, back)
+    assert location.versions() == ["first"]
