@@ -188,9 +188,8 @@ def prepare(
         _check_workers(request.graph, config, cluster, services)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
-    now_ms = services.clock.wall_ms()
-    start = (origin or _submitted(request, epoch, now_ms))(storage, config)
-    graph = _started(_with_savepoint(request.graph, storage, now_ms), config, start)
+    start = (origin or _submitted(request, epoch, services.clock.wall_ms()))(storage, config)
+    graph = _started(_with_savepoint(request.graph, storage, start.submitted_ms), config, start)
     settings = job_settings(
         config,
         job=job,
