@@ -46,6 +46,8 @@ class LinkStore(Protocol):
 
     def find(self, key: str) -> SeenLink: ...
 
+    def of_job(self, job: JobId) -> list[RunLink]: ...
+
     def close(self) -> None: ...
 
 
@@ -104,6 +106,11 @@ class RemoteLinks(Closing):
     def find(self, key: str) -> SeenLink:
         path = f"{PATH}?key={quote(key, safe='')}"
         return decode(self._cluster.request("GET", path, timeout_s=self._timeout_s), SeenLink)
+
+    def of_job(self, job: JobId) -> list[RunLink]:
+        path = f"{PATH}?job={job}"
+        answer = self._cluster.request("GET", path, timeout_s=self._timeout_s)
+        return decode(answer, dict[str, list[RunLink]])["links"]
 
     def close(self) -> None:
         self._cluster.close()

@@ -15,11 +15,13 @@ from unistream.dagster.assets import sink_asset, unistream_assets
 from unistream.dagster.checks import build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
+from unistream.dagster.reconciling import build_reconciling_sensor
 from unistream.dagster.resource import UnistreamResource
 
 __all__ = [
     "UnistreamResource",
     "build_commit_sensor",
+    "build_reconciling_sensor",
     "build_savepoint_schedule",
     "build_stop_with_savepoint_schedule",
     "build_stream_checks",

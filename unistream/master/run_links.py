@@ -61,3 +61,8 @@ class StampedLinks:
         check_link(key)
         self._check()
         return SeenLink(link=self._links.job_of_key(key), now_ms=self._clock.wall_ms())
+
+    def of_job(self, job: JobId) -> list[RunLink]:
+        """Links that name `job`; the newest first."""
+        self._check()
+        return self._links.keys_of_job(job)

@@ -2,6 +2,7 @@
 
     POST attach, heartbeat, release, take-over   see `unistream.port.run_links.RunLinks`; may be sent again
     GET ?key=KEY                                 the link, and the time of the clock that stamps heartbeats
+    GET ?job=ID                                  all links that name a job, the newest first
 
 No request names a time: this cluster's clock counts.
 """
@@ -54,10 +55,13 @@ class RunLinksApi:
         router.post(f"{PATH}/take-over")(self.take_over)
 
     async def find(self, request: Request) -> Response:
-        """`SeenLink`; its link is null if there is none."""
-        key = request.query_params.get("key")
-        if key is None:
-            raise ConfigError(f"key: name the link, as in {PATH}?key=KEY")
+        """`SeenLink`, whose link is null if there is none; or `links`."""
+        key, job = request.query_params.get("key"), request.query_params.get("job")
+        if job is not None and key is None:
+            links = await run_in_threadpool(self._links.of_job, job_id(job))
+            return json_answer({"links": links})
+        if key is None or job is not None:
+            raise ConfigError(f"key: name the link, as in {PATH}?key=KEY, or the job, as in {PATH}?job=ID")
         return json_answer(await run_in_threadpool(self._links.find, key))
 
     async def attach(self, request: Request) -> Response:

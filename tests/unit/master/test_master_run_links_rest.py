@@ -70,6 +70,9 @@ def test_a_link_is_of_one_run(links: RemoteLinks) -> None:
     assert links.take_over(KEY, RETRY, silent_ms=0) == taken, "sent again"
     assert not links.heartbeat(KEY, FIRST)
     assert links.heartbeat(KEY, RETRY)
+    other = links.attach("dagster other", JOB, FIRST)
+    assert {link.key for link in links.of_job(JOB)} == {KEY, other.key}
+    assert links.of_job(NEXT_JOB) == []
 
 
 def test_the_clock_of_who_keeps_the_links_counts(api: Api) -> None:
@@ -113,11 +116,16 @@ def test_a_bad_request_is_named(api: Api, what: str, body: dict[str, Any], sente
     assert sentence in answer.json()["errors"][0]
 
 
-@pytest.mark.parametrize("query", ["", "?key=", f"?key={'k' * 256}", "?key=a%00b"])
+@pytest.mark.parametrize(
+    "query",
+    ["", "?key=", f"?key={'k' * 256}", "?key=a%00b", f"?key=k&job={JOB}"],
+    ids=lambda query: query[:20],
+)
 def test_a_bad_key_is_named(api: Api, query: str) -> None:
     answer = api.http.get(PATH + query)
     assert answer.status_code == 400, answer.text
     assert "key" in answer.json()["errors"][0]
+    assert "'7' is not a job id" in api.http.get(f"{PATH}?job=7").json()["errors"][0]
 
 
 def test_while_the_database_is_away_the_answer_is_503(api: Api, links: RemoteLinks) -> None:
