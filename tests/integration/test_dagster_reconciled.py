@@ -154,6 +154,7 @@ def kill(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=WAIT_S)
 
 
+@pytest.mark.slow
 def test_dagster_s_own_retry_goes_on_with_the_job(
     locate: Callable[..., Location], cluster: EmbeddedCluster
 ) -> None:
@@ -165,7 +166,6 @@ def test_dagster_s_own_retry_goes_on_with_the_job(
     first = the_run(location)
     location.await_that("the link", lambda: len(cluster.dispatcher.run_links.of_job(job.job)) == 1)
     kill(host_of(daemon))
-    assert location.left() == []
     assert the_run(location).status == dg.DagsterRunStatus.STARTED, "nobody has noticed"
     daemon = location.start("dagster._daemon", "run", "-m", "dagster_assets")
     location.await_that("the attachment", lambda: f"attached to job {job.job}" in attached(location, first))

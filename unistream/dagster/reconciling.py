@@ -150,9 +150,8 @@ class _Tick:
 
     def _of_ours(self, run: dg.DagsterRun) -> list[str]:
         """Those of our steps that the run performs."""
-        if run.asset_selection is not None and not any(
-            run.asset_selection & keys for keys in self.steps.values()
-        ):
+        selected = run.asset_selection  # None or empty: all assets of the run's job
+        if selected and not any(selected & keys for keys in self.steps.values()):
             return []
         planned = self.instance.all_logs(
             run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
