@@ -15,7 +15,9 @@ import dagster as dg
 import psutil
 import pytest
 
+from tests.integration.crash_runs import commands_in
 from tests.integration.dagster_location import WAIT_S, Location, ids, log_of, progressed, the_run
+from tests.integration.test_clusters_away import Cluster
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
@@ -117,6 +119,50 @@ def test_a_paused_run_that_wakes_up_leaves_the_job_to_the_next_one(
     assert second.poll() is None
     stop(cluster, job.job)
     assert location.end(second) == 0
+    assert ids(location) == list(range(len(ids(location))))
+
+
+def test_the_job_of_a_dead_run_that_was_being_terminated_is_stopped(
+    locate: Callable[..., Location], cluster: EmbeddedCluster
+) -> None:
+    location = locate(**SETTINGS)
+    ticks = Ticks(location)
+    first = location.materialize()
+    job = location.await_job(progressed)
+    location.await_that("the link", lambda: len(cluster.dispatcher.run_links.of_job(job.job)) == 1)
+    first.send_signal(signal.SIGKILL)
+    location.end(first)
+    dead = the_run(location)
+    location.instance.report_run_canceling(dead)
+    location.await_that("the report", ticks.says(f"run {dead.run_id} is reported as canceled"))
+    assert the_run(location).status == dg.DagsterRunStatus.CANCELED
+    ended = cluster.dispatcher.job(job.job)
+    assert (ended.state, ended.savepoint is None) == ("FINISHED", False)
+    said = f"job {job.job} was stopped with savepoint {ended.savepoint}"
+    assert any(said in entry.message for entry in location.instance.all_logs(dead.run_id))
+    assert ids(location) == list(range(ended.sinks["raw"].rows))
+
+
+def test_a_cluster_that_is_away_ends_no_run(locate: Callable[..., Location], tmp_path: Path) -> None:
+    location = locate(**SETTINGS)
+    ticks = Ticks(location)
+    with commands_in(tmp_path) as start:
+        away = Cluster(start, 0, "--workdir", str(tmp_path / "work"))
+        run = location.materialize()
+        job = location.await_job(progressed)
+        location.await_that("the link", ticks.says("1 runs of these assets are under way"))
+        away.kill()
+        assert "the heartbeats are not known now" in ticks.tick()
+        again = Cluster(
+            start, away.port, "--workdir", str(tmp_path / "work")
+        )  # takes longer than SILENT_AFTER_S
+        location.await_that("the heartbeats", ticks.says("1 runs of these assets are under way"))
+        assert the_run(location).status == dg.DagsterRunStatus.STARTED
+        location.await_job(progressed)
+        with RestClient(again.url) as client:
+            client.client(job.job).stop()
+        assert run.wait(WAIT_S) == 0, location.log()
+    assert the_run(location).status == dg.DagsterRunStatus.SUCCESS
     assert ids(location) == list(range(len(ids(location))))
 
 
