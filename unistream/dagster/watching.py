@@ -197,8 +197,9 @@ class RunWatch:
                 self._missed = 0
             except Exception as error:  # it must not end the stream
                 self._miss(error)
+            status = None if self._is_first else self._status_now()  # it has just begun
             self._is_first = False
-            self._lost = self._judged(taken_by, self._status_now())
+            self._lost = self._judged(taken_by, status)
             if self._lost is not None:
                 logger.warning("event=run_lost_its_job run=%s lost=%s", self._watcher.run, self._lost)
 
@@ -242,12 +243,13 @@ class RunWatch:
         return _whose(link, self._watcher)
 
     def _attach(self, links: LinkStore) -> bool:
-        """The first time the run takes the link of the run that it repeats, which has ended or was
-        replaced; later only the link of one that is silent: another run may have come since."""
+        """The first time the run takes the link of the run that it repeats, unless it was paused before and
+        has ended in Dagster; later only the link of one that is silent: another run may have come since."""
         assert self._job is not None, "it begins with its job"
         link = links.attach(self._key, self._job, self._watcher)
         if not link.is_of(self._watcher):
-            silent_ms = 0 if self._is_first else int(MISSED_MAX * self._every_s * 1_000)
+            is_newest = self._is_first and self._status_now() not in _ENDED
+            silent_ms = 0 if is_newest else int(MISSED_MAX * self._every_s * 1_000)
             taken = links.take_over(self._key, self._watcher, silent_ms=silent_ms)
             if taken is not None and taken.is_of(self._watcher):
                 link = links.attach(self._key, self._job, self._watcher)

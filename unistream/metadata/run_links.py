@@ -78,8 +78,8 @@ class SqlRunLinks:
 
     def keys_of_job(self, job: JobId) -> list[RunLink]:
         """See the port."""
-        of_job = select(t.run_links).where(_LINKS.job == job).limit(LINKS_LISTED_MAX)
-        return sorted(map(_link, self._database.rows(of_job)), key=lambda link: -link.attached_ms)
+        newest = select(t.run_links).where(_LINKS.job == job).order_by(_LINKS.attached_ms.desc(), _LINKS.key)
+        return [_link(row) for row in self._database.rows(newest.limit(LINKS_LISTED_MAX))]
 
     def attachments(self, key: str, limit: int = 100) -> list[Attachment]:
         """See the port."""

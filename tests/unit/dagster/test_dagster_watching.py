@@ -279,3 +279,14 @@ def test_a_late_attachment_takes_no_link_from_a_newer_run(world: World) -> None:
     eventually(lambda: world.opened > tries, "it comes to the database")
     assert world.is_of(RETRY)
     first.close()
+
+
+def test_a_run_that_ended_before_it_had_its_job_takes_no_link_from_its_retry(world: World) -> None:
+    """It was paused for so long while it started."""
+    world.statuses["5f0c"] = FAILURE
+    world.links.attach(KEY, JOB, watcher_of(RETRY, "orders"))
+    job = FakeJob()
+    with pytest.raises(LeftToAnother):
+        run_step(lambda: job, policy(), Story(), watch=world.watch(RUN, every_s=1))
+    assert world.is_of(RETRY)
+    assert job.calls == ["close"]
