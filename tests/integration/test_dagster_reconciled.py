@@ -3,11 +3,10 @@
 Nobody in Dagster notices such a death: the run's process is killed together with its parents.
 """
 
-from __future__ import annotations
-
+# Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import dagster as dg
 import psutil
 import pytest
 
+from tests.eventually import eventually
 from tests.integration.crash_runs import commands_in
 from tests.integration.dagster_location import WAIT_S, Location, ids, log_of, progressed, the_run
 from tests.integration.test_clusters_away import Cluster
@@ -23,6 +23,8 @@ from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
 from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
+from unistream.dagster.watching import key_of, watcher_of
+from unistream.port.run_links import Watcher
 
 pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one after the other
 
@@ -39,14 +41,14 @@ def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
 class Ticks:
     """The sensor as Dagster's daemon runs it."""
 
-    def __init__(self, location: Location, **options: Any) -> None:
+    def __init__(self, instance: dg.DagsterInstance) -> None:
         @unistream_assets(specs=[sink_asset(key, sink_uid=key) for key in ("rows", "windows")])
         def numbers():  # type: ignore[no-untyped-def]
             yield
 
         self._sensor = build_reconciling_sensor([numbers], silent_after_s=SILENT_AFTER_S)
-        self._instance = location.instance
-        self._resource = UnistreamResource(target="remote", heartbeat_interval_s=HEARTBEAT_S, **options)
+        self._instance = instance
+        self._resource = UnistreamResource(target="remote", heartbeat_interval_s=HEARTBEAT_S)
         self._cursor: str | None = None
 
     def tick(self) -> str:
@@ -71,7 +73,7 @@ def test_a_dead_run_is_reported_and_the_next_one_has_its_job(
     locate: Callable[..., Location], cluster: EmbeddedCluster
 ) -> None:
     location = locate(**SETTINGS)
-    ticks = Ticks(location)
+    ticks = Ticks(location.instance)
     assert ticks.tick() == "no run of these assets is under way"
     first = location.materialize()
     job = location.await_job(progressed)
@@ -101,12 +103,13 @@ def test_a_paused_run_that_wakes_up_leaves_the_job_to_the_next_one(
     locate: Callable[..., Location], cluster: EmbeddedCluster
 ) -> None:
     location = locate(**SETTINGS)
-    ticks = Ticks(location)
+    ticks = Ticks(location.instance)
     first = location.materialize()
     job = location.await_job(progressed)
     location.await_that("the link", lambda: len(cluster.dispatcher.run_links.of_job(job.job)) == 1)
-    first.send_signal(signal.SIGSTOP)
     paused = the_run(location)
+    location.await_that("the observations", lambda: len(observations(location, paused)) == 2)
+    first.send_signal(signal.SIGSTOP)  # not while it writes to Dagster's database, which would stay locked
     location.await_that("the report", ticks.says(f"run {paused.run_id} is reported as failed"))
     second = location.materialize()
     location.await_that("the attachment", lambda: f"attached to job {job.job}" in location.log())
@@ -126,7 +129,7 @@ def test_the_job_of_a_dead_run_that_was_being_terminated_is_stopped(
     locate: Callable[..., Location], cluster: EmbeddedCluster
 ) -> None:
     location = locate(**SETTINGS)
-    ticks = Ticks(location)
+    ticks = Ticks(location.instance)
     first = location.materialize()
     job = location.await_job(progressed)
     location.await_that("the link", lambda: len(cluster.dispatcher.run_links.of_job(job.job)) == 1)
@@ -143,9 +146,32 @@ def test_the_job_of_a_dead_run_that_was_being_terminated_is_stopped(
     assert ids(location) == list(range(ended.sinks["raw"].rows))
 
 
+def test_what_another_run_watches_is_not_stopped(cluster: EmbeddedCluster) -> None:
+    """The job is one that the cluster does not know, so it would be said that there is none."""
+    links, said = cluster.dispatcher.run_links, list[str]()
+
+    @unistream_assets(specs=[sink_asset(key, sink_uid=key) for key in ("rows", "windows")], name="numbers")
+    def numbers(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        run, ticks = context.run, Ticks(context.instance)
+        links.attach(key_of(run, "numbers"), JobId("a" * 32), watcher_of(run, "numbers"))
+        context.instance.report_run_canceling(run)
+
+        def is_reported() -> bool:
+            links.attach("other", JobId("a" * 32), Watcher(root_run="0b1e", run="0b1e", step="numbers"))
+            return f"run {run.run_id} is reported as canceled" in ticks.tick()
+
+        eventually(is_reported, "it is reported", WAIT_S, 0.2)
+        said.extend(entry.message for entry in context.instance.all_logs(run.run_id))
+        yield from (dg.MaterializeResult(asset_key=key) for key in ("rows", "windows"))
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        dg.materialize([numbers], instance=instance)
+    assert any(f"and run 0b1e watches job {'a' * 32} now" in line for line in said)
+
+
 def test_a_cluster_that_is_away_ends_no_run(locate: Callable[..., Location], tmp_path: Path) -> None:
     location = locate(**SETTINGS)
-    ticks = Ticks(location)
+    ticks = Ticks(location.instance)
     with commands_in(tmp_path) as start:
         away = Cluster(start, 0, "--workdir", str(tmp_path / "work"))
         run = location.materialize()
@@ -164,6 +190,11 @@ def test_a_cluster_that_is_away_ends_no_run(locate: Callable[..., Location], tmp
         assert run.wait(WAIT_S) == 0, location.log()
     assert the_run(location).status == dg.DagsterRunStatus.SUCCESS
     assert ids(location) == list(range(len(ids(location))))
+
+
+def observations(location: Location, run: dg.DagsterRun) -> Sequence[dg.EventLogEntry]:
+    """Of the assets; the next ones follow 10 s later."""
+    return location.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
 
 
 HOST = """

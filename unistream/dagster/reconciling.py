@@ -13,6 +13,7 @@ between leaves the link taken and the run unfinished, and the next tick reports 
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ from unistream.dagster.report import SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.silence import Limits, Step, Suspicion, Verdict, judged, of_run, remembered, written
 from unistream.dagster.watching import MISSED_MAX, key_of, mark_of, watcher_of
+from unistream.port.run_links import RunLink
 
 EVERY_S: Final = 30
 SILENT_AFTER_S: Final = 60.0
@@ -40,7 +42,7 @@ RUNS_MAX: Final = 500  # of one tick, the oldest first
 END_WAIT_S: Final = 20.0  # of one tick for the ends of jobs: Dagster ends a tick after 60 s
 END_WAIT_MIN_S: Final = 0.5
 
-# --- the sensor --------------------------------------------------------------------------------------
+logger = logging.getLogger(__name__)
 
 
 def build_reconciling_sensor(
@@ -139,7 +141,7 @@ class _Tick:
         if links is None:
             return "no job has run on this machine yet"
         with closing(links):
-            done = [text for run, steps in runs if (text := self._reconciled(run, steps, links))]
+            done = [text for run, steps in runs if (text := self._guarded(run, steps, links))]
         return "; ".join(done) or f"{len(runs)} runs of these assets are under way"
 
     def _unfinished(self) -> Iterable[dg.DagsterRun]:
@@ -159,6 +161,17 @@ class _Tick:
         events = [entry.dagster_event for entry in planned]
         keys = {event.asset_key for event in events if event is not None}
         return [step for step, of_step in self.steps.items() if of_step & keys]
+
+    def _guarded(self, run: dg.DagsterRun, names: Sequence[str], links: LinkStore) -> str | None:
+        """As `_reconciled`: a run that Dagster cannot take a report of now hides no other one. A process
+        that was paused while it wrote has its events locked, if Dagster's database is SQLite."""
+        try:
+            return self._reconciled(run, names, links)
+        except UnistreamError:
+            raise
+        except Exception as error:
+            logger.warning("event=run_not_reconciled run=%s", run.run_id, exc_info=error)
+            return f"run {run.run_id}: the next tick tries again: {error}"
 
     def _reconciled(self, run: dg.DagsterRun, names: Sequence[str], links: LinkStore) -> str | None:
         """What was done about a run; None: nothing."""
@@ -224,7 +237,8 @@ class _Tick:
         if self.unistream.target != "remote":
             return f"job {link.job} has ended with it"
         for other in links.of_job(link.job):
-            if other.key != link.key and other.released_ms is None and other.attached_ms > link.attached_ms:
+            is_alive = other.released_ms is None and not self._is_silent(other, step.seen.now_ms)
+            if other.key != link.key and is_alive:
                 return f"run {other.watcher.run} watches job {link.job} now"
         waited_s = (step.seen.now_ms - link.attached_ms) / 1_000 if step.is_taken else 0.0
         try:
@@ -233,6 +247,11 @@ class _Tick:
                 return ended(client, self.unistream.end_policy(), waited_s, within_s=within_s)
         except NotFound as error:
             return str(error)
+        except AlreadyEnded:
+            return None  # the next tick sees how
+
+    def _is_silent(self, link: RunLink, now_ms: int) -> bool:
+        return now_ms - link.heartbeat_ms >= self.limits.silent_ms
 
 
 _NEXT: Final = {
@@ -256,7 +275,7 @@ def ended(
         A sentence; None: the job has not ended yet.
 
     Raises:
-        Unreachable, NotFound: from the client.
+        Unreachable, NotFound, AlreadyEnded: from the client.
     """
     info = client.status()
     if policy.on_terminate == "detach" and not info.is_terminal:

@@ -12,18 +12,20 @@ import pytest
 from tests.unit.dagster.test_dagster_attached import JOB, FakeJob, policy
 from unistream.base.config import METADATA_URL
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.client.run_links import LocalLinks
+from unistream.client.run_links import LinkStore, LocalLinks
 from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
 from unistream.dagster.attached import OnTerminate
 from unistream.dagster.reconciling import ended
 from unistream.dagster.watching import key_of, mark_of, watcher_of
 from unistream.metadata.migrate import upgrade
 from unistream.metadata.store import SqlMetadataStore
+from unistream.port.run_links import RunLink, SeenLink, Watcher
 
 STARTED, FAILURE = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
 CANCELED = dg.DagsterRunStatus.CANCELED
 SILENT_S = 0.003  # of the sensor: with heartbeats every ms
 LONG_S = 10_000.0
+LOCKED: list[str] = []  # the key of the run of which Dagster takes no event now
 
 
 class World:
@@ -36,6 +38,7 @@ class World:
         self.links = LocalLinks(SqlMetadataStore(self.url))
         self.cursor: str | None = None
         self.later_s = 0.0
+        self.resource: type[UnistreamResource] = UnistreamResource
 
     def materialize(self, inside: Callable[[dg.DagsterRun], None], *, name: str = "orders") -> None:
         """A run that calls `inside` while its step runs."""
@@ -60,7 +63,7 @@ class World:
             unlinked_after_s=60,
             clock=lambda: time.time() + self.later_s,
         )
-        unistream = UnistreamResource(
+        unistream = self.resource(
             target="local", config={METADATA_URL.key: url or self.url}, heartbeat_interval_s=0.001
         )
         with dg.build_sensor_context(
@@ -184,6 +187,66 @@ def test_a_heartbeat_between_two_ticks_saves_the_run(world: World) -> None:
         assert world.links.heartbeat(key_of(run, "orders"), watcher_of(run, "orders"))
 
     world.materialize(inside)
+
+
+class WakingLinks(LocalLinks):
+    """The run wakes up when the sensor has decided, before it takes the link."""
+
+    def take_over(self, key: str, watcher: Watcher, *, silent_ms: int) -> RunLink | None:
+        link = self.find(key).link
+        assert link is not None
+        assert self.heartbeat(key, link.watcher)
+        return super().take_over(key, watcher, silent_ms=60_000)
+
+
+class WakingResource(UnistreamResource):
+    def links(self) -> LinkStore:
+        return WakingLinks(SqlMetadataStore(self.config[METADATA_URL.key]))
+
+
+def test_a_heartbeat_between_the_decision_and_the_report_saves_the_run(world: World) -> None:
+    def inside(run: dg.DagsterRun) -> None:
+        world.attach(run)
+        world.resource = WakingResource
+        world.wait()
+        world.tick()
+        world.wait()
+        assert world.tick() == "1 runs of these assets are under way"
+        assert world.status(run) is STARTED
+        assert world.links.heartbeat(key_of(run, "orders"), watcher_of(run, "orders"))
+
+    world.materialize(inside)
+
+
+class LockedLinks(LocalLinks):
+    """As if Dagster's events of the first run were locked."""
+
+    def find(self, key: str) -> SeenLink:
+        if key == LOCKED[0]:
+            raise OSError("database is locked")
+        return super().find(key)
+
+
+class LockedResource(UnistreamResource):
+    def links(self) -> LinkStore:
+        return LockedLinks(SqlMetadataStore(self.config[METADATA_URL.key]))
+
+
+def test_a_run_that_cannot_be_looked_at_hides_no_other(world: World) -> None:
+    def second(run: dg.DagsterRun) -> None:
+        world.attach(run)
+        world.wait()
+        world.tick()
+        world.wait()
+        assert world.tick().endswith(f"database is locked; run {run.run_id} is reported as failed")
+
+    def first(run: dg.DagsterRun) -> None:
+        LOCKED[:] = [key_of(run, "orders")]
+        world.resource = LockedResource
+        world.materialize(second)
+        assert world.status(run) is STARTED
+
+    world.materialize(first)
 
 
 def test_a_run_without_a_link_has_a_generous_time(world: World) -> None:
