@@ -25,6 +25,7 @@ STARTED, FAILURE = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
 CANCELED = dg.DagsterRunStatus.CANCELED
 SILENT_S = 0.003  # of the sensor: with heartbeats every ms
 LONG_S = 10_000.0
+INSTANCES: list[dg.DagsterInstance] = []  # of the test that runs last
 LOCKED: list[str] = []  # the key of the run of which Dagster takes no event now
 
 
@@ -216,6 +217,53 @@ def test_a_heartbeat_between_the_decision_and_the_report_saves_the_run(world: Wo
         assert world.links.heartbeat(key_of(run, "orders"), watcher_of(run, "orders"))
 
     world.materialize(inside)
+
+
+class TerminatingResource(UnistreamResource):
+    """A user terminates the run when the sensor has decided."""
+
+    def links(self) -> LinkStore:
+        instance, store = INSTANCES[-1], SqlMetadataStore(self.config[METADATA_URL.key])
+
+        class TerminatingLinks(LocalLinks):
+            def take_over(self, key: str, watcher: Watcher, *, silent_ms: int) -> RunLink | None:
+                [run] = instance.get_runs()
+                instance.report_run_canceling(run)
+                return super().take_over(key, watcher, silent_ms=silent_ms)
+
+        return TerminatingLinks(store)
+
+
+def test_a_run_that_is_terminated_between_the_decision_and_the_report_is_no_failure(world: World) -> None:
+    def inside(run: dg.DagsterRun) -> None:
+        world.attach(run)
+        INSTANCES.append(world.instance)
+        world.resource = TerminatingResource
+        world.wait()
+        world.tick()
+        world.wait()
+        assert world.tick() == "1 runs of these assets are under way"
+        assert world.tick() == f"run {run.run_id} is reported as canceled"
+
+    world.materialize(inside)
+
+
+def test_a_step_that_has_not_begun_is_waited_for(world: World) -> None:
+    """Another step of the run computes for hours, and reports nothing."""
+
+    @dg.asset
+    def before() -> None:
+        world.later_s = LONG_S
+        for _ in range(3):
+            assert world.tick() == "1 runs of these assets are under way"
+            world.wait()
+        world.later_s = 0
+
+    @unistream_assets(specs=[sink_asset("orders_table", sink_uid="lake", deps=[before])], name="orders")
+    def orders() -> Iterator[dg.MaterializeResult[Any]]:
+        yield dg.MaterializeResult(asset_key="orders_table")
+
+    assert dg.materialize([before, orders], instance=world.instance).success
 
 
 class LockedLinks(LocalLinks):
