@@ -8,7 +8,13 @@ from typing import Any
 import dagster as dg
 
 from dagster_defs.flights import FlightsConfig, flights
-from unistream.dagster import UnistreamResource, build_commit_sensor, sink_asset, unistream_assets
+from unistream.dagster import (
+    UnistreamResource,
+    build_commit_sensor,
+    build_reconciling_sensor,
+    sink_asset,
+    unistream_assets,
+)
 
 
 class FlightsLake(dg.ConfigurableResource[Any]):
@@ -55,6 +61,9 @@ defs = dg.Definitions(
             lake=dg.EnvVar("FLIGHTS_LAKE"),
         ),
     },
-    sensors=[build_commit_sensor([flights_tables], default_status=dg.DefaultSensorStatus.STOPPED)],
+    sensors=[
+        build_commit_sensor([flights_tables], default_status=dg.DefaultSensorStatus.STOPPED),
+        build_reconciling_sensor([flights_tables]),
+    ],
     executor=dg.in_process_executor,
 )

@@ -49,16 +49,19 @@ def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
 @contextmanager
 def open_history(config: Configuration) -> Iterator[SqlMetadataStore | None]:
     """The database, which is closed afterwards; None: there is no history yet. Raises as `ended_jobs`."""
+    store = history_store(config)
+    try:
+        yield store
+    finally:
+        if store is not None:
+            store.close()
+
+
+def history_store(config: Configuration) -> SqlMetadataStore | None:
+    """The same, closed by the caller."""
     from unistream.metadata.engine import parse_url, sqlite_path
     from unistream.metadata.store import SqlMetadataStore
 
     url = home.metadata_url(config)
     path = sqlite_path(parse_url(url))
-    if path is not None and not path.exists():
-        yield None
-        return
-    store = SqlMetadataStore(url)
-    try:
-        yield store
-    finally:
-        store.close()
+    return None if path is not None and not path.exists() else SqlMetadataStore(url)

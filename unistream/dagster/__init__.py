@@ -16,6 +16,7 @@ from unistream.dagster.checks import build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
 from unistream.dagster.component import UnistreamJobComponent
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
+from unistream.dagster.reconciling import build_reconciling_sensor
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.translator import (
     SinkTranslatorData,
@@ -32,6 +33,7 @@ __all__ = [
     "UnistreamResource",
     "UnistreamTranslator",
     "build_commit_sensor",
+    "build_reconciling_sensor",
     "build_savepoint_schedule",
     "build_source_asset_specs",
     "build_stop_with_savepoint_schedule",

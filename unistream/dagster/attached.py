@@ -10,6 +10,8 @@ Each further interruption shortens the end:
     first   the job is ended by the policy, within its time; if that fails it is cancelled
     second  it is cancelled
     third   nothing is waited for: an embedded cluster is closed while the process ends
+
+A run that is not the one that watches the job any more (`unistream.dagster.watching`) ends nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from unistream.base.errors import (
 )
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
+from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
 from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
 
@@ -86,7 +89,12 @@ class StepListener(Protocol):
 
 
 def run_step(
-    start: Callable[[], JobClient], policy: EndPolicy, listener: StepListener, *, detaches: bool = False
+    start: Callable[[], JobClient],
+    policy: EndPolicy,
+    listener: StepListener,
+    *,
+    detaches: bool = False,
+    watch: Watch | None = None,
 ) -> JobInfo:
     """Starts a job and waits for its end; returns its last status. Its client is closed.
 
@@ -95,21 +103,28 @@ def run_step(
         policy: Of an interruption.
         listener: Is notified.
         detaches: Wait for the next complete checkpoint alone, if the job does not end before.
+        watch: Says meanwhile that the step watches the job; None: nobody needs to know.
 
     Raises:
         ConfigError: from `start`: the job cannot run.
+        LeftToAnother: the job is not this run's any more; it was left as it is.
         DagsterExecutionInterruptedError, KeyboardInterrupt: interrupted; the job was ended by `policy`.
     """
     starting: Future[JobClient] = Future()
+    watch = watch or Unwatched()
     try:
         client = in_background(start, "start", starting).result()
+        watch.begin(client.job_id)
         listener.started(client)
-        return _watch(client, listener, detaches=detaches)
+        return _watched(client, listener, watch, detaches=detaches)
     except BaseException as error:
-        _end(starting, error, policy, listener)
+        _end(starting, error, policy, listener, watch)
         raise
     finally:
-        _close(starting, listener)
+        try:
+            _close(starting, listener)
+        finally:
+            watch.close()
 
 
 class Pace:
@@ -154,7 +169,20 @@ class StageLines:
         ]
 
 
-def _watch(client: JobClient, listener: StepListener, *, detaches: bool) -> JobInfo:
+def _check(lost: Lost | None) -> None:
+    """Raises LeftToAnother, or DagsterExecutionInterruptedError: the run was terminated without a signal."""
+    if lost is not None:
+        raise dg.DagsterExecutionInterruptedError if lost.is_to_end else LeftToAnother(lost)
+
+
+def _watched(client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool) -> JobInfo:
+    """As `_watch`; what another run has made of the job is not reported a second time."""
+    info = _watch(client, listener, watch, detaches=detaches)
+    _check(watch.ask())
+    return info
+
+
+def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool) -> JobInfo:
     """Waits for the end, or the next checkpoint; meanwhile reports checkpoints."""
     pace = Pace(OBSERVE_EVERY_S)
     stages = StageLines()
@@ -166,6 +194,7 @@ def _watch(client: JobClient, listener: StepListener, *, detaches: bool) -> JobI
             for text in stages.new_lines(info):
                 listener.note(text, is_error=False)
             return info
+        _check(watch.lost)
         now_s = time.monotonic()
         if detaches or pace.is_due(now_s):
             with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
@@ -180,7 +209,11 @@ def _watch(client: JobClient, listener: StepListener, *, detaches: bool) -> JobI
 
 
 def _end(
-    starting: Future[JobClient], error: BaseException, policy: EndPolicy, listener: StepListener
+    starting: Future[JobClient],
+    error: BaseException,
+    policy: EndPolicy,
+    listener: StepListener,
+    watch: Watch,
 ) -> None:
     """Ends the job, if there is one; raises further interruptions."""
     if isinstance(error, LOST) and starting.done():
@@ -191,10 +224,13 @@ def _end(
         if isinstance(error, INTERRUPTIONS):
             listener.interrupted()
         client = _started(starting)
-        if client is not None:
+        lost = watch.ask()  # a run that was paused may be interrupted before its next heartbeat
+        if lost is not None and not lost.is_to_end:
+            listener.note(f"{lost.reason}: this run leaves the job as it is", is_error=True)
+        elif client is not None:
             _end_in_order(client, policy, listener)
     except INTERRUPTIONS:
-        if client is not None:
+        if client is not None and (watch.lost is None or watch.lost.is_to_end):
             listener.note(f"interrupted again: cancelling job {client.job_id}", is_error=True)
             _cancel(client, listener)
         raise
@@ -216,12 +252,12 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         text = f"job {client.job_id} goes on: the next run attaches to it, and 'unistream stop' ends it"
         listener.note(text, is_error=False)
         return
-    if policy.on_terminate == "cancel" or _takes_no_savepoint(client):
+    if policy.on_terminate == "cancel" or takes_no_savepoint(client):
         _cancel(client, listener)
         return
     drain = policy.on_terminate == "drain"
     given_up = threading.Event()
-    stopping = in_background(lambda: _stop(client, policy, given_up), "stop")
+    stopping = in_background(lambda: stop_when_running(client, policy, given_up), "stop")
     try:
         savepoint = stopping.result(policy.timeout_s)
     except AlreadyEnded as late:
@@ -237,7 +273,7 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         given_up.set()
 
 
-def _takes_no_savepoint(client: JobClient) -> bool:
+def takes_no_savepoint(client: JobClient) -> bool:
     """A BATCH job starts again from its inputs."""
     try:
         return client.status().job_type == JobType.BATCH.value
@@ -245,7 +281,7 @@ def _takes_no_savepoint(client: JobClient) -> bool:
         return False
 
 
-def _stop(client: JobClient, policy: EndPolicy, given_up: threading.Event) -> str:
+def stop_when_running(client: JobClient, policy: EndPolicy, given_up: threading.Event) -> str:
     """Stops the job as soon as all its tasks run: a savepoint cannot be taken while it starts or restarts.
 
     Raises:

@@ -19,11 +19,20 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.client.address import options_of
 from unistream.client.hosts import default_target
 from unistream.client.resume import LATEST
+from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_sinks
 from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
+from unistream.dagster.watching import (
+    CALL_TIMEOUT_S,
+    HEARTBEAT_EVERY_S,
+    LeftToAnother,
+    RunWatch,
+    key_of,
+    watcher_of,
+)
 from unistream.master.job_info import JobInfo
 
 Mode = Literal["auto", "attached", "detached"]
@@ -61,6 +70,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             monitor's `cancel_timeout_seconds`, after which Dagster waits no longer.
         first_checkpoint_timeout_s: Longest wait for the first checkpoint of a new version, before the old one
             is started again.
+        heartbeat_interval_s: Between two heartbeats of a run, by which `build_reconciling_sensor` knows that
+            its process is alive.
 
     >>> UnistreamResource(target="local", config={"parallelism.default": "2"}).target
     'local'
@@ -77,6 +88,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     savepoint_format: SavepointFormat = "canonical"
     terminate_timeout_s: float = Field(default=120.0, gt=0)
     first_checkpoint_timeout_s: float = Field(default=FIRST_CHECKPOINT_S, gt=0)
+    heartbeat_interval_s: float = Field(default=HEARTBEAT_EVERY_S, gt=0)
 
     def run(
         self,
@@ -95,7 +107,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             config: Overrides the resource's.
 
         Raises:
-            dg.Failure: the pipeline cannot run, or the job failed; a retry does not help.
+            dg.Failure: the pipeline cannot run, or the job failed; a retry does not help. Or the run was
+                reported as failed while its process was paused; the job was left as it is.
             dg.DagsterExecutionInterruptedError: the run was terminated; the job has been stopped.
         """
         name = name or context.op_execution_context.op.name
@@ -107,13 +120,16 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             detaches = self._detaches(env)
             start = self._start(context, env, name, report)
             report.policy(self._policy(start, detaches=detaches))
-            info = run_step(start, self._end_policy(), report, detaches=detaches)
+            watch = self._watch(context)
+            info = run_step(start, self.end_policy(), report, detaches=detaches, watch=watch)
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
         except (ConfigError, CorruptSnapshot) as error:
             raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
         except LOST as error:
             raise dg.Failure(f"job {name}: {error}") from error
+        except LeftToAnother as left:
+            raise _end_of(left) from left
         if info.is_terminal and info.state != "FINISHED":
             raise _failure(info, report)
         if not info.is_terminal:
@@ -152,6 +168,26 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         """Of the environments that it makes. Raises ConfigError."""
         return Configuration({**DEFAULTS, **self._cluster()})
 
+    def links(self) -> LinkStore | None:
+        """Which run watches which job; see `open_links`. Not as a run's own `config` says: all runs of the
+        resource, and the sensor, have to find the same."""
+        return open_links(self.configuration(), self.target, timeout_s=CALL_TIMEOUT_S)
+
+    def _watch(self, context: dg.AssetExecutionContext) -> RunWatch:
+        step, run, instance = context.op_execution_context.op.name, context.run, context.instance
+
+        def status() -> dg.DagsterRunStatus | None:
+            known = instance.get_run_by_id(run.run_id)
+            return None if known is None else known.status
+
+        return RunWatch(
+            key_of(run, step),
+            watcher_of(run, step, context.op_execution_context.retry_number),
+            open_links=self.links,
+            status=status,
+            every_s=self.heartbeat_interval_s,
+        )
+
     def _cluster(self) -> dict[str, str]:
         """Raises ConfigError: it is no address, or the target is not remote."""
         if not self.jobmanager:
@@ -179,13 +215,21 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             self.mode == "auto" and self.target == "remote" and not env.is_bounded()
         )
 
-    def _end_policy(self) -> EndPolicy:
+    def end_policy(self) -> EndPolicy:
+        """What happens to the job of a run that is terminated."""
         return EndPolicy(
             on_terminate=self.on_terminate,
             savepoint_dir=self.savepoint_dir or None,
             timeout_s=self.terminate_timeout_s,
             savepoint_format=self.savepoint_format,
         )
+
+
+def _end_of(left: LeftToAnother) -> BaseException:
+    """Leaves the run as it is in Dagster: a run that was forced to be CANCELED is retried by nobody."""
+    if left.lost.is_canceled:
+        return dg.DagsterExecutionInterruptedError(str(left))
+    return dg.Failure(f"{left}: this run has left the job as it is", allow_retries=False)
 
 
 def _failure(info: JobInfo, report: RunReport) -> dg.Failure:

@@ -28,6 +28,7 @@ from unistream.master.operations import Operation, answered, find, taken_over
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
+from unistream.master.run_links import StampedLinks
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
@@ -183,10 +184,19 @@ class JobViews:
 
     def commits(self, after: int, limit: int) -> Sequence[OutboxRecord]:
         """See `MetadataStore.outbox`. Raises Unreachable."""
+        self._check_metadata()
+        return self._services.metadata.outbox(after, limit)
+
+    @property
+    def run_links(self) -> StampedLinks:
+        """Which run of an orchestrator watches which job, by the clock of this master."""
+        return StampedLinks(self._services.metadata.links, self._services.clock, self._check_metadata)
+
+    def _check_metadata(self) -> None:
+        """Raises Unreachable: the database is known to be away."""
         reason = self.metadata_health().reason
         if reason is not None:
             raise Unreachable(f"the metadata database does not answer: {reason}")  # nobody waits for it
-        return self._services.metadata.outbox(after, limit)
 
     def masters(self) -> dict[JobId, JobMaster]:
         """The jobs in memory, oldest first."""

@@ -7,15 +7,14 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, Select, insert, select, true, update
 
-from unistream.base.errors import ConfigError, Transient
+from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId, JobId
 from unistream.metadata import tables as t
 from unistream.metadata.database import Database
 from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.elements import SnapshotKind
-from unistream.port.run_links import Attachment, Line, LineKind, LineSnapshot, RunLink, Watcher
+from unistream.port.run_links import Attachment, Line, LineKind, LineSnapshot, RunLink, Watcher, check_link
 
-KEY_CHARS_MAX: Final = 255
 LINKS_LISTED_MAX: Final = 1_000
 LINE_JOBS_MAX: Final = 100  # jobs of a line in which its newest snapshot is looked for, the newest first
 _LINKS: Final = t.run_links.c
@@ -29,7 +28,7 @@ class SqlRunLinks:
 
     def attach(self, key: str, job: JobId, watcher: Watcher, at_ms: int) -> RunLink:
         """See the port."""
-        _check(key, watcher)
+        check_link(key, watcher)
         wanted = RunLink(key=key, job=job, watcher=watcher, attached_ms=at_ms, heartbeat_ms=at_ms)
         with self._database.write() as connection:
             first = self._database.insert(t.run_links).values(_columns(wanted)).on_conflict_do_nothing()
@@ -62,7 +61,7 @@ class SqlRunLinks:
 
     def take_over(self, key: str, watcher: Watcher, at_ms: int, silent_ms: int) -> RunLink | None:
         """See the port."""
-        _check(key, watcher)
+        check_link(key, watcher)
         with self._database.write() as connection:
             stored = _locked(connection, key)
             if stored is None or stored.is_of(watcher):
@@ -79,8 +78,8 @@ class SqlRunLinks:
 
     def keys_of_job(self, job: JobId) -> list[RunLink]:
         """See the port."""
-        of_job = select(t.run_links).where(_LINKS.job == job).limit(LINKS_LISTED_MAX)
-        return sorted(map(_link, self._database.rows(of_job)), key=lambda link: -link.attached_ms)
+        newest = select(t.run_links).where(_LINKS.job == job).order_by(_LINKS.attached_ms.desc(), _LINKS.key)
+        return [_link(row) for row in self._database.rows(newest.limit(LINKS_LISTED_MAX))]
 
     def attachments(self, key: str, limit: int = 100) -> list[Attachment]:
         """See the port."""
@@ -209,12 +208,3 @@ def _link(row: Row[Any]) -> RunLink:
         released_ms=row.released_ms,
         version=row.version,
     )
-
-
-def _check(key: str, watcher: Watcher) -> None:
-    texts = {"key": key, "root run": watcher.root_run, "run": watcher.run, "step": watcher.step}
-    for what, text in texts.items():
-        if not 0 < len(text) <= KEY_CHARS_MAX or "\0" in text:
-            raise ConfigError(
-                f"the {what} of a link has 1 to {KEY_CHARS_MAX} characters, this one {len(text)}"
-            )

@@ -32,7 +32,7 @@ _JOB: Final = String(64)
 _NAME: Final = Text()  # text of users: without a limit
 _STATE: Final = String(32)
 _SERIAL: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite increments only INTEGER
-_KEY: Final = String(255)  # of an orchestrator: `metadata.run_links` refuses longer ones
+_KEY: Final = String(255)  # of an orchestrator: `port.run_links` refuses longer ones
 
 
 def _of_job() -> Column[str]:

@@ -3,19 +3,24 @@
     attach ──► the link of the key is this run's: it sends heartbeats ──► release, or its process dies
     take_over ──► only if the watcher was released, or its last heartbeat is too old
 
-A link is the row of a key, which names the same work for every run, such as a deployment, a code location
-and a step. Calls return the link as it is afterwards; the caller sees by `RunLink.is_of` whose it is.
+A link is the row of a key, which names the same work for all runs that repeat each other. Calls return the
+link as it is afterwards; the caller sees by `RunLink.is_of` whose it is. Times are of one clock, that of the
+process that writes the database: `unistream.master.run_links` stamps them.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId
 from unistream.model.elements import SnapshotKind
+
+KEY_CHARS_MAX: Final = 255
+ATTEMPT_MAX: Final = 2**31 - 1
 
 
 class Watcher(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +45,13 @@ class RunLink(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of(self, watcher: Watcher) -> bool:
         return self.watcher == watcher and self.released_ms is None
+
+
+class SeenLink(msgspec.Struct, frozen=True, kw_only=True):
+    """The link of a key at `now_ms`, of the clock that stamps heartbeats. `link` None: there is none."""
+
+    link: RunLink | None
+    now_ms: int
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,3 +122,17 @@ class RunLinks(Protocol):
     def last_snapshot_of_line(self, line: Line) -> LineSnapshot | None:
         """The newest completed snapshot with a path of all jobs of a line."""
         ...
+
+
+def check_link(key: str, watcher: Watcher | None = None) -> None:
+    """Raises ConfigError: a text is empty, too long or has a NUL, or the attempt is out of range."""
+    texts = {"key": key}
+    if watcher is not None:
+        texts |= {"root run": watcher.root_run, "run": watcher.run, "step": watcher.step}
+        if not 0 <= watcher.attempt <= ATTEMPT_MAX:
+            raise ConfigError(f"the attempt of a link is 0 to {ATTEMPT_MAX}, not {watcher.attempt}")
+    for what, text in texts.items():
+        if not 0 < len(text) <= KEY_CHARS_MAX or "\0" in text:
+            raise ConfigError(
+                f"the {what} of a link has 1 to {KEY_CHARS_MAX} characters without NUL, this one {len(text)}"
+            )

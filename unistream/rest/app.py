@@ -58,6 +58,7 @@ from unistream.rest.requests import (
     task_manager_id,
     trigger_id,
 )
+from unistream.rest.run_links import RunLinksApi
 from unistream.rest.scaling import Busy, ScalingApi
 from unistream.rest.triggers import OperationFailed, Triggers
 
@@ -273,6 +274,7 @@ def create_app(
     RefusalApi(dispatcher).routes(router)
     CommitsApi(dispatcher).routes(router)
     KeptJobsApi(dispatcher).routes(router)
+    RunLinksApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.add_exception_handler(UnistreamError, _on_unistream_error)

@@ -1,7 +1,7 @@
 """A code location for the tests: pipelines whose assets are materialised in processes of their own.
 
 Settings come from the environment: LAKE, ROWS (empty: without end), FAIL_AT, ON_TERMINATE, MODE,
-EXECUTOR, TARGET.
+EXECUTOR, TARGET, HEARTBEAT_S, SILENT_AFTER_S (empty: no sensor looks for dead runs).
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
@@ -14,7 +14,7 @@ import dagster as dg
 import pyarrow as pa
 
 import unistream as us
-from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
+from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
 
 RATE = 3_000  # rows/s: checkpoints fall into a bounded run
 COLUMNS = {
@@ -88,13 +88,25 @@ def resource(**options: Any) -> UnistreamResource:
     return UnistreamResource(
         target=os.environ.get("TARGET", "local"),
         mode=os.environ.get("MODE", "auto"),
+        heartbeat_interval_s=float(os.environ.get("HEARTBEAT_S", "10")),
         config={"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "300 ms"},
         **options,
     )
 
 
+def sensors() -> list[dg.SensorDefinition]:
+    silent_after_s = os.environ.get("SILENT_AFTER_S")
+    if not silent_after_s:
+        return []
+    return [
+        build_reconciling_sensor([numbers], silent_after_s=float(silent_after_s), minimum_interval_seconds=1)
+    ]
+
+
 defs = dg.Definitions(
     assets=[numbers, failing, unbuildable],
+    jobs=[dg.define_asset_job("stream", dg.AssetSelection.assets("rows", "windows"))],
+    sensors=sensors(),
     resources={"unistream": resource(on_terminate=os.environ.get("ON_TERMINATE", "stop_with_savepoint"))},
     executor=dg.multiprocess_executor if os.environ.get("EXECUTOR") else dg.in_process_executor,
 )

@@ -1,0 +1,90 @@
+"""/unistream/run-links: which run of an orchestrator watches which job, and when its last heartbeat was.
+
+    POST attach, heartbeat, release, take-over   see `unistream.port.run_links.RunLinks`; may be sent again
+    GET ?key=KEY                                 the link, and the time of the clock that stamps heartbeats
+    GET ?job=ID                                  all links that name a job, the newest first
+
+No request names a time: this cluster's clock counts.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from unistream.base.errors import ConfigError
+from unistream.master.dispatcher import Dispatcher
+from unistream.port.run_links import Watcher
+from unistream.rest.answers import json_answer
+from unistream.rest.requests import body_of, job_id
+
+PATH = "/unistream/run-links"
+
+
+class WatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Of a heartbeat, and of a release."""
+
+    key: str
+    watcher: Watcher
+
+
+class AttachBody(WatchBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`job`: 32 hex digits."""
+
+    job: str
+
+
+class TakeOverBody(WatchBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`silent_ms`: how old the last heartbeat of the other watcher must be."""
+
+    silent_ms: int
+
+
+class RunLinksApi:
+    """The handlers."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._links = dispatcher.run_links
+
+    def routes(self, router: APIRouter) -> None:
+        router.get(PATH)(self.find)
+        router.post(f"{PATH}/attach")(self.attach)
+        router.post(f"{PATH}/heartbeat")(self.heartbeat)
+        router.post(f"{PATH}/release")(self.release)
+        router.post(f"{PATH}/take-over")(self.take_over)
+
+    async def find(self, request: Request) -> Response:
+        """`SeenLink`, whose link is null if there is none; or `links`."""
+        key, job = request.query_params.get("key"), request.query_params.get("job")
+        if job is not None and key is None:
+            links = await run_in_threadpool(self._links.of_job, job_id(job))
+            return json_answer({"links": links})
+        if key is None or job is not None:
+            raise ConfigError(f"key: name the link, as in {PATH}?key=KEY, or the job, as in {PATH}?job=ID")
+        return json_answer(await run_in_threadpool(self._links.find, key))
+
+    async def attach(self, request: Request) -> Response:
+        """The link as it is now: of the watcher, or of another one that still watches."""
+        body = await body_of(request, AttachBody)
+        job = job_id(body.job)
+        return json_answer(await run_in_threadpool(self._links.attach, body.key, job, body.watcher))
+
+    async def heartbeat(self, request: Request) -> Response:
+        """`own`: the link is of this watcher."""
+        body = await body_of(request, WatchBody)
+        return json_answer({"own": await run_in_threadpool(self._links.heartbeat, body.key, body.watcher)})
+
+    async def release(self, request: Request) -> Response:
+        """`own`: it was of this watcher until now."""
+        body = await body_of(request, WatchBody)
+        return json_answer({"own": await run_in_threadpool(self._links.release, body.key, body.watcher)})
+
+    async def take_over(self, request: Request) -> Response:
+        """`link` as it is now; null: there is none."""
+        body = await body_of(request, TakeOverBody)
+
+        def take_over() -> object:
+            return self._links.take_over(body.key, body.watcher, silent_ms=body.silent_ms)
+
+        return json_answer({"link": await run_in_threadpool(take_over)})
