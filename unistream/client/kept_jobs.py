@@ -26,7 +26,7 @@ class KeptJobsClient:
     def keep(self, name: str, job: JobId) -> None:
         """Raises NotFound: the job has ended; ConfigError: another one is kept under the name."""
         content = msgspec.json.encode({"job": str(job)})
-        self._cluster.request("PUT", _path(name), call=Call.CANCEL, content=content)
+        self._cluster.request("PUT", _path(name), call=Call.STORE, content=content)
 
     def kept(self, name: str) -> JobId | None:
         """None: no job is kept under the name."""
@@ -44,7 +44,7 @@ class KeptJobsClient:
 
     def release(self, name: str) -> None:
         """It is not needed any more."""
-        self._cluster.request("DELETE", _path(name), call=Call.CANCEL)
+        self._cluster.request("DELETE", _path(name), call=Call.STORE)
 
 
 def _path(name: str) -> str:

@@ -5,7 +5,7 @@
     TRIGGER    the cluster knows a trigger id that it has seen
     CANCEL     a job that is being cancelled may be cancelled again
     REFUSE     a cluster that refuses new jobs may be requested to do so again
-    LINK       who watches a job may be written again
+    STORE      who watches a job, or what is kept of it, may be stored again
     SHUTDOWN   a cluster ends once; if nothing listens any more, that was the answer
     ONCE       nothing is known about it: it is sent again only if it has not been sent
 
@@ -35,7 +35,7 @@ class Call(Enum):
     TRIGGER = "trigger"
     CANCEL = "cancel"
     REFUSE = "refuse"
-    LINK = "link"
+    STORE = "store"
     SHUTDOWN = "shutdown"
     ONCE = "once"
 
@@ -72,7 +72,7 @@ RULES: Final = {
     Call.TRIGGER: Rule(idempotent=True, answer_s=20.0, lost_max=3),
     Call.CANCEL: Rule(idempotent=True, answer_s=10.0, lost_max=5),
     Call.REFUSE: Rule(idempotent=True, answer_s=10.0, lost_max=5),
-    Call.LINK: Rule(idempotent=True, answer_s=10.0, lost_max=5),
+    Call.STORE: Rule(idempotent=True, answer_s=10.0, lost_max=5),
     Call.SHUTDOWN: Rule(idempotent=True, answer_s=10.0, lost_max=3),
     Call.ONCE: Rule(idempotent=False, answer_s=0.0, lost_max=1),
 }

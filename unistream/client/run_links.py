@@ -118,5 +118,5 @@ class RemoteLinks(Closing):
     def _sent(self, what: str, key: str, watcher: Watcher, **more: object) -> Response:
         content = msgspec.json.encode({"key": key, "watcher": watcher, **more})
         return self._cluster.request(
-            "POST", f"{PATH}/{what}", call=Call.LINK, content=content, timeout_s=self._timeout_s
+            "POST", f"{PATH}/{what}", call=Call.STORE, content=content, timeout_s=self._timeout_s
         )
