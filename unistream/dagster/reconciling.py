@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import dagster as dg
@@ -41,6 +42,10 @@ UNLINKED_AFTER_S: Final = 1_800.0  # imports and starts of Spark take minutes
 RUNS_MAX: Final = 500  # of one tick, the oldest first
 END_WAIT_S: Final = 20.0  # of one tick for the ends of jobs: Dagster ends a tick after 60 s
 END_WAIT_MIN_S: Final = 0.5
+RETRIED_WITHIN_S: Final = 600.0  # later nobody waits for a retry that did not come
+
+WILL_RETRY_TAG: Final = "dagster/will_retry"
+RETRY_TAG: Final = "dagster/auto_retry_run_id"
 
 logger = logging.getLogger(__name__)
 
@@ -135,13 +140,15 @@ class _Tick:
     def perform(self) -> str:
         """Says what was done. Raises UnistreamError: the heartbeats are not known now."""
         runs = [(run, steps) for run in self._unfinished() if (steps := self._of_ours(run))]
-        if not runs:
+        failed = [(run, steps) for run in self._not_retried() if (steps := self._of_ours(run))]
+        if not runs and not failed:
             return "no run of these assets is under way"
         links = self.unistream.links()
         if links is None:
             return "no job has run on this machine yet"
         with closing(links):
             done = [text for run, steps in runs if (text := self._guarded(run, steps, links))]
+            done += [text for run, steps in failed if (text := self._reported_again(run, steps, links))]
         return "; ".join(done) or f"{len(runs)} runs of these assets are under way"
 
     def _unfinished(self) -> Iterable[dg.DagsterRun]:
@@ -149,6 +156,15 @@ class _Tick:
         filters = dg.RunsFilter(statuses=statuses)
         records = self.instance.get_run_records(filters, limit=RUNS_MAX, ascending=True)
         return [record.dagster_run for record in records]
+
+    def _not_retried(self) -> Iterable[dg.DagsterRun]:
+        """Runs that have failed lately, and that Dagster has said it retries."""
+        since = datetime.fromtimestamp(self.now_s - RETRIED_WITHIN_S, UTC)
+        filters = dg.RunsFilter(
+            statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY_TAG: "true"}, updated_after=since
+        )
+        runs = [record.dagster_run for record in self.instance.get_run_records(filters, limit=RUNS_MAX)]
+        return [run for run in runs if RETRY_TAG not in run.tags]
 
     def _of_ours(self, run: dg.DagsterRun) -> list[str]:
         """Those of our steps that the run performs."""
@@ -228,6 +244,22 @@ class _Tick:
             return f"run {run.run_id}: its job is being ended"
         self.instance.report_run_canceled(run, f"{text}, and {how}")
         return f"run {run.run_id} is reported as canceled"
+
+    def _reported_again(self, run: dg.DagsterRun, names: Sequence[str], links: LinkStore) -> str | None:
+        """Dagster stores the event of a failure before the run's status. Its retries look at the status when
+        they read the event, so they miss a run that they see in between; they retry a run only once."""
+        for name in names:
+            step = Step(run=run, step=name, seen=links.find(key_of(run, name)), quiet_ms=None)
+            link = step.seen.link
+            if link is None or not step.is_taken:  # not reported by this sensor, or repeated since
+                continue
+            taken_ms = step.seen.now_ms - link.attached_ms
+            if self.limits.silent_ms // 4 <= taken_ms < 1_000 * RETRIED_WITHIN_S:
+                self.instance.report_run_failed(
+                    run, "The run was not retried: it is reported as failed again."
+                )
+                return f"run {run.run_id} was not retried, and is reported as failed again"
+        return None
 
     def _ended_job(self, step: Step, links: LinkStore) -> str | None:
         """How the job of a run has ended that was being terminated; None: not yet."""

@@ -219,6 +219,26 @@ def test_a_heartbeat_between_the_decision_and_the_report_saves_the_run(world: Wo
     world.materialize(inside)
 
 
+def test_a_run_that_dagster_has_not_retried_is_reported_again(world: World) -> None:
+    """Its retries have read the event of the failure before the status of the run."""
+
+    def inside(run: dg.DagsterRun) -> None:
+        world.attach(run)
+        world.wait()
+        world.tick()
+        world.wait()
+        world.tick()
+        world.wait()
+        assert world.tick() == "no run of these assets is under way", "it is not to be retried"
+        world.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+        assert world.tick() == f"run {run.run_id} was not retried, and is reported as failed again"
+        world.instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
+        world.instance.add_run_tags(run.run_id, {"dagster/auto_retry_run_id": "77aa"})
+        assert world.tick() == "no run of these assets is under way"
+
+    world.materialize(inside)
+
+
 class TerminatingResource(UnistreamResource):
     """A user terminates the run when the sensor has decided."""
 
