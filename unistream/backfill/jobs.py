@@ -18,11 +18,11 @@ import fsspec
 from msgspec import structs
 
 from unistream.backfill.journal import Order
-from unistream.base.config import REST_PORT, Configuration
+from unistream.base.config import REST_PORT, Configuration, names_cluster
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
 from unistream.base.ids import JobId, job_of_request
 from unistream.client import home
-from unistream.client.address import is_elected, names_cluster
+from unistream.client.address import is_elected
 from unistream.client.lookup import all_jobs, find_job, running_clusters
 from unistream.client.rest_client import Poll, RestClient
 from unistream.client.submission import connect

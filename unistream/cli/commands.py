@@ -67,6 +67,10 @@ COMMANDS: Final = {
         "checkpoints:checkpoints",
         "Show the newest checkpoints and savepoints of one job, or the tasks of one of them.",
     ),
+    "upgrade": Lazy(
+        "upgrade:upgrade",
+        "Replace a running job by another version of its pipeline, or go back to the old one.",
+    ),
     "rescale": Lazy(
         "rescale:rescale",
         "Change the parallelism of vertices of a running job; it resumes from a checkpoint.",

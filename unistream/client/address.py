@@ -127,11 +127,6 @@ def is_elected(config: Configuration) -> bool:
     return config.get(HA_TYPE) == "zookeeper"
 
 
-def names_cluster(key: str) -> bool:
-    """The option says which cluster is meant, not how a job runs."""
-    return key in {REST_ADDRESS.key, REST_PORT.key} or key.startswith("high-availability")
-
-
 def retrieval(config: Configuration) -> LeaderRetrieval:
     """Finds the leader of the cluster that it names. Raises ConfigError: how ZooKeeper is reached is not
     said, or not possible."""

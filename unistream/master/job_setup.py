@@ -22,6 +22,7 @@ from unistream.base.config import (
     STATE_BACKEND,
     TASK_SLOTS,
     Configuration,
+    names_cluster,
 )
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
@@ -81,12 +82,18 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_of(request: SubmitRequest) -> str:
-    """SHA-256 of graph, configuration and code: two submissions with the same one run the same. (Sets in
-    objects of the user may be pickled in another order by another process, which makes another digest.)"""
-    digest = hashlib.sha256(msgspec.json.encode(request.graph, order="sorted"))
-    digest.update(msgspec.json.encode(request.config, order="sorted"))
+    """SHA-256 of graph, configuration and code: two submissions with the same one run the same, in whichever
+    cluster. (Sets in objects of the user may be pickled in another order by another process, which makes
+    another digest.)"""
+    graph = structs.replace(request.graph, config=_of_job(request.graph.config))
+    digest = hashlib.sha256(msgspec.json.encode(graph, order="sorted"))
+    digest.update(msgspec.json.encode(_of_job(request.config), order="sorted"))
     digest.update(hashlib.sha256(request.artifact).digest())
     return digest.hexdigest()
+
+
+def _of_job(config: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in config.items() if not names_cluster(key)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

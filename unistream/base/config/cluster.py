@@ -39,3 +39,12 @@ CLIENT_TIMEOUT: Final = ConfigOption(
     "Longest wait of a client for the answer to one call, with all repetitions, and for a cluster that is "
     "away while the client waits for a job or a savepoint.",
 )
+
+
+def names_cluster(key: str) -> bool:
+    """The option says which cluster is meant, not how a job runs.
+
+    >>> names_cluster("rest.port"), names_cluster("rest.other")
+    (True, False)
+    """
+    return key in {REST_ADDRESS.key, REST_PORT.key} or key.startswith("high-availability")

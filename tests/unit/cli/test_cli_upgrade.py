@@ -1,0 +1,84 @@
+"""`unistream upgrade`: the job is replaced, goes on, or the old version is started again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.eventually import eventually
+from unistream.base.config import Configuration
+from unistream.cli.main import main
+from unistream.client.embedded import EmbeddedCluster
+from unistream.client.lookup import find_job
+from unistream.client.upgrade import is_up
+
+WAIT_S = 60.0
+VERSIONS = """
+import unistream as us
+
+def version(env, stop_at):
+    source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=500)
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+
+    def checked(batch):
+        if stop_at == 0:
+            raise ValueError("this version is broken")
+        return batch
+
+    rows.map_batches(checked, returns=rows.schema).uid("checked").sink_to(us.BlackholeSink()).uid("out")
+
+def first(env): version(env, 1)
+def second(env): version(env, 2)
+def broken(env): version(env, 0)
+"""
+STREAMING = ("-D", "execution.checkpointing.interval=200 ms", "-D", "restart-strategy.type=none")
+
+
+@pytest.fixture
+def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a module in the current folder."""
+    name = f"versions_{abs(hash(str(tmp_path))):x}"
+    (tmp_path / f"{name}.py").write_text(VERSIONS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    return name
+
+
+def await_up(job: str) -> None:
+    with find_job(Configuration(), job) as client:
+        eventually(lambda: is_up(client.status()), "it is up", WAIT_S)
+
+
+def test_a_job_is_replaced_by_another_version_or_goes_on(
+    start_cluster: Callable[[], EmbeddedCluster], versions: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = start_cluster()
+
+    def running() -> list[str]:
+        return [job.job for job in cluster.dispatcher.jobs() if job.ended_ms is None]
+
+    assert main(["run", f"{versions}:first", "-t", "remote", "--detached", *STREAMING, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["job"]
+    await_up(first)
+    assert main(["upgrade", first[:8], f"{versions}:first", *STREAMING]) == 2
+    assert "runs this version of the pipeline already" in capsys.readouterr().err
+    assert main(["upgrade", first, f"{versions}:second", *STREAMING, "--json"]) == 0
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    assert answer["replaces"] == first
+    assert running() == [answer["job"]]
+    assert f"job {first} has ended with savepoint" in shown.err
+    assert "--request-id" in shown.err
+    await_up(answer["job"])
+    assert main(["upgrade", answer["job"], f"{versions}:broken", *STREAMING]) == 1
+    assert "this version is broken" in capsys.readouterr().err
+    [back] = running()
+    assert back not in (first, answer["job"])
+    assert main(["upgrade", first, f"{versions}:second", *STREAMING]) != 0
+    assert "has ended as FINISHED" in capsys.readouterr().err
+    assert running() == [back]
+    assert main(["cancel", back]) == 0
