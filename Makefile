@@ -11,7 +11,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test test-fast crash-matrix ha-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo bench clean
+.PHONY: help prerequisites setup check format test test-fast crash-matrix ha-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ golden: setup  ## write the golden files anew; look at the difference before you
 
 demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|local REPEAT=N KEEP=1
 	@$(RUN) python -m dagster_defs.demo --target $(TARGET) --repeat $(REPEAT) $(if $(KEEP),--keep)
+
+dev: setup  ## Dagster's UI, a session cluster, and flights that arrive all the time; TARGET=spark|local
+	@$(RUN) python -m dagster_defs.dev --target $(TARGET)
 
 bench: setup  ## figures, one JSON line each
 	@$(RUN) python -m benchmarks.windowed_count

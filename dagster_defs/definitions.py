@@ -12,6 +12,9 @@ from unistream.dagster import (
     UnistreamResource,
     build_commit_sensor,
     build_reconciling_sensor,
+    build_savepoint_schedule,
+    build_stop_with_savepoint_schedule,
+    build_stream_checks,
     sink_asset,
     unistream_assets,
 )
@@ -61,9 +64,11 @@ defs = dg.Definitions(
             lake=dg.EnvVar("FLIGHTS_LAKE"),
         ),
     },
-    sensors=[
-        build_commit_sensor([flights_tables], default_status=dg.DefaultSensorStatus.STOPPED),
-        build_reconciling_sensor([flights_tables]),
+    sensors=[build_commit_sensor([flights_tables]), build_reconciling_sensor([flights_tables])],
+    schedules=[
+        build_stop_with_savepoint_schedule(flights_tables, "0 22 * * *"),
+        build_savepoint_schedule(flights_tables, "0 */6 * * *"),
     ],
+    asset_checks=[build_stream_checks(flights_tables, max_checkpoint_age="10 min", max_restarts=5)],
     executor=dg.in_process_executor,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -34,6 +35,7 @@ from unistream.master.job_info import JobInfo
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack
 
+DEPLOYMENT: Final = Path(__file__).parents[2] / "deployments" / "dagster"
 TOPIC: Final = "flights"
 GROUP: Final = "unistream-flights"  # the job reports its positions under it after each checkpoint
 PARTITIONS: Final = 4
@@ -139,7 +141,7 @@ class _Demo:
 
     def _materialise(self) -> None:
         self._say(f"materialising the Dagster assets {' and '.join(ASSETS)} on {self._options.target}")
-        self._environment = _environment(self._options, self._work, self._bootstrap)
+        self._environment = environment(self._options.target, self._work, self._bootstrap)
         os.environ["UNISTREAM_HOME"] = self._environment["UNISTREAM_HOME"]  # where we look for the cluster
         command = ["dagster", "asset", "materialize", "--select", ",".join(ASSETS)]
         self._dagster = self._child(
@@ -243,11 +245,11 @@ class _Demo:
         return answer
 
 
-def _environment(options: DemoOptions, work: Path, bootstrap: str) -> dict[str, str]:
-    """What the Dagster process and the command line need to know, and folders for their files."""
+def environment(target: str, work: Path, bootstrap: str) -> dict[str, str]:
+    """What Dagster's processes and the command line need to know, and folders for their files."""
     home = work / "dagster"
     home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    shutil.copy(DEPLOYMENT / "dagster.yaml", home)
     config = {
         "parallelism.default": "2",
         "execution.checkpointing.interval": "2 s",
@@ -257,7 +259,7 @@ def _environment(options: DemoOptions, work: Path, bootstrap: str) -> dict[str, 
     return {
         "DAGSTER_HOME": str(home),
         "UNISTREAM_HOME": str(work / "unistream"),
-        "UNISTREAM_TARGET": options.target,
+        "UNISTREAM_TARGET": target,
         "UNISTREAM_CONFIG": json.dumps(config),
         "FLIGHTS_BOOTSTRAP": bootstrap,
         "FLIGHTS_AIRLINES": airlines_csv(),

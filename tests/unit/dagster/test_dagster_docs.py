@@ -37,9 +37,10 @@ def test_the_guide_runs(
 
 
 def test_the_instance_for_streams_is_one_that_dagster_takes(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "deployments" / "local" / "dagster.yaml", tmp_path)
+    shutil.copy(ROOT / "deployments" / "dagster" / "dagster.yaml", tmp_path)
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
-        assert not instance.run_retries_enabled
+        assert instance.run_retries_enabled
+        assert instance.get_settings("run_retries")["retry_on_asset_or_op_failure"] is False
         assert instance.run_monitoring_enabled
         assert instance.run_monitoring_max_resume_run_attempts == 0
         assert instance.get_concurrency_config().pool_config.default_pool_limit == 1

@@ -1,0 +1,111 @@
+"""`make dev`: Dagster's UI with the flights pipeline, a session cluster, and flights that keep arriving.
+
+    Kafka ◄── producer            a year of flights in an hour
+    session cluster               on Spark; jobs outlive the runs that start them
+    dagster dev                   UI and daemon, with deployments/dagster/{dagster,workspace}.yaml
+
+Everything ends with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from dagster_defs.demo.interrupts import Interrupts
+from dagster_defs.demo.processes import Child, DemoError
+from dagster_defs.demo.run import DEPLOYMENT, PARTITIONS, POLL_S, TOPIC, WAIT_S, environment
+from unistream.base.errors import UnistreamError
+from unistream.client import home
+from unistream.testing.devtools.kafka_tools import create_topic
+from unistream.testing.devtools.stack import LocalStack
+
+HOST: Final = "127.0.0.1"
+YEARS: Final = 3
+HOUR_S: Final = 3_600.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 1 = something did not start or has ended, 130 = Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Dagster's UI, a session cluster, and data that flows.")
+    parser.add_argument("--target", choices=["spark", "local"], default="spark", help="of the cluster")
+    parser.add_argument("--port", type=int, default=3000, help="of Dagster's UI")
+    parser.add_argument("--seconds-a-year", type=float, default=HOUR_S, help="how fast flights arrive")
+    options = parser.parse_args(arguments)
+    console, interrupts = Console(), Interrupts()
+    interrupts.install()
+    stack = ExitStack()
+    try:
+        children = start(options, Path(tempfile.mkdtemp(prefix="unistream-dev-")), stack, interrupts, console)
+        while True:
+            for child in children:
+                child.check_alive()
+            time.sleep(POLL_S)
+    except (DemoError, UnistreamError) as error:
+        console.print(f"dev failed: {error}", markup=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        console.print("everything that was started has been stopped")
+        return 130
+    finally:
+        with interrupts.shielded():  # a second Ctrl-C must not leave half of it running
+            stack.close()
+
+
+def start(
+    options: argparse.Namespace, work: Path, stack: ExitStack, interrupts: Interrupts, console: Console
+) -> list[Child]:
+    """What has to go on.
+
+    Raises:
+        DemoError: something did not start.
+    """
+    console.print("starting a Kafka broker")
+    local = stack.enter_context(LocalStack(work / "stack", ["kafka"]))
+    bootstrap = local.address("kafka")
+    create_topic(bootstrap, TOPIC, PARTITIONS)
+    settings = environment("remote", work, bootstrap)
+    os.environ["UNISTREAM_HOME"] = settings["UNISTREAM_HOME"]  # where we look for the cluster
+    shutil.copy(DEPLOYMENT / "workspace.yaml", work)
+
+    def child(name: str, *module: str) -> Child:
+        log = work / f"{name}.log"
+        with interrupts.shielded():
+            return stack.enter_context(Child(module, log=log, environment=settings))
+
+    console.print(f"starting a session cluster on {options.target}")
+    words = ("cluster", "start", "-t", options.target, "--workdir", str(work / "cluster"))
+    cluster = child("cluster", "unistream.cli", *words)
+    url = _running(cluster).url
+    pace = ("--seconds", str(options.seconds_a_year * YEARS), "--repeat", str(YEARS))
+    producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace)
+    port = str(options.port)
+    ui = child("dagster", "dagster", "dev", "-w", str(work / "workspace.yaml"), "-h", HOST, "-p", port)
+    console.print(f"Dagster UI http://{HOST}:{port}   cluster {url}   Kafka {bootstrap}   files {work}")
+    console.print("Materialize flights_hourly and flights_cancelled; Ctrl-C ends everything", soft_wrap=True)
+    return [cluster, producer, ui]
+
+
+def _running(cluster: Child) -> home.ClusterEntry:
+    """Once it is there. Raises DemoError: it does not come."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := home.clusters()):
+        cluster.check_alive()
+        if time.monotonic() > deadline:
+            raise DemoError(f"the session cluster did not come within {WAIT_S:.0f} s\n{cluster.tail()}")
+        time.sleep(POLL_S)
+    return found[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
