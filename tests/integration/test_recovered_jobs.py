@@ -24,6 +24,7 @@ from tests.integration.crash_runs import (
 from tests.metadata_rows import rows as metadata_rows
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
+from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.policy import Call
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import CollectSink, read_collected
@@ -57,6 +58,7 @@ RUNNING = (
 )
 ENDING = ("result.before_record", "result.recorded", "job.unpointed")
 SAVING = ("savepoint.stored", "savepoint.answered")
+KEEPING = ("job.kept",)
 STOPPING = ("stop.stored", "stop.refused", "stop.withdrawn")
 COMMITTING = ("committables.stored", "committables.pointed")
 """Of BATCH jobs: see test_recovered_batch."""
@@ -140,7 +142,9 @@ def jobs_of(folder: Path) -> JobStore:
 
 def test_every_named_place_of_a_master_has_a_row_here() -> None:
     of_masters = [point for point, folders in points_in_code().items() if folders == {"master"}]
-    assert sorted((*SUBMITTING, *RUNNING, *SAVING, *STOPPING, *ENDING, *COMMITTING)) == sorted(of_masters)
+    assert sorted((*SUBMITTING, *RUNNING, *SAVING, *KEEPING, *STOPPING, *ENDING, *COMMITTING)) == sorted(
+        of_masters
+    )
 
 
 @pytest.mark.timeout(300)
@@ -243,6 +247,30 @@ def test_the_next_master_answers_for_a_savepoint_wherever_the_first_one_dies(
         assert found == operations.CUT_OFF
         assert taken == []
     assert cluster.life.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("point", KEEPING)
+def test_what_is_kept_of_a_job_outlives_the_master_and_the_job(
+    tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    crashes = Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, crashes.environment(point))
+    job = cluster.asked(lambda client: client.submit(request(tmp_path, rows=None)).job_id)
+    cluster.asked(lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 2))
+    cluster.asked(lambda client: KeptJobsClient(client).keep("up", job))
+    assert crashes.all_happened
+    assert cluster.deaths == 1
+    cluster.asked(lambda client: await_info(client, job, lambda info: info.state == "RUNNING"))
+    savepoint = cluster.asked(lambda client: client.client(job).stop())
+    again = cluster.asked(lambda client: KeptJobsClient(client).start("up", savepoint, "again"))
+    cluster.asked(lambda client: await_info(client, again, lambda info: info.checkpoints_completed >= 1))
+    cluster.asked(lambda client: client.client(again).stop())
+    assert cluster.life.end(signal.SIGTERM) == 0
+    found = numbers(tmp_path)
+    for split in (0, 1):  # each was read up to somewhere
+        rows = [n for n in found if n % 2 == split]
+        assert rows == list(range(split, 2 * len(rows), 2)), "no row is lost or doubled"
 
 
 @pytest.mark.timeout(180)

@@ -70,7 +70,7 @@ NOT_REACHED = {
     **dict.fromkeys(
         (
             *("stop.stored", "stop.refused", "stop.withdrawn"),
-            *("savepoint.stored", "savepoint.answered"),
+            *("savepoint.stored", "savepoint.answered", "job.kept"),
         ),
         "only what a client requests comes there: see test_recovered_jobs",
     ),
