@@ -163,14 +163,17 @@ def test_a_schedule_stops_a_stream_once_and_the_next_run_goes_on(
         assert path.removeprefix("file://").startswith(str(tmp_path / "daily"))
         [job] = cluster.dispatcher.jobs()
         assert job.state == "RUNNING"
-        checks = build_stream_checks(rows, max_restarts=0, max_late_rows=0)
+        checks = build_stream_checks(
+            rows, max_restarts=0, max_late_rows=0, max_late_ratio=0, max_dead_letter_ratio=0
+        )
         checked = dg.define_asset_job("check", dg.AssetSelection.checks(checks))
         defs = dg.Definitions(
             [rows], asset_checks=[checks], jobs=[checked], resources={"unistream": unistream}
         )
         result = defs.resolve_job_def("check").execute_in_process(instance=instance)
         assert {(one.check_name, one.passed) for one in result.get_asset_check_evaluations()} == {
-            (name, True) for name in ("runs", "checkpoint_age", "restarts", "late_rows")
+            (name, True)
+            for name in ("runs", "checkpoint_age", "restarts", "late_rows", "late_ratio", "dead_letters")
         }
         first, second = (stopped.job.execute_in_process(**common) for _ in range(2))
         assert [first.success, second.success] == [True, True]

@@ -12,7 +12,7 @@ require("dagster", "unistream.dagster")
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from unistream.dagster.assets import sink_asset, unistream_assets
-from unistream.dagster.checks import build_stream_checks
+from unistream.dagster.checks import build_row_count_check, build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
 from unistream.dagster.component import UnistreamJobComponent
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
@@ -34,6 +34,7 @@ __all__ = [
     "UnistreamTranslator",
     "build_commit_sensor",
     "build_reconciling_sensor",
+    "build_row_count_check",
     "build_savepoint_schedule",
     "build_source_asset_specs",
     "build_stop_with_savepoint_schedule",
