@@ -28,6 +28,7 @@ from unistream.client.job_client import JobClient
 from unistream.client.rest_client import RestClient
 from unistream.dagster import (
     UnistreamResource,
+    build_drain_and_resume_schedule,
     build_savepoint_schedule,
     build_stop_with_savepoint_schedule,
     build_stream_checks,
@@ -187,6 +188,54 @@ def test_a_schedule_stops_a_stream_once_and_the_next_run_goes_on(
         assert any(f"starts from {tags[0]['unistream/savepoint']}" in line for line in log)
         assert stopped.job.execute_in_process(**common).success
     found = sorted(DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["id"].to_pylist())
+    assert found == list(range(len(found)))
+
+
+def test_a_stream_makes_room_and_goes_on(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+
+    @unistream_assets(specs=[sink_asset("rows", sink_uid="lake")], name="rows")
+    def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, lambda env: endless(env, lake))
+
+    states: list[list[str]] = []
+
+    def compact(_: dg.OpExecutionContext) -> None:
+        states.append([job.state for job in cluster.dispatcher.jobs()])
+        DeltaTable(str(lake)).optimize.compact()
+
+    turn = build_drain_and_resume_schedule(rows, "0 3 * * *", between=compact)
+    unistream = {"unistream": UnistreamResource(target="remote", config=STREAMING | FREQUENT)}
+    defs = dg.Definitions([rows], schedules=[turn.schedule], sensors=[turn.sensor], resources=unistream)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert dg.materialize([rows], resources=unistream, instance=instance).success
+        job = defs.resolve_job_def("rows_drain_and_resume")
+        drained = job.execute_in_process(instance=instance)
+        assert states == [["FINISHED"]]
+        before = len(DeltaTable(str(lake)).to_pyarrow_table())
+        run = instance.get_run_by_id(drained.run_id)
+        context = dg.build_run_status_sensor_context(
+            sensor_name=turn.sensor.name,
+            dagster_event=drained.get_run_success_event(),
+            dagster_instance=instance,
+            dagster_run=run,
+        )
+        request = turn.sensor(context)
+        resumed = defs.resolve_job_def("rows_drain_and_resume_assets")
+        again = resumed.execute_in_process(instance=instance, tags=request.tags)
+        log = [entry.user_message for entry in instance.all_logs(again.run_id)]
+        assert any(f"starts from {run.tags['unistream/savepoint']}" in line for line in log)
+        repeated = job.execute_in_process(instance=instance, tags=dict(run.tags))
+        assert instance.get_run_by_id(repeated.run_id).tags["unistream/drain_stage"] == "nothing"
+        assert len(states) == 1
+        assert sorted(job.state for job in cluster.dispatcher.jobs()) == ["FINISHED", "RUNNING"]
+        assert (
+            build_stop_with_savepoint_schedule(rows, "0 22 * * *")
+            .job.execute_in_process(instance=instance, resources=unistream)
+            .success
+        )
+    found = sorted(DeltaTable(str(lake)).to_pyarrow_table()["id"].to_pylist())
+    assert len(found) > before > 0
     assert found == list(range(len(found)))
 
 
