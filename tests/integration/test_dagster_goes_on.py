@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -260,6 +261,39 @@ def endless(env: us.Environment, lake: Path) -> None:
     )
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     rows.sink_to(us.DeltaSink(str(lake))).uid("lake")
+
+
+def test_a_failure_that_the_job_survives_is_in_the_log_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    flag = tmp_path / "failed"
+
+    def fails_once(row: dict[str, int]) -> dict[str, int]:
+        if row["id"] == 2_000 and not flag.exists():
+            flag.touch()
+            raise ValueError("row 2000 is too much")
+        return row
+
+    def build(env: us.Environment) -> None:
+        source = us.DatagenSource({"id": us.datagen.Sequential()}, rows=4_000, rows_per_second=1_000)
+        rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+        checked = rows.map(fails_once, returns={"id": pa.int64()}).name("checked").uid("checked")
+        checked.sink_to(us.DeltaSink(str(tmp_path / "lake"))).uid("lake")
+
+    @unistream_assets(specs=[sink_asset("rows", sink_uid="lake")], name="rows")
+    def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, build)
+
+    unistream = UnistreamResource(target="local", config=STREAMING | FREQUENT)
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = dg.materialize([rows], resources={"unistream": unistream}, instance=instance)
+        log = [entry.user_message for entry in instance.all_logs(run.run_id)]
+    [line] = [line for line in log if "the job has recovered from" in line]
+    assert "checked" in line
+    assert "row 2000 is too much" in line
+    found = sorted(DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["id"].to_pylist())
+    assert found == list(range(4_000))
 
 
 class Notes:
