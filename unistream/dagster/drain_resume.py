@@ -10,18 +10,21 @@ requested once (`run_key`), however often the daemon dies.
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
+from unistream.client.job_client import JobClient
 from unistream.client.lookup import find_job
 from unistream.client.resume import LATEST
 from unistream.client.submission import NothingRuns
+from unistream.dagster.attached import stop_when_running
 from unistream.dagster.operations import RESOURCE
 from unistream.dagster.report import SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
@@ -115,8 +118,9 @@ def build_drain_and_resume_schedule(
 
     A run that repeats one that has died goes on where that was; it does nothing if the stream goes on
     already. A run that finds the stream drained, by an earlier run or by hand, goes on from there too; one
-    that finds no job, or one that has ended otherwise, leaves it so. If `between` raises, the run fails and
-    the stream stays drained until a run succeeds.
+    that finds no job, or one that has ended otherwise, leaves it so. A job that restarts is drained when its
+    tasks run again, within `terminate_timeout_s` of the resource; else the run fails. If `between` raises,
+    the run fails and the stream stays drained until a run succeeds.
 
     Args:
         assets: Made by `unistream_assets`.
@@ -224,7 +228,7 @@ class _Turn:
     def _drain(self, context: dg.OpExecutionContext, unistream: UnistreamResource, job: str) -> None:
         try:
             with closing(find_job(unistream.configuration(), job)) as client:
-                savepoint = client.stop(drain=self.drain, target=self.savepoint_dir)
+                savepoint = self._stopped(client, unistream)
                 resumable = client.status().resumable_savepoint or savepoint
         except (AlreadyEnded, NotFound) as error:  # the next look says how
             context.log.info("stream %s: %s", self.name, error)
@@ -233,6 +237,28 @@ class _Turn:
             raise dg.Failure(f"stream {self.name}: {error}") from error
         _tag(context, {SAVEPOINT_TAG: resumable})
         context.log.info("stream %s goes on from %s", self.name, resumable)
+
+    def _stopped(self, client: JobClient, unistream: UnistreamResource) -> str:
+        """A job that restarts is stopped when its tasks run again, within the resource's time."""
+        policy = replace(
+            unistream.end_policy(),
+            on_terminate="drain" if self.drain else "stop_with_savepoint",
+            savepoint_dir=self.savepoint_dir,
+        )
+        given_up = threading.Event()
+        timer = threading.Timer(policy.timeout_s, given_up.set)
+        timer.daemon = True
+        timer.start()
+        try:
+            return stop_when_running(client, policy, given_up)
+        except AlreadyEnded:
+            raise
+        except UnistreamError as error:
+            if not given_up.is_set():
+                raise
+            raise UnistreamError(f"not all of its tasks run within {policy.timeout_s:.0f} s") from error
+        finally:
+            timer.cancel()
 
     @property
     def _kind(self) -> SnapshotKind:
