@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -28,6 +29,7 @@ from unistream.client.job_client import JobClient
 from unistream.client.rest_client import RestClient
 from unistream.dagster import (
     UnistreamResource,
+    build_drain_and_resume_schedule,
     build_savepoint_schedule,
     build_stop_with_savepoint_schedule,
     build_stream_checks,
@@ -163,14 +165,17 @@ def test_a_schedule_stops_a_stream_once_and_the_next_run_goes_on(
         assert path.removeprefix("file://").startswith(str(tmp_path / "daily"))
         [job] = cluster.dispatcher.jobs()
         assert job.state == "RUNNING"
-        checks = build_stream_checks(rows, max_restarts=0, max_late_rows=0)
+        checks = build_stream_checks(
+            rows, max_restarts=0, max_late_rows=0, max_late_ratio=0, max_dead_letter_ratio=0
+        )
         checked = dg.define_asset_job("check", dg.AssetSelection.checks(checks))
         defs = dg.Definitions(
             [rows], asset_checks=[checks], jobs=[checked], resources={"unistream": unistream}
         )
         result = defs.resolve_job_def("check").execute_in_process(instance=instance)
         assert {(one.check_name, one.passed) for one in result.get_asset_check_evaluations()} == {
-            (name, True) for name in ("runs", "checkpoint_age", "restarts", "late_rows")
+            (name, True)
+            for name in ("runs", "checkpoint_age", "restarts", "late_rows", "late_ratio", "dead_letters")
         }
         first, second = (stopped.job.execute_in_process(**common) for _ in range(2))
         assert [first.success, second.success] == [True, True]
@@ -184,6 +189,54 @@ def test_a_schedule_stops_a_stream_once_and_the_next_run_goes_on(
         assert any(f"starts from {tags[0]['unistream/savepoint']}" in line for line in log)
         assert stopped.job.execute_in_process(**common).success
     found = sorted(DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["id"].to_pylist())
+    assert found == list(range(len(found)))
+
+
+def test_a_stream_makes_room_and_goes_on(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+
+    @unistream_assets(specs=[sink_asset("rows", sink_uid="lake")], name="rows")
+    def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, lambda env: endless(env, lake))
+
+    states: list[list[str]] = []
+
+    def compact(_: dg.OpExecutionContext) -> None:
+        states.append([job.state for job in cluster.dispatcher.jobs()])
+        DeltaTable(str(lake)).optimize.compact()
+
+    turn = build_drain_and_resume_schedule(rows, "0 3 * * *", between=compact)
+    unistream = {"unistream": UnistreamResource(target="remote", config=STREAMING | FREQUENT)}
+    defs = dg.Definitions([rows], schedules=[turn.schedule], sensors=[turn.sensor], resources=unistream)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert dg.materialize([rows], resources=unistream, instance=instance).success
+        job = defs.resolve_job_def("rows_drain_and_resume")
+        drained = job.execute_in_process(instance=instance)
+        assert states == [["FINISHED"]]
+        before = len(DeltaTable(str(lake)).to_pyarrow_table())
+        run = instance.get_run_by_id(drained.run_id)
+        context = dg.build_run_status_sensor_context(
+            sensor_name=turn.sensor.name,
+            dagster_event=drained.get_run_success_event(),
+            dagster_instance=instance,
+            dagster_run=run,
+        )
+        request = turn.sensor(context)
+        resumed = defs.resolve_job_def("rows_drain_and_resume_assets")
+        again = resumed.execute_in_process(instance=instance, tags=request.tags)
+        log = [entry.user_message for entry in instance.all_logs(again.run_id)]
+        assert any(f"starts from {run.tags['unistream/savepoint']}" in line for line in log)
+        repeated = job.execute_in_process(instance=instance, tags=dict(run.tags))
+        assert instance.get_run_by_id(repeated.run_id).tags["unistream/drain_stage"] == "nothing"
+        assert len(states) == 1
+        assert sorted(job.state for job in cluster.dispatcher.jobs()) == ["FINISHED", "RUNNING"]
+        assert (
+            build_stop_with_savepoint_schedule(rows, "0 22 * * *")
+            .job.execute_in_process(instance=instance, resources=unistream)
+            .success
+        )
+    found = sorted(DeltaTable(str(lake)).to_pyarrow_table()["id"].to_pylist())
+    assert len(found) > before > 0
     assert found == list(range(len(found)))
 
 
@@ -208,6 +261,39 @@ def endless(env: us.Environment, lake: Path) -> None:
     )
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     rows.sink_to(us.DeltaSink(str(lake))).uid("lake")
+
+
+def test_a_failure_that_the_job_survives_is_in_the_log_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    flag = tmp_path / "failed"
+
+    def fails_once(row: dict[str, int]) -> dict[str, int]:
+        if row["id"] == 2_000 and not flag.exists():
+            flag.touch()
+            raise ValueError("row 2000 is too much")
+        return row
+
+    def build(env: us.Environment) -> None:
+        source = us.DatagenSource({"id": us.datagen.Sequential()}, rows=4_000, rows_per_second=1_000)
+        rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+        checked = rows.map(fails_once, returns={"id": pa.int64()}).name("checked").uid("checked")
+        checked.sink_to(us.DeltaSink(str(tmp_path / "lake"))).uid("lake")
+
+    @unistream_assets(specs=[sink_asset("rows", sink_uid="lake")], name="rows")
+    def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, build)
+
+    unistream = UnistreamResource(target="local", config=STREAMING | FREQUENT)
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = dg.materialize([rows], resources={"unistream": unistream}, instance=instance)
+        log = [entry.user_message for entry in instance.all_logs(run.run_id)]
+    [line] = [line for line in log if "the job has recovered from" in line]
+    assert "checked" in line
+    assert "row 2000 is too much" in line
+    found = sorted(DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["id"].to_pylist())
+    assert found == list(range(4_000))
 
 
 class Notes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,6 +16,8 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.integration.crash_runs import Crashes
 from unistream.client.rest_client import Poll
+from unistream.dagster.judging import SourceRows, source_rows
+from unistream.master.job_info import JobInfo
 from unistream.testing.devtools.kafka_tools import produce_values
 
 pytestmark = pytest.mark.kafka
@@ -76,7 +77,7 @@ def count(table: Path) -> int:
     return DeltaTable(str(table)).count() if (table / "_delta_log").exists() else 0
 
 
-def run(kafka: str, topic: str, tmp_path: Path, *, short: bool = False) -> Any:
+def run(kafka: str, topic: str, tmp_path: Path, *, short: bool = False) -> JobInfo:
     """Publishes in rounds, each when a checkpoint has followed the last; drains the job; its end."""
     total = ROUNDS * ROUND_ROWS
     with start(kafka, topic, tmp_path, short=short) as job:
@@ -89,7 +90,8 @@ def run(kafka: str, topic: str, tmp_path: Path, *, short: bool = False) -> Any:
             assert poll.next(), f"not all of the {total} records came: {job.status()}"
         job.wait_for(lambda info: info.state == "RUNNING", WAIT_S)
         job.stop(drain=True)
-        return job.wait(WAIT_S)
+        job.wait(WAIT_S)
+        return job.status()
 
 
 def check(topic: str, tmp_path: Path) -> None:
@@ -134,5 +136,7 @@ def test_the_short_form(kafka: str, topic: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
     result = run(kafka, topic, tmp_path, short=True)
     check(topic, tmp_path)
-    assert result.sinks["flights-dead-letters"].rows == sum(i % 3 == 1 for i in range(ROUNDS * ROUND_ROWS))
+    bad = sum(i % 3 == 1 for i in range(ROUNDS * ROUND_ROWS))
+    assert result.sinks["flights-dead-letters"].rows == bad
     assert result.restarts == 0
+    assert source_rows(result) == [SourceRows("flights", ROUNDS * ROUND_ROWS - bad, bad)]

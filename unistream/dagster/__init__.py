@@ -12,9 +12,10 @@ require("dagster", "unistream.dagster")
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from unistream.dagster.assets import sink_asset, unistream_assets
-from unistream.dagster.checks import build_stream_checks
+from unistream.dagster.checks import build_row_count_check, build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
 from unistream.dagster.component import UnistreamJobComponent
+from unistream.dagster.drain_resume import build_drain_and_resume_schedule
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
 from unistream.dagster.reconciling import build_reconciling_sensor
 from unistream.dagster.resource import UnistreamResource
@@ -33,7 +34,9 @@ __all__ = [
     "UnistreamResource",
     "UnistreamTranslator",
     "build_commit_sensor",
+    "build_drain_and_resume_schedule",
     "build_reconciling_sensor",
+    "build_row_count_check",
     "build_savepoint_schedule",
     "build_source_asset_specs",
     "build_stop_with_savepoint_schedule",

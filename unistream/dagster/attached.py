@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Final, Literal, Protocol
 
 import dagster as dg
@@ -37,6 +36,7 @@ from unistream.base.errors import (
 )
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
+from unistream.dagster.lines import FailureLines, StageLines, all_tasks_run
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
 from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
@@ -152,23 +152,6 @@ class Pace:
         return True
 
 
-class StageLines:
-    """The stages of a job that Spark runs, each as a line when it has finished."""
-
-    def __init__(self) -> None:
-        self._finished = 0
-
-    def new_lines(self, info: JobInfo) -> list[str]:
-        """Of the stages that have finished since the last call."""
-        finished = list(takewhile(lambda stage: stage.finished >= stage.tasks, info.stages))
-        new, self._finished = finished[self._finished :], len(finished)
-        return [
-            f"stage {number} of {len(info.stages)} ({stage.name}) has finished: {stage.tasks} tasks, "
-            f"{stage.rows_in:,} rows in, {stage.rows_out:,} rows out, {stage.shuffle_bytes:,} bytes shuffled"
-            for number, stage in enumerate(new, start=len(finished) - len(new) + 1)
-        ]
-
-
 def _check(lost: Lost | None) -> None:
     """Raises LeftToAnother, or DagsterExecutionInterruptedError: the run was terminated without a signal."""
     if lost is not None:
@@ -183,16 +166,15 @@ def _watched(client: JobClient, listener: StepListener, watch: Watch, *, detache
 
 
 def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool) -> JobInfo:
-    """Waits for the end, or the next checkpoint; meanwhile reports checkpoints."""
+    """Waits for the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
     pace = Pace(OBSERVE_EVERY_S)
-    stages = StageLines()
+    lines = _Lines(listener)
     before: int | None = None  # checkpoints, when the step came to the job
     while True:
         with contextlib.suppress(TimeoutError):  # it still runs
             client.wait(timeout_s=POLL_S)
             info = client.status()
-            for text in stages.new_lines(info):
-                listener.note(text, is_error=False)
+            lines.note(info, now_s=time.monotonic())
             return info
         _check(watch.lost)
         now_s = time.monotonic()
@@ -202,10 +184,24 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
                 before = info.checkpoints_completed if before is None else before
                 if detaches and info.checkpoints_completed > before:
                     return info
-                for text in stages.new_lines(info):
-                    listener.note(text, is_error=False)
+                lines.note(info, now_s=now_s)
                 if pace.reports(info.checkpoints_completed, now_s=now_s):
                     listener.progress(info)
+
+
+class _Lines:
+    """What the run's log says of the job."""
+
+    def __init__(self, listener: StepListener) -> None:
+        self._listener = listener
+        self._stages = StageLines()
+        self._failures = FailureLines()
+
+    def note(self, info: JobInfo, *, now_s: float) -> None:
+        for text in self._stages.new_lines(info):
+            self._listener.note(text, is_error=False)
+        for text in self._failures.new_lines(info, now_s=now_s):
+            self._listener.note(text, is_error=True)
 
 
 def _end(
@@ -290,7 +286,7 @@ def stop_when_running(client: JobClient, policy: EndPolicy, given_up: threading.
     """
     while True:
         info = client.status()
-        if info.is_terminal or _runs(info):
+        if info.is_terminal or all_tasks_run(info):
             try:
                 return client.stop(
                     drain=policy.on_terminate == "drain",
@@ -300,14 +296,10 @@ def stop_when_running(client: JobClient, policy: EndPolicy, given_up: threading.
             except AlreadyEnded:
                 raise
             except ConfigError:
-                if _runs(client.status()):
+                if all_tasks_run(client.status()):
                     raise
         if given_up.wait(POLL_S):
             raise UnistreamError("given up")
-
-
-def _runs(info: JobInfo) -> bool:
-    return info.state == "RUNNING" and all(s.state in {"RUNNING", "FINISHED"} for s in info.subtasks)
 
 
 def _cancel(client: JobClient, listener: StepListener) -> None:

@@ -1,88 +1,24 @@
-"""Asset checks of running streams: does the job run, how old is its newest checkpoint, how often did it
-restart, and how many rows were late. Judged from what the job shows; no rows are read.
+"""Asset checks of streams: of the job that writes the assets, judged from what it shows without reading any
+rows (`unistream.dagster.judging`), and of a table against a query.
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, Final
 
 import dagster as dg
 
+from unistream.api.environment import Environment
 from unistream.base.config.parsing import parse_duration_ms
-from unistream.base.errors import ClusterEnded, NotFound, UnistreamError
+from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError
 from unistream.client.lookup import find_job
 from unistream.client.submission import NothingRuns
+from unistream.dagster.judging import Limits, Verdict, judged, row_count_verdict
+from unistream.dagster.report import SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
-from unistream.master.job_info import JobInfo
-from unistream.model.checkpoint_figures import CheckpointFigures
-
-RUNS: Final = "runs"
-CHECKPOINT_AGE: Final = "checkpoint_age"
-RESTARTS: Final = "restarts"
-LATE_ROWS: Final = "late_rows"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a healthy stream stays within; None: not checked.
-
-    Attributes:
-        checkpoint_age_ms: Since the start of its newest complete checkpoint, or of the job.
-        restarts: How often it has restarted.
-        late_rows: Rows dropped behind the watermark.
-    """
-
-    checkpoint_age_ms: int | None
-    restarts: int | None
-    late_rows: int | None
-
-    @property
-    def names(self) -> list[str]:
-        """Of the checks."""
-        limits = {CHECKPOINT_AGE: self.checkpoint_age_ms, RESTARTS: self.restarts, LATE_ROWS: self.late_rows}
-        return [RUNS, *(name for name, limit in limits.items() if limit is not None)]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The result of one check."""
-
-    passed: bool
-    text: str
-    metadata: Mapping[str, Any]
-
-
-def judged(
-    info: JobInfo, newest: CheckpointFigures | None, limits: Limits, now_ms: int
-) -> dict[str, Verdict]:
-    """All checks of a job, by name.
-
-    Args:
-        info: The job.
-        newest: Its newest complete checkpoint or savepoint; None: there is none.
-        limits: Of the checks.
-        now_ms: Wall clock.
-    """
-    runs = info.state == "RUNNING"
-    found = {RUNS: Verdict(runs, f"job {info.job} is {info.state}", {"unistream/job_id": str(info.job)})}
-    if limits.checkpoint_age_ms is not None:
-        since_ms = info.submitted_ms if newest is None else newest.timestamp_ms
-        age_s = max(0, now_ms - since_ms) / 1000
-        what = "there is no complete checkpoint" if newest is None else f"checkpoint {newest.checkpoint_id}"
-        text = f"{what}, {age_s:.0f} s ago" if newest else f"{what}, {age_s:.0f} s after the submission"
-        found[CHECKPOINT_AGE] = Verdict(age_s * 1000 <= limits.checkpoint_age_ms, text, {"age_s": age_s})
-    if limits.restarts is not None:
-        text = f"{info.restarts} restarts, allowed {limits.restarts}"
-        found[RESTARTS] = Verdict(info.restarts <= limits.restarts, text, {"restarts": info.restarts})
-    if limits.late_rows is not None:
-        late = sum(info.late_rows.values())
-        metadata = {"late_rows": late, "by_operator": dg.MetadataValue.json(info.late_rows)}
-        text = f"{late} late rows, allowed {limits.late_rows}"
-        found[LATE_ROWS] = Verdict(late <= limits.late_rows, text, metadata)
-    return found
+from unistream.port.sink import DescribesTable
 
 
 def build_stream_checks(
@@ -91,6 +27,9 @@ def build_stream_checks(
     max_checkpoint_age: str | None = "10 min",
     max_restarts: int | None = None,
     max_late_rows: int | None = None,
+    max_late_ratio: float | None = None,
+    max_watermark_lag: str | None = None,
+    max_dead_letter_ratio: float | None = None,
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN,
     job_name: str | None = None,
     resource: str = "unistream",
@@ -106,18 +45,27 @@ def build_stream_checks(
         max_checkpoint_age: Such as "10 min": since the start of the newest complete checkpoint.
         max_restarts: Since the job was submitted.
         max_late_rows: Dropped behind the watermark since the job was submitted.
+        max_late_ratio: Such as 0.01: of these to the rows that the sources have read, since the tasks began.
+        max_watermark_lag: Such as "5 min": wall clock minus watermark, for jobs in event time. A source that
+            has nothing new to read lags as well; without any watermark the check fails after that time.
+        max_dead_letter_ratio: Such as 0.001: of the records that a source could not decode to all that it
+            has read, since its tasks began; the worst source counts.
         severity: Of a check that fails.
         job_name: Of the job, if `UnistreamResource.run` was given another one than that of the step.
         resource: Key of the `UnistreamResource` that knows the cluster.
         clock: Seconds since the epoch.
 
     Raises:
-        ConfigError: `max_checkpoint_age` is no duration.
+        ConfigError: `max_checkpoint_age` or `max_watermark_lag` is no duration, or a ratio is not between 0
+            and 1.
     """
     limits = Limits(
         checkpoint_age_ms=None if max_checkpoint_age is None else parse_duration_ms(max_checkpoint_age),
         restarts=max_restarts,
         late_rows=max_late_rows,
+        late_ratio=_share("max_late_ratio", max_late_ratio),
+        watermark_lag_ms=None if max_watermark_lag is None else parse_duration_ms(max_watermark_lag),
+        dead_letter_ratio=_share("max_dead_letter_ratio", max_dead_letter_ratio),
     )
     step = assets.op.name
     specs = [dg.AssetCheckSpec(name, asset=key) for key in sorted(assets.keys) for name in limits.names]
@@ -129,6 +77,84 @@ def build_stream_checks(
         yield from _results(specs, verdicts, severity)
 
     return checks
+
+
+def build_row_count_check(
+    assets: dg.AssetsDefinition,
+    build: Callable[[Environment], None],
+    row_count: Callable[[], int],
+    *,
+    asset: str | Sequence[str] | None = None,
+    tolerance: float = 0.0,
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN,
+) -> dg.AssetChecksDefinition:
+    """The check `row_count` of one asset: the rows of its table against those that a query says it has.
+
+    The table is asked for its number of rows, whether the job runs or not; it reads no rows. A stream makes
+    rows visible with its checkpoints: give a `tolerance` for what has not been committed yet.
+
+    Args:
+        assets: Made by `unistream_assets`.
+        build: The pipeline that writes them.
+        row_count: The query, run with each check; what it raises fails the check's step.
+        asset: Key of the asset; None: the only one.
+        tolerance: Allowed difference, as a share of what `row_count` returns.
+        severity: Of a check that fails.
+
+    Raises:
+        ConfigError: there is no such asset, or there are several and none was named; or `tolerance` is not
+            between 0 and 1.
+    """
+    spec = _the_asset(assets, asset)
+    share = _share("tolerance", tolerance) or 0.0
+    sink_uid = spec.metadata[SINK_METADATA]
+    name = "_".join((assets.op.name, *spec.key.path, "row_count"))
+
+    @dg.multi_asset_check(
+        name=re.sub(r"\W", "_", name), specs=[dg.AssetCheckSpec("row_count", asset=spec.key)]
+    )
+    def check() -> Iterator[dg.AssetCheckResult]:
+        verdict = row_count_verdict(_rows_of(build, sink_uid), row_count(), share)
+        yield _result(spec.key, "row_count", verdict, severity)
+
+    return check
+
+
+def _the_asset(assets: dg.AssetsDefinition, asset: str | Sequence[str] | None) -> dg.AssetSpec:
+    specs = {spec.key: spec for spec in assets.specs}
+    has = ", ".join(sorted(key.to_user_string() for key in specs))
+    if asset is None:
+        if len(specs) > 1:
+            raise ConfigError(f"step {assets.op.name} writes {has}: say with asset= which one is counted")
+        return next(iter(specs.values()))
+    key = dg.AssetKey.from_user_string(asset) if isinstance(asset, str) else dg.AssetKey(list(asset))
+    if key not in specs:
+        raise ConfigError(f"step {assets.op.name} has no asset {key.to_user_string()}; it writes {has}")
+    return specs[key]
+
+
+def _rows_of(build: Callable[[Environment], None], sink_uid: str) -> int | None:
+    """None: there is no table. Raises dg.Failure: it cannot say."""
+    try:
+        env = Environment(target="local")
+        build(env)
+        sink = env.sinks().get(sink_uid)
+        if not isinstance(sink, DescribesTable):
+            raise ConfigError(f"sink {sink_uid!r} does not know the rows of its table")
+        table = sink.description()
+        if table is None:
+            return None
+        if table.rows is None:
+            raise ConfigError(f"the table of sink {sink_uid!r} does not know its rows")
+    except UnistreamError as error:
+        raise dg.Failure(str(error)) from error
+    return table.rows
+
+
+def _share(name: str, value: float | None) -> float | None:
+    if value is not None and not 0 <= value <= 1:
+        raise ConfigError(f"{name} is {value}, and a share is between 0 and 1")
+    return value
 
 
 def _verdicts(unistream: UnistreamResource, name: str, limits: Limits, now_ms: int) -> dict[str, Verdict]:
@@ -149,12 +175,17 @@ def _results(
     specs: Sequence[dg.AssetCheckSpec], verdicts: Mapping[str, Verdict], severity: dg.AssetCheckSeverity
 ) -> Iterator[dg.AssetCheckResult]:
     for spec in specs:
-        verdict = verdicts[spec.name]
-        yield dg.AssetCheckResult(
-            asset_key=spec.asset_key,
-            check_name=spec.name,
-            passed=verdict.passed,
-            severity=severity,
-            description=verdict.text,
-            metadata=dict(verdict.metadata),
-        )
+        yield _result(spec.asset_key, spec.name, verdicts[spec.name], severity)
+
+
+def _result(
+    key: dg.AssetKey, name: str, verdict: Verdict, severity: dg.AssetCheckSeverity
+) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=key,
+        check_name=name,
+        passed=verdict.passed,
+        severity=severity,
+        description=verdict.text,
+        metadata=dict(verdict.metadata),
+    )

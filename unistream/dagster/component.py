@@ -82,6 +82,9 @@ class StreamChecks(dg.Model, dg.Resolvable):
     max_checkpoint_age: str | None = "10 min"
     max_restarts: int | None = None
     max_late_rows: int | None = None
+    max_late_ratio: float | None = None
+    max_watermark_lag: str | None = None
+    max_dead_letter_ratio: float | None = None
 
 
 @dg.scaffold_with(UnistreamJobScaffolder)

@@ -95,6 +95,8 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The current attempt of one subtask.
 
     Attributes:
+        source: Name of the source that it reads, whose counters are ``<source>.<counter>``; None: it reads
+            none, or the attempt is only known from the database.
         past: Former ones, oldest first; at most `jobmanager.execution.attempts-history-size`.
     """
 
@@ -106,6 +108,7 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     task_manager: TaskManagerId | None = None
     metrics: TaskMetrics = TaskMetrics()
     past: tuple[PastAttemptInfo, ...] = ()
+    source: str | None = None
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,7 @@ class Journal:
         `own`: the one of an earlier leader that it goes on from; `submitted_ms` None: now."""
         self._job = job
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
+        self._sources = {v.id: v.operators[0].name for v in graph.vertices if v.source is not None}
         self._graph = graph
         self._catalogue = catalogue
         self._clock = clock
@@ -333,6 +334,7 @@ class Journal:
                     for past in self.past_attempts(a.attempt.subtask)
                     if past.attempt != a.attempt
                 ),
+                source=self._sources.get(a.attempt.vertex),
             )
             for a in view.attempts
         )

@@ -12,7 +12,6 @@ from typing import Self
 
 import dagster as dg
 import pytest
-from msgspec import structs
 
 from unistream.base.errors import AlreadyEnded, ConfigError, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId
@@ -23,11 +22,9 @@ from unistream.dagster.attached import (
     OnTerminate,
     Pace,
     SavepointFormat,
-    StageLines,
     run_step,
 )
-from unistream.master.job_info import JobInfo
-from unistream.model.bounded import StageProgress
+from unistream.master.job_info import ExceptionInfo, JobInfo
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"
@@ -45,6 +42,7 @@ class FakeJob:
         self.checkpoints = 0
         self.restarting = 0  # pictures of the job in which not all tasks run
         self.job_type = "STREAMING"
+        self.exceptions: tuple[ExceptionInfo, ...] = ()
         self._while_waiting = while_waiting
         self._state = "RUNNING"
         self._savepoint: str | None = None
@@ -70,6 +68,7 @@ class FakeJob:
             job_type=self.job_type,
             checkpoints_completed=self.checkpoints,
             savepoint=self._savepoint,
+            exceptions=self.exceptions,
         )
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
@@ -374,21 +373,14 @@ def test_checkpoints_are_told_with_ten_seconds_between_them() -> None:
     assert [pace.reports(n, now_s=at) for n, at in reported] == [False, True, False, False, True, False, True]
 
 
-def test_each_stage_of_a_job_on_spark_is_a_line_when_it_has_finished() -> None:
-    def seen(*finished: int) -> JobInfo:
-        stages = tuple(
-            StageProgress(name=name, tasks=2, finished=done, rows_in=5, rows_out=done, shuffle_bytes=9)
-            for name, done in zip("abc", finished, strict=True)
-        )
-        return structs.replace(FakeJob().status(), stages=stages)
+def test_failures_that_the_job_survives_are_in_the_log() -> None:
+    def survives_one(job: FakeJob) -> None:
+        job.exceptions = (ExceptionInfo(at_ms=5, kind="OSError", message="no space", task_name="map (1/2)"),)
+        job.end("FINISHED")
 
-    lines = StageLines()
-    assert lines.new_lines(seen(1, 0, 0)) == []
-    assert lines.new_lines(seen(2, 1, 0)) == [
-        "stage 1 of 3 (a) has finished: 2 tasks, 5 rows in, 2 rows out, 9 bytes shuffled"
-    ]
-    assert lines.new_lines(seen(2, 1, 0)) == []
-    assert [text[:18] for text in lines.new_lines(seen(2, 2, 2))] == [
-        "stage 2 of 3 (b) h",
-        "stage 3 of 3 (c) h",
-    ]
+    def begins(job: FakeJob) -> None:
+        job._while_waiting = survives_one
+
+    story = Story()
+    run_step(lambda: FakeJob(begins), policy(), story)
+    assert story.notes == ["the job has recovered from OSError in map (1/2): no space"]

@@ -64,7 +64,7 @@ def test_everything_around_a_stream(home: str) -> None:
         name="sales",
         unistream={"target": "remote", "jobmanager": "127.0.0.1:1", "on_terminate": "drain"},
         translation={"group_name": "sales", "key_prefix": "silver", "tags": {"sink": "{{ sink.uid }}"}},
-        checks={"max_restarts": 3},
+        checks={"max_restarts": 3, "max_late_ratio": 0.01, "max_watermark_lag": "5 min"},
         stop_with_savepoint={"cron_schedule": "0 22 * * *", "drain": True},
         savepoint={"cron_schedule": "0 3 * * *", "savepoint_dir": f"{home}/savepoints"},
     )
@@ -75,7 +75,9 @@ def test_everything_around_a_stream(home: str) -> None:
         *("sales_drain_schedule", "sales_savepoint_schedule"),
     ]
     [checks] = defs.asset_checks or ()
-    assert {key.name for key in checks.check_keys} == {"runs", "checkpoint_age", "restarts"}  # type: ignore[union-attr]
+    assert {key.name for key in checks.check_keys} == {  # type: ignore[union-attr]
+        *("runs", "checkpoint_age", "restarts", "late_ratio", "lag")
+    }
     resource = (defs.resources or {})["unistream_sales"]
     assert isinstance(resource, UnistreamResource)
     assert (resource.target, resource.on_terminate) == ("remote", "drain")
@@ -111,6 +113,7 @@ def test_a_subclass_names_the_assets(home: str) -> None:
         ({"unistream": {"targets": "local"}}, "there is no setting 'targets' of the resource"),
         ({"unistream": {"target": "local", "mode": "for ever"}}, "mode"),
         ({"checks": {"restarts": 3}}, "restarts"),
+        ({"checks": {"max_dead_letter_ratio": 3}}, "max_dead_letter_ratio is 3.0, and a share is between 0"),
         ({"schedule": "0 3 * * *"}, "schedule"),
     ],
     ids=str,

@@ -1,0 +1,275 @@
+"""A stream that makes room at night: it is drained, a batch step runs while nobody writes, and it goes on.
+
+    run of the job   drain, then the batch step; a tag of the run says how far it is
+    run of the       after that run has succeeded, a sensor requests a run of the assets, which goes on from
+    assets           the savepoint
+
+A step of Dagster cannot start another run by a public call, and the run of a stream is more than a call: it
+has its own executor, tags, pool and end. A run that the daemon starts for a sensor has all of that, and it is
+requested once (`run_key`), however often the daemon dies.
+"""
+
+# Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import dagster as dg
+
+from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
+from unistream.client.job_client import JobClient
+from unistream.client.lookup import find_job
+from unistream.client.resume import LATEST
+from unistream.client.submission import NothingRuns
+from unistream.dagster.attached import stop_when_running
+from unistream.dagster.operations import RESOURCE
+from unistream.dagster.report import SAVEPOINT_TAG
+from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.start import RESUME_TAG
+from unistream.master.job_info import JobInfo
+from unistream.model.elements import SnapshotKind
+
+STAGE_TAG: Final = "unistream/drain_stage"
+"""Tag of a run: how far it is, a `Stage`. A run that repeats another one has a copy."""
+
+DRAINS_TAG: Final = "unistream/drains"
+"""Tag of a run: id of the job that it drains."""
+
+Between = Callable[[dg.OpExecutionContext], None]
+
+
+class Stage(Enum):
+    """How far a run, or the one that it repeats, has come. Values are those of the tag."""
+
+    NEW = ""
+    DRAINING = "draining"
+    DRAINED = "drained"
+    RESUME = "resume"  # the batch step is done
+    NOTHING = "nothing"  # there was no job to drain, or it goes on already
+
+
+class Step(Enum):
+    """What a run does next."""
+
+    DRAIN = "drain"
+    BETWEEN = "between"
+    RESUME = "resume"
+    NOTHING = "nothing"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest job of the stream. `was_drained`: it has ended, by the savepoint that a run would take."""
+
+    job: str
+    state: str
+    runs: bool
+    was_drained: bool
+
+
+class DrainAndResume(NamedTuple):
+    """Both go into the definitions: the schedule drains, the sensor lets the stream go on."""
+
+    schedule: dg.ScheduleDefinition
+    sensor: dg.SensorDefinition
+
+
+def next_step(stage: Stage, drains: str, found: Found | None) -> tuple[Step, str]:
+    """What a run does next, and why.
+
+    Args:
+        stage: By its tag, or that of the run that it repeats.
+        drains: Id of the job that it drains; empty: none yet.
+        found: The newest job of the stream; None: no cluster knows one.
+    """
+    if found is not None and found.runs:
+        if drains and found.job != drains:
+            return Step.NOTHING, f"the stream goes on already, as job {found.job}"
+        return Step.DRAIN, f"job {found.job} is {found.state}"
+    if stage is Stage.RESUME:
+        return Step.RESUME, "the step between is done"
+    if stage is Stage.DRAINED:
+        return Step.BETWEEN, f"job {drains} is drained"
+    if found is not None and found.was_drained:
+        return Step.BETWEEN, f"job {found.job} is drained already"
+    how = "no cluster knows it" if found is None else f"job {found.job} has ended as {found.state}"
+    if stage is Stage.DRAINING:
+        return Step.FAIL, f"job {drains} was to be drained, and has ended without its savepoint: {how}"
+    return Step.NOTHING, f"there is nothing to drain: {how}"
+
+
+def build_drain_and_resume_schedule(
+    assets: dg.AssetsDefinition,
+    cron_schedule: str,
+    *,
+    between: Between | None = None,
+    drain: bool = True,
+    savepoint_dir: str | None = None,
+    job_name: str | None = None,
+    resource: str = RESOURCE,
+    **options: Any,
+) -> DrainAndResume:
+    """A schedule whose runs drain the job of `assets` and call `between` while no job writes, and a sensor
+    that then requests a run of the assets, which goes on from the resumable savepoint.
+
+    A run that repeats one that has died goes on where that was; it does nothing if the stream goes on
+    already. A run that finds the stream drained, by an earlier run or by hand, goes on from there too; one
+    that finds no job, or one that has ended otherwise, leaves it so. A job that restarts is drained when its
+    tasks run again, within `terminate_timeout_s` of the resource; else the run fails. If `between` raises,
+    the run fails and the stream stays drained until a run succeeds.
+
+    Args:
+        assets: Made by `unistream_assets`.
+        cron_schedule: When, such as ``"0 3 * * *"``.
+        between: Such as a compaction of the table. It is called once for each drain, and again if its run
+            dies in it, so it has to be repeatable. None: the job is only replaced.
+        drain: All windows fire before the end. The windows that were open fire again when the stream goes on
+            and they are complete; False: it is stopped with a savepoint, and windows stay open in that.
+        savepoint_dir: Where the savepoint goes; None: as the job's configuration says.
+        job_name: Of the job, if `UnistreamResource.run` was given another one than that of the step.
+        resource: Key of the `UnistreamResource` that knows the cluster.
+        options: Further arguments of `dg.ScheduleDefinition`, such as `execution_timezone`.
+    """
+    step = assets.op.name
+    name = f"{step}_{'drain' if drain else 'stop'}_and_resume"
+    turn = _Turn(job_name or step, between, drain, savepoint_dir)
+
+    @dg.op(name=f"{name}_op", required_resource_keys={resource}, pool=f"unistream_{name}")
+    def operation(context: dg.OpExecutionContext) -> None:
+        turn.run(context, getattr(context.resources, resource))
+
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        description=f"Drains the stream {turn.name}, which goes on after a batch step",
+    )
+    def job() -> None:
+        operation()
+
+    schedule = dg.ScheduleDefinition(name=f"{name}_schedule", job=job, cron_schedule=cron_schedule, **options)
+    return DrainAndResume(schedule, _sensor(assets, job, name))
+
+
+def _sensor(assets: dg.AssetsDefinition, job: dg.JobDefinition, name: str) -> dg.SensorDefinition:
+    resumed = dg.define_asset_job(
+        f"{name}_assets", dg.AssetSelection.assets(*assets.keys), executor_def=dg.in_process_executor
+    )
+
+    @dg.run_status_sensor(
+        run_status=dg.DagsterRunStatus.SUCCESS,
+        name=f"{name}_sensor",
+        monitored_jobs=[job],
+        request_job=resumed,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Requests a run of the assets after each run of {name} that has drained them",
+    )
+    def sensor(context: dg.RunStatusSensorContext) -> dg.RunRequest | dg.SkipReason:
+        run = context.instance.get_run_by_id(context.dagster_run.run_id)
+        stage = None if run is None else run.tags.get(STAGE_TAG)
+        if run is None or stage != Stage.RESUME.value:
+            return dg.SkipReason(f"run {context.dagster_run.run_id} has drained nothing")
+        return dg.RunRequest(run_key=run.run_id, tags={RESUME_TAG: LATEST})
+
+    return sensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What a run does. `name`: of the stream's job."""
+
+    name: str
+    between: Between | None
+    drain: bool
+    savepoint_dir: str | None
+
+    def run(self, context: dg.OpExecutionContext, unistream: UnistreamResource) -> None:
+        """Raises dg.Failure: the job could not be drained."""
+        tags = context.run.tags
+        stage, drains = Stage(tags.get(STAGE_TAG, "")), tags.get(DRAINS_TAG, "")
+        while True:
+            found = self._found(unistream)
+            step, why = next_step(stage, drains, found)
+            context.log.info("stream %s: %s; next step: %s", self.name, why, step.value)
+            match step:
+                case Step.FAIL:
+                    raise dg.Failure(f"stream {self.name}: {why}")
+                case Step.DRAIN if found is not None:
+                    stage, drains = Stage.DRAINING, found.job
+                    _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains})
+                    self._drain(context, unistream, drains)
+                case Step.BETWEEN:
+                    drains = found.job if found is not None and found.was_drained else drains
+                    _tag(context, {STAGE_TAG: Stage.DRAINED.value, DRAINS_TAG: drains})
+                    if self.between is not None:
+                        self.between(context)
+                    stage = Stage.RESUME
+                case Step.RESUME:
+                    _tag(context, {STAGE_TAG: Stage.RESUME.value})
+                    return
+                case _:
+                    _tag(context, {STAGE_TAG: Stage.NOTHING.value})
+                    return
+
+    def _found(self, unistream: UnistreamResource) -> Found | None:
+        try:
+            with closing(find_job(unistream.configuration(), self.name)) as client:
+                info = client.status()
+        except (NotFound, NothingRuns, ClusterEnded):
+            return None
+        except UnistreamError as error:
+            raise dg.Failure(f"job {self.name}: {error}") from error
+        was_drained = info.state == "FINISHED" and ended_by(info) is self._kind
+        return Found(str(info.job), info.state, not info.is_terminal, was_drained)
+
+    def _drain(self, context: dg.OpExecutionContext, unistream: UnistreamResource, job: str) -> None:
+        try:
+            with closing(find_job(unistream.configuration(), job)) as client:
+                savepoint = self._stopped(client, unistream)
+                resumable = client.status().resumable_savepoint or savepoint
+        except (AlreadyEnded, NotFound) as error:  # the next look says how
+            context.log.info("stream %s: %s", self.name, error)
+            return
+        except UnistreamError as error:
+            raise dg.Failure(f"stream {self.name}: {error}") from error
+        _tag(context, {SAVEPOINT_TAG: resumable})
+        context.log.info("stream %s goes on from %s", self.name, resumable)
+
+    def _stopped(self, client: JobClient, unistream: UnistreamResource) -> str:
+        """A job that restarts is stopped when its tasks run again, within the resource's time."""
+        policy = replace(
+            unistream.end_policy(),
+            on_terminate="drain" if self.drain else "stop_with_savepoint",
+            savepoint_dir=self.savepoint_dir,
+        )
+        given_up = threading.Event()
+        timer = threading.Timer(policy.timeout_s, given_up.set)
+        timer.daemon = True
+        timer.start()
+        try:
+            return stop_when_running(client, policy, given_up)
+        except AlreadyEnded:
+            raise
+        except UnistreamError as error:
+            if not given_up.is_set():
+                raise
+            raise UnistreamError(f"not all of its tasks run within {policy.timeout_s:.0f} s") from error
+        finally:
+            timer.cancel()
+
+    @property
+    def _kind(self) -> SnapshotKind:
+        return SnapshotKind.TERMINATE if self.drain else SnapshotKind.SUSPEND
+
+
+def ended_by(info: JobInfo) -> SnapshotKind | None:
+    """Kind of the newest completed savepoint; None: there is none."""
+    done = [one for one in info.checkpoints if one.state == "completed" and one.kind.is_savepoint]
+    return max(done, key=lambda one: one.checkpoint_id).kind if done else None
+
+
+def _tag(context: dg.OpExecutionContext, tags: dict[str, str]) -> None:
+    context.instance.add_run_tags(context.run_id, tags)

@@ -1,0 +1,192 @@
+"""Whether a stream is healthy, by what its job shows: pure, one small function for each check.
+
+Figures that are divided by each other are of the same attempts: counters of tasks begin at zero after a
+restart, so the ratios are about the time since then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import dagster as dg
+
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.master.job_info import JobInfo
+from unistream.master.row_counts import late_rows_of
+from unistream.model.checkpoint_figures import CheckpointFigures
+
+RUNS: Final = "runs"
+CHECKPOINT_AGE: Final = "checkpoint_age"
+RESTARTS: Final = "restarts"
+LATE_ROWS: Final = "late_rows"
+LATE_RATIO: Final = "late_ratio"
+LAG: Final = "lag"
+DEAD_LETTERS: Final = "dead_letters"
+
+_DEAD_LETTERS_COUNTER: Final = "dead_letters"  # of a source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a healthy stream stays within; None: not checked.
+
+    Attributes:
+        checkpoint_age_ms: Since the start of its newest complete checkpoint, or of the job.
+        restarts: How often it has restarted.
+        late_rows: Rows dropped behind the watermark.
+        late_ratio: Of these, to the rows that its sources have read; 0 to 1.
+        watermark_lag_ms: Wall clock minus watermark.
+        dead_letter_ratio: Of any source, records that it could not decode, to all that it has read; 0 to 1.
+    """
+
+    checkpoint_age_ms: int | None = None
+    restarts: int | None = None
+    late_rows: int | None = None
+    late_ratio: float | None = None
+    watermark_lag_ms: int | None = None
+    dead_letter_ratio: float | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the checks."""
+        limits = {
+            CHECKPOINT_AGE: self.checkpoint_age_ms,
+            RESTARTS: self.restarts,
+            LATE_ROWS: self.late_rows,
+            LATE_RATIO: self.late_ratio,
+            LAG: self.watermark_lag_ms,
+            DEAD_LETTERS: self.dead_letter_ratio,
+        }
+        return [RUNS, *(name for name, limit in limits.items() if limit is not None)]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of one check."""
+
+    passed: bool
+    text: str
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """What the current attempts of one source have read: rows, and records that could not be decoded."""
+
+    name: str
+    rows: int
+    dead_letters: int
+
+    @property
+    def dead_letter_ratio(self) -> float:
+        return _ratio(self.dead_letters, self.rows + self.dead_letters)
+
+
+def judged(
+    info: JobInfo, newest: CheckpointFigures | None, limits: Limits, now_ms: int
+) -> dict[str, Verdict]:
+    """All checks of a job, by name, in the order of `Limits.names`.
+
+    Args:
+        info: The job.
+        newest: Its newest complete checkpoint or savepoint; None: there is none.
+        limits: Of the checks.
+        now_ms: Wall clock.
+    """
+    runs = info.state == "RUNNING"
+    found = {RUNS: Verdict(runs, f"job {info.job} is {info.state}", {"unistream/job_id": str(info.job)})}
+    if limits.checkpoint_age_ms is not None:
+        found[CHECKPOINT_AGE] = _checkpoint_age(info, newest, limits.checkpoint_age_ms, now_ms)
+    if limits.restarts is not None:
+        text = f"{info.restarts} restarts, allowed {limits.restarts}"
+        found[RESTARTS] = Verdict(info.restarts <= limits.restarts, text, {"restarts": info.restarts})
+    if limits.late_rows is not None:
+        late = sum(info.late_rows.values())
+        metadata = {"late_rows": late, "by_operator": dg.MetadataValue.json(info.late_rows)}
+        text = f"{late} late rows, allowed {limits.late_rows}"
+        found[LATE_ROWS] = Verdict(late <= limits.late_rows, text, metadata)
+    if limits.late_ratio is not None:
+        found[LATE_RATIO] = _late_ratio(info, limits.late_ratio)
+    if limits.watermark_lag_ms is not None:
+        found[LAG] = _lag(info, limits.watermark_lag_ms, now_ms)
+    if limits.dead_letter_ratio is not None:
+        found[DEAD_LETTERS] = _dead_letters(info, limits.dead_letter_ratio)
+    return found
+
+
+def source_rows(info: JobInfo) -> list[SourceRows]:
+    """Of each source of a job, by name. Two sources of one name count as one, as do their counters."""
+    rows: dict[str, list[int]] = {}
+    for subtask in info.subtasks:
+        if subtask.source is not None:
+            dead = subtask.metrics.user.get(f"{subtask.source}.{_DEAD_LETTERS_COUNTER}", 0)
+            total = rows.setdefault(subtask.source, [0, 0])
+            total[0] += subtask.metrics.records_in
+            total[1] += dead
+    return [SourceRows(name, read, dead) for name, (read, dead) in sorted(rows.items())]
+
+
+def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> Verdict:
+    """Of a table against what a query says.
+
+    Args:
+        rows: Of the table; None: there is no table yet.
+        expected: By the query.
+        tolerance: Allowed difference, as a share of `expected`.
+    """
+    found = rows or 0
+    off = abs(found - expected)
+    has = "there is no table" if rows is None else f"the table has {rows:,} rows"
+    text = f"{has}, the query says {expected:,}: {off:,} off, allowed {tolerance * expected:,.0f}"
+    return Verdict(off <= tolerance * expected, text, {"rows": found, "expected": expected})
+
+
+def _checkpoint_age(info: JobInfo, newest: CheckpointFigures | None, limit_ms: int, now_ms: int) -> Verdict:
+    since_ms = info.submitted_ms if newest is None else newest.timestamp_ms
+    age_s = max(0, now_ms - since_ms) / 1000
+    what = "there is no complete checkpoint" if newest is None else f"checkpoint {newest.checkpoint_id}"
+    text = f"{what}, {age_s:.0f} s ago" if newest else f"{what}, {age_s:.0f} s after the submission"
+    return Verdict(age_s * 1000 <= limit_ms, text, {"age_s": age_s})
+
+
+def _late_ratio(info: JobInfo, limit: float) -> Verdict:
+    late = sum(late_rows_of(info.metrics).values())
+    read = sum(source.rows for source in source_rows(info))
+    ratio = _ratio(late, read)
+    text = f"{late:,} of {read:,} rows were late ({ratio:.2%}), allowed {limit:.2%}"
+    return Verdict(ratio <= limit, text, {"late_rows": late, "rows_read": read, "late_ratio": ratio})
+
+
+def _lag(info: JobInfo, limit_ms: int, now_ms: int) -> Verdict:
+    """Without a watermark the time counts from when the tasks began: a restart is not a lag by itself."""
+    watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
+    if watermark_ms == MAX_WATERMARK:
+        return Verdict(True, "all sources have read everything", {"lag_s": 0.0})
+    if watermark_ms == MIN_WATERMARK:
+        since_ms = max([info.submitted_ms, *(failure.at_ms for failure in info.exceptions[:1])])
+        lag_s = max(0, now_ms - since_ms) / 1000
+        text = f"there is no watermark yet, {lag_s:.0f} s after the start"
+    else:
+        lag_s = max(0, now_ms - watermark_ms) / 1000
+        text = f"the watermark is {lag_s:.0f} s behind"
+    text = f"{text}, allowed {limit_ms / 1000:.0f} s"
+    return Verdict(lag_s * 1000 <= limit_ms, text, {"lag_s": lag_s})
+
+
+def _dead_letters(info: JobInfo, limit: float) -> Verdict:
+    sources = source_rows(info)
+    if not sources:
+        return Verdict(True, "no source has read anything yet", {"by_source": dg.MetadataValue.json({})})
+    worst = max(sources, key=lambda source: source.dead_letter_ratio)
+    text = (
+        f"source {worst.name}: {worst.dead_letters:,} of {worst.rows + worst.dead_letters:,} records could "
+        f"not be decoded ({worst.dead_letter_ratio:.2%}), allowed {limit:.2%}"
+    )
+    counts = {one.name: {"rows": one.rows, "dead_letters": one.dead_letters} for one in sources}
+    return Verdict(worst.dead_letter_ratio <= limit, text, {"by_source": dg.MetadataValue.json(counts)})
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
