@@ -15,6 +15,7 @@ request id. So a client that was killed anywhere is followed by one with the sam
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import uuid
 from collections.abc import Callable
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
 
 FIRST_CHECKPOINT_S: Final = 300.0
-PROBE_S: Final = 1.0  # between attempts to take a checkpoint of the new job
+POLL_S: Final = 0.5
+PROBE_AFTER_S: Final = 5.0  # since all tasks of the new job run
 CANCEL_WAIT_S: Final = 60.0
 REQUEST_ID_CHARS_MAX: Final = 190  # the way back has a longer one
 
@@ -148,7 +150,7 @@ class _Run:
         self._old = self._kept.kept(name) or upgrade.old
         self._new = job_of_request(name)
         self._deadline: float | None = None  # of the first checkpoint
-        self._probed = -1  # restarts of the new job, when a checkpoint was triggered last
+        self._up: tuple[int, float] | None = None  # restarts of the new job since it is up, time of a probe
         self._why = ""
 
     def run(self) -> JobId:
@@ -254,13 +256,22 @@ class _Run:
             self._why = f"it had no checkpoint within {limit_s:.0f} s ({failure})"
             self._give_up()
             return
-        if is_up(new) and self._probed != new.restarts:
-            self._probed = new.restarts
+        self._probe(new, now)
+        time.sleep(POLL_S)
+
+    def _probe(self, new: JobInfo, now: float) -> None:
+        """Triggers a checkpoint, once for each time that the new job has come up: the next one by the interval
+        may be far away. Not at once, so that a version that fails with its first rows does so before."""
+        if not is_up(new):
+            self._up = None
+        elif self._up is None or self._up[0] != new.restarts:
+            self._up = new.restarts, now + PROBE_AFTER_S
+        elif now >= self._up[1]:
+            self._up = new.restarts, math.inf
             self._trigger()
-        time.sleep(PROBE_S)
 
     def _trigger(self) -> None:
-        """A checkpoint, without waiting for it: the next one by the interval may be far away."""
+        """A checkpoint, without waiting for it."""
         body = msgspec.json.encode({"checkpointType": "CONFIGURED", "triggerId": uuid.uuid4().hex})
         path = f"/jobs/{self._new}/checkpoints"
         with contextlib.suppress(ConfigError, AlreadyEnded):  # it takes none now
