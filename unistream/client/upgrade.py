@@ -260,8 +260,8 @@ class _Run:
         time.sleep(POLL_S)
 
     def _probe(self, new: JobInfo, now: float) -> None:
-        """Triggers a checkpoint, once for each time that the new job has come up: the next one by the interval
-        may be far away. Not at once, so that a version that fails with its first rows does so before."""
+        """Triggers a checkpoint, once for each time that the new job has come up, since the next one by the
+        interval may be far away. Not at once: a version that fails with its first rows does so before."""
         if not is_up(new):
             self._up = None
         elif self._up is None or self._up[0] != new.restarts:
