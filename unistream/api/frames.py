@@ -96,14 +96,20 @@ class DataFrameSource:
 
 def refuse_detached(graph: StreamGraph) -> None:
     """Raises ConfigError if the job would outlive the program that keeps the rows of its DataFrames."""
-    for node in graph.nodes:
-        if isinstance(node.operator, SourceOperatorSpec) and isinstance(
-            node.operator.source, DataFrameSource
-        ):
-            raise ConfigError(
-                f"run --detached: source {node.name!r} is a DataFrame, whose rows are kept by the program "
-                "that starts the job; run it without --detached"
-            )
+    for name in frame_sources(graph):
+        raise ConfigError(
+            f"run --detached: source {name!r} is a DataFrame, whose rows are kept by the program that starts "
+            "the job; run it without --detached"
+        )
+
+
+def frame_sources(graph: StreamGraph) -> list[str]:
+    """Names of the sources that are DataFrames."""
+    return [
+        node.name
+        for node in graph.nodes
+        if isinstance(node.operator, SourceOperatorSpec) and isinstance(node.operator.source, DataFrameSource)
+    ]
 
 
 class Frames:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from unistream.api.environment import Environment
-from unistream.api.frames import refuse_detached
+from unistream.api.frames import frame_sources, refuse_detached
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.client.submission import connect
@@ -14,6 +14,7 @@ from unistream.client.upgrade import FIRST_CHECKPOINT_S, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest, digest_of
+from unistream.model.graph import JobType
 from unistream.savepoint.plan import plan
 from unistream.savepoint.reading import read_savepoint
 from unistream.worker.code import pack
@@ -74,8 +75,11 @@ def upgraded(
 
 
 def is_other_version(environment: Environment, name: str, running: JobInfo) -> bool:
-    """Whether the environment's pipeline differs from what was submitted of a job that runs: in its graph,
-    its configuration or its code."""
+    """Whether a job that runs can be replaced by the environment's pipeline, and that differs from what was
+    submitted of it: in its graph, its configuration or its code. BATCH jobs take no savepoint, and DataFrames
+    are evaluated anew by each program."""
+    if running.job_type != JobType.STREAMING.value or frame_sources(environment.stream_graph(name)):
+        return False
     graph, code = environment.job_graph(name)
     request = SubmitRequest(
         graph=graph, artifact=pack(code, with_modules=True), config=environment.config.to_dict()
