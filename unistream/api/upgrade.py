@@ -77,7 +77,7 @@ def upgraded(
 def is_other_version(environment: Environment, name: str, running: JobInfo) -> bool:
     """Whether a job that runs can be replaced by the environment's pipeline, and that differs from what was
     submitted of it: in its graph, its configuration or its code. BATCH jobs take no savepoint, and DataFrames
-    are evaluated anew by each program."""
+    are evaluated again by each program."""
     if running.job_type != JobType.STREAMING.value or frame_sources(environment.stream_graph(name)):
         return False
     graph, code = environment.job_graph(name)

@@ -42,7 +42,9 @@ from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
 
 POLL_S: Final = 0.5
-OBSERVE_EVERY_S: Final = 10.0  # Dagster's event log grows with each event and is never trimmed
+LOOK_EVERY_S: Final = 10.0
+OBSERVE_EVERY_S: Final = 10.0
+OBSERVE_EVERY_MAX_S: Final = 300.0  # Dagster's event log grows with each event and is never trimmed
 CANCEL_WAIT_S: Final = 30.0
 START_GRACE_S: Final = 60.0  # for an interrupted start: Spark takes some seconds
 CLOSE_WAIT_S: Final = 60.0
@@ -73,7 +75,7 @@ class StepListener(Protocol):
     def started(self, client: JobClient) -> None: ...
 
     def progress(self, info: JobInfo) -> None:
-        """A checkpoint was completed since the last call; at most every OBSERVE_EVERY_S."""
+        """A checkpoint was completed since the last call; ever more rarely, see `Pace`."""
 
     def interrupted(self) -> None:
         """The run is being terminated; the job is still running."""
@@ -128,27 +130,26 @@ def run_step(
 
 
 class Pace:
-    """Which checkpoints are reported: the first one that is completed `every_s` after the last report.
+    """Which checkpoints are reported: the first one that is completed `every_s` after the last report, which
+    is doubled each time, up to `most_s`.
 
-    >>> pace = Pace(every_s=10)
-    >>> [pace.reports(n, now_s=s) for n, s in ((1, 0), (2, 9), (2, 10), (2, 30))]
-    [True, False, True, False]
+    >>> pace = Pace(every_s=10, most_s=20)
+    >>> [pace.reports(n, now_s=s) for n, s in ((1, 0), (2, 9), (2, 10), (2, 30), (3, 29), (3, 30), (4, 50))]
+    [True, False, True, False, False, True, True]
     """
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self, every_s: float, most_s: float) -> None:
         self._every_s = every_s
+        self._most_s = most_s
         self._reported = 0
         self._next_s = float("-inf")
 
-    def is_due(self, now_s: float) -> bool:
-        """False: nothing would be reported now, so the status is not needed."""
-        return now_s >= self._next_s
-
     def reports(self, checkpoints: int, *, now_s: float) -> bool:
         """Whether to report now. `checkpoints`: completed so far."""
-        if checkpoints <= self._reported or not self.is_due(now_s):
+        if checkpoints <= self._reported or now_s < self._next_s:
             return False
         self._reported, self._next_s = checkpoints, now_s + self._every_s
+        self._every_s = min(2 * self._every_s, self._most_s)
         return True
 
 
@@ -167,9 +168,10 @@ def _watched(client: JobClient, listener: StepListener, watch: Watch, *, detache
 
 def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool) -> JobInfo:
     """Waits for the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
-    pace = Pace(OBSERVE_EVERY_S)
+    pace = Pace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
     lines = _Lines(listener)
     before: int | None = None  # checkpoints, when the step came to the job
+    next_look_s = float("-inf")
     while True:
         with contextlib.suppress(TimeoutError):  # it still runs
             client.wait(timeout_s=POLL_S)
@@ -178,7 +180,8 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
             return info
         _check(watch.lost)
         now_s = time.monotonic()
-        if detaches or pace.is_due(now_s):
+        if detaches or now_s >= next_look_s:
+            next_look_s = now_s + LOOK_EVERY_S
             with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
                 info = client.status()
                 before = info.checkpoints_completed if before is None else before

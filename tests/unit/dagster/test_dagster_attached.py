@@ -368,9 +368,25 @@ def test_a_job_that_does_not_start_has_nothing_to_end() -> None:
 
 
 def test_checkpoints_are_told_with_ten_seconds_between_them() -> None:
-    pace = Pace(every_s=10)
-    reported = [(n, at) for n, at in [(0, 0), (1, 5), (2, 6), (9, 14), (9, 15), (9, 40), (10, 41)]]
-    assert [pace.reports(n, now_s=at) for n, at in reported] == [False, True, False, False, True, False, True]
+    pace = Pace(every_s=10, most_s=15)
+    reported = [
+        (n, at)
+        for n, at in [
+            (0, 0),
+            (1, 5),
+            (2, 14),
+            (2, 15),
+            (9, 29),
+            (9, 30),
+            (9, 90),
+            (10, 91),
+            (11, 105),
+            (11, 106),
+        ]
+    ]
+    assert [pace.reports(n, now_s=at) for n, at in reported] == [
+        *(False, True, False, True, False, True, False, True, False, True)
+    ]
 
 
 def test_failures_that_the_job_survives_are_in_the_log() -> None:
