@@ -37,7 +37,7 @@ def lineage_graph(graph: StreamGraph, schemas: Schemas) -> LineageGraph:
     for node in graph.nodes:
         operator = node.operator
         if isinstance(operator, SourceOperatorSpec):
-            sources.append(_source(node, operator))
+            sources.append(_source(node, operator, schemas.get((node.id, None))))
         elif isinstance(operator, SinkWriterOperator):
             sinks.append(traced.sink(node, operator))
     return LineageGraph(tuple(sources), tuple(sinks))
@@ -54,12 +54,12 @@ def written_by(graph: StreamGraph) -> dict[OperatorUid, tuple[str, ...]]:
     return {uid: uris for uid, uris in found.items() if uris}
 
 
-def _source(node: StreamNode, operator: SourceOperatorSpec) -> SourceLineage:
+def _source(node: StreamNode, operator: SourceOperatorSpec, schema: pa.Schema | None) -> SourceLineage:
     return SourceLineage(
         uid=uid_of(node),
         name=node.name,
         bounded=node.source is not None and node.source.bounded,
-        schema=operator.source.schema,
+        schema=schema,
         datasets=_datasets(operator.source),
     )
 
@@ -112,7 +112,8 @@ class _Traced:
         """Where the columns of an output come from; without those of which that is not known."""
         operator = node.operator
         if isinstance(operator, SourceOperatorSpec):
-            own = operator.source.schema.names if tag is None else []
+            schema = self._schemas.get((node.id, None))
+            own = schema.names if tag is None and schema is not None else []
             return {name: frozenset({(uid_of(node), name)}) for name in own}
         if not isinstance(operator, TracesColumns):
             return {}

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from unistream.api.described import is_described
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.settings import OperatorSettings
 from unistream.api.slots import SlotSharingGroup
@@ -41,7 +42,6 @@ from unistream.port.sink import (
 )
 from unistream.port.source import DEAD_LETTERS_TAG
 
-_CHECKED: Final[ContextVar[bool]] = ContextVar("checked", default=True)
 _REPLACE: Final[ContextVar[Callable[[Sink], Sink] | None]] = ContextVar("replace", default=None)
 
 
@@ -56,20 +56,9 @@ def sinks_replaced(replace: Callable[[Sink], Sink]) -> Iterator[None]:
         _REPLACE.reset(token)
 
 
-@contextmanager
-def sinks_unchecked() -> Iterator[None]:
-    """Inside, sinks of this thread's pipelines do not look at what they write to, which may be away: for a
-    pipeline that is built to be described."""
-    token = _CHECKED.set(False)
-    try:
-        yield
-    finally:
-        _CHECKED.reset(token)
-
-
 def check_sink(sink: Sink, schema: pa.Schema | None) -> None:
-    """Raises ConfigError, Unreachable: as `Sink.check`; see `sinks_unchecked`."""
-    if _CHECKED.get():
+    """Raises ConfigError, Unreachable: as `Sink.check`. A pipeline that is described needs no target."""
+    if not is_described():
         sink.check(schema)
 
 

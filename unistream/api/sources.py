@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,21 @@ import pyarrow as pa
 
 from unistream.api.collections import collected
 from unistream.api.columns import Columns, as_schema
+from unistream.api.described import is_described
 from unistream.api.frames import DataFrameSource
 from unistream.api.graph import GraphBuilder, Port, check_timestamp_column
 from unistream.api.stream import DataStream
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.model.graph import SourceInfo
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source
 
 if TYPE_CHECKING:
     from unistream.host.spark_frames import DataFrame
+
+
+_log = logging.getLogger(__name__)
 
 
 class Sources:
@@ -53,17 +59,17 @@ class Sources:
                 f" not {watermark_strategy!r:.200}"
             )
         name = name or source.name
-        schema = source.schema
+        schema, info = _found(source, name)
         column = watermark_strategy.timestamp_column
         if column is not None:
             check_timestamp_column(schema, column, f"source {name!r}")
         node = self._builder.add(
             name, SourceOperatorSpec(source=source, watermarks=watermark_strategy), stateful=True
         )
-        node.source = source.info()
-        if column is not None:
+        node.source = info
+        if column is not None and info is not None and schema is not None:
             node.source = msgspec.structs.replace(
-                node.source, timestamp_column=column, timestamp_type=str(schema.field(column).type)
+                info, timestamp_column=column, timestamp_type=str(schema.field(column).type)
             )
         if isinstance(source, SendsDeadLetters) and source.dead_letter_schema is not None:
             self._builder.schemas[node.id, DEAD_LETTERS_TAG] = source.dead_letter_schema
@@ -131,3 +137,18 @@ class Sources:
         """
         source = DataFrameSource(df, staging)
         return self.from_source(source, watermark_strategy or WatermarkStrategy.no_watermarks(), name)
+
+
+def _found(source: Source, name: str) -> tuple[pa.Schema | None, SourceInfo | None]:
+    """Its columns, and how its splits are found. None: it cannot say now, in a pipeline that is described.
+
+    Raises:
+        ConfigError, Unreachable: in any other.
+    """
+    try:
+        return source.schema, source.info()
+    except (ConfigError, Unreachable) as error:
+        if not is_described():
+            raise
+        _log.warning("event=source_not_described source=%r reason=%r", name, str(error))
+        return None, None

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.api.columns import Returns, as_schema, side_schemas
+from unistream.api.described import is_described
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_timestamp_column
 from unistream.api.joins import join_schema
 from unistream.api.results import Results
@@ -265,9 +266,12 @@ class DataStream(Results):
         if how not in {kind.value for kind in JoinKind}:
             raise ConfigError(f"join: how={how!r} is not 'inner' or 'left'")
         pairs = _pairs(on)
-        schema, dimension_schema = join_schema(self.schema, dimension.schema, pairs)
         self._builder.check_complete_before_time(dimension._ports, "join")
         held = tuple(replace(port, ship=Ship.BROADCAST) for port in dimension._ports)
+        if dimension.schema is None and is_described():
+            unknown = self._builder.add(f"{how} join", None, [self._ports, held], stateful=True)
+            return DataStream(self._builder, (Port(unknown.id),), None)
+        schema, dimension_schema = join_schema(self.schema, dimension.schema, pairs)
         operator = BroadcastLookupJoin(pairs, dimension_schema, JoinKind(how), facts=self.schema)
         node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
         return DataStream(self._builder, (Port(node.id),), schema)

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import dagster as dg
 
+from unistream.api.described import described
 from unistream.api.environment import Environment
-from unistream.api.sinks import sinks_unchecked
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.dagster.report import COLUMN_SCHEMA, SINK_METADATA, table_schema
@@ -101,7 +101,9 @@ class UnistreamTranslator:
     def get_source_asset_spec(self, data: SourceTranslatorData) -> dg.AssetSpec:
         """What a pipeline reads, as an asset that others write. The key of a topic is ``kafka/TOPIC``, that
         of a path the same as of a sink, so that a table which another pipeline writes is upstream."""
-        metadata: dict[str, Any] = {**_uri([data.dataset]), COLUMN_SCHEMA: table_schema(data.source.schema)}
+        metadata: dict[str, Any] = {**_uri([data.dataset])}
+        if data.source.schema is not None:
+            metadata[COLUMN_SCHEMA] = table_schema(data.source.schema)
         kinds = set(_kinds([data.dataset]))
         return dg.AssetSpec(key=_key([data.dataset], data.source.uid), kinds=kinds, metadata=metadata)
 
@@ -129,8 +131,8 @@ def build_unistream_asset_specs(
 ) -> list[dg.AssetSpec]:
     """The assets that a pipeline writes: one for each sink with a uid.
 
-    The pipeline is built, and not run. Sinks do not look at their tables; sources without a `schema` read the
-    columns of their first file, so give one if that may be away when the code location is loaded.
+    The pipeline is built, and not run. Sinks do not look at their tables. Of a source that cannot read its
+    columns now (its table is not there yet) nothing but its place is known.
 
     Args:
         build: Adds the pipeline to the environment.
@@ -179,7 +181,7 @@ def build_source_asset_specs(
 def lineage_of(build: Callable[[Environment], None]) -> LineageGraph:
     """Of a pipeline that is built to be described. Raises ConfigError."""
     env = Environment()
-    with sinks_unchecked():
+    with described():
         build(env)
         return env.lineage()
 

@@ -54,13 +54,14 @@ class SourceLineage:
     Attributes:
         uid: Of the operator; made from its name if the user gave none.
         bounded: It ends by itself.
+        schema: Of its rows; None: what it reads is not there now.
         datasets: Empty: it does not read from outside, or does not say.
     """
 
     uid: OperatorUid
     name: str
     bounded: bool
-    schema: pa.Schema
+    schema: pa.Schema | None
     datasets: tuple[LineageDataset, ...]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from unistream.api.sinks import sinks_unchecked
+from unistream.api.described import described
 from unistream.base.secrets import Secret
 from unistream.model.lineage import LineageDataset, SinkLineage, dataset_at
 
@@ -123,7 +123,7 @@ def test_a_pipeline_names_its_data_sets_and_what_comes_from_where(tmp_path: Path
     kind = pa.schema([("kind", pa.string())])
     kinds = us.FileSource(str(tmp_path / "kinds.csv"), format="csv", schema=kind)
     known = read.join(env.from_source(kinds, NO_TIME, "kinds").uid("kinds"), on="kind")
-    with sinks_unchecked():  # the table is not there, nor a network
+    with described():  # the table is not there, nor a network
         known.sink_to(us.DeltaSink("/not/there/orders")).uid("lake")
     read.dead_letters_to(us.FileSink(str(tmp_path / "bad")))
     graph = env.lineage()
@@ -166,3 +166,26 @@ def test_ends_that_say_nothing_are_there_without_data_sets() -> None:
 def test_urls_are_named_as_openlineage_names_them(url: str, namespace: str, name: str, uri: str) -> None:
     found = dataset_at(url)
     assert (found.namespace, found.name, found.uri) == (namespace, name, uri)
+
+
+def later(env: us.Environment) -> None:
+    """Reads what is not there yet."""
+    table = env.from_source(us.DeltaSource("/not/there/orders"), NO_TIME, "orders").uid("orders")
+    kinds = us.FileSource("/not/there/kinds.csv", format="csv")
+    names = env.from_source(kinds, NO_TIME, "kinds").uid("kinds")
+    joined = table.join(names, on="kind").with_columns(twice=us.col("cents") * 2)
+    joined.key_by("kind").window(us.TumblingEventTimeWindows.of("1 h")).aggregate(rows=us.count()).sink_to(
+        us.DeltaSink("/not/there/daily")
+    ).uid("daily")
+
+
+def test_what_is_not_there_yet_is_described_as_far_as_it_is_known() -> None:
+    env = us.Environment()
+    with described():
+        later(env)
+        graph = env.lineage()
+    assert [(one.uid, one.schema) for one in graph.sources] == [("orders", None), ("kinds", None)]
+    [daily] = graph.sinks
+    assert (daily.sources, daily.schema, daily.columns) == (("orders", "kinds"), None, {})
+    with pytest.raises(us.ConfigError, match="/not/there/orders"):
+        later(us.Environment())
