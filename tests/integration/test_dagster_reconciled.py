@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.eventually import eventually
-from tests.integration.crash_runs import commands_in
+from tests.integration.crash_runs import OF_MATRIX, commands_in
 from tests.integration.dagster_location import WAIT_S, Location, ids, log_of, progressed, the_run
 from tests.integration.test_clusters_away import Cluster
 from unistream.base.config import Configuration
@@ -232,6 +232,7 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 @pytest.mark.slow
+@OF_MATRIX
 def test_dagster_s_own_retry_goes_on_with_the_job(
     locate: Callable[..., Location], cluster: EmbeddedCluster
 ) -> None:

@@ -144,9 +144,13 @@ class Pace:
         self._reported = 0
         self._next_s = float("-inf")
 
+    def is_due(self, now_s: float) -> bool:
+        """The next completed checkpoint would be reported."""
+        return now_s >= self._next_s
+
     def reports(self, checkpoints: int, *, now_s: float) -> bool:
         """Whether to report now. `checkpoints`: completed so far."""
-        if checkpoints <= self._reported or now_s < self._next_s:
+        if checkpoints <= self._reported or not self.is_due(now_s):
             return False
         self._reported, self._next_s = checkpoints, now_s + self._every_s
         self._every_s = min(2 * self._every_s, self._most_s)
@@ -180,7 +184,7 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
             return info
         _check(watch.lost)
         now_s = time.monotonic()
-        if detaches or now_s >= next_look_s:
+        if detaches or pace.is_due(now_s) or now_s >= next_look_s:
             next_look_s = now_s + LOOK_EVERY_S
             with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
                 info = client.status()
