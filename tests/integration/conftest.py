@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.crash_runs import Crashes
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster
+from unistream.client.rest_client import RestClient
 from unistream.testing.devtools.kafka_tools import create_topic
 
 if TYPE_CHECKING:
@@ -28,6 +31,17 @@ def topic(kafka: str) -> str:
 def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crashes:
     """Kills at named places; nothing is armed yet."""
     return Crashes(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestClient]:
+    """A session cluster of the test's own, which "remote" finds."""
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    with (
+        EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as running,
+        RestClient(running.rest_url) as client,
+    ):
+        yield client
 
 
 @pytest.fixture

@@ -10,13 +10,11 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.eventually import eventually
+from tests.integration.session_jobs import stop
 from tests.modes import STREAMING
-from unistream.base.config import Configuration
 from unistream.base.ids import JobId
-from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
-from unistream.client.upgrade import _Run, is_up
+from unistream.client.upgrade import _Run
 from unistream.dagster import UnistreamResource, unistream_assets
 from unistream.dagster.start import JobStart
 
@@ -47,16 +45,6 @@ def pipeline(env: us.Environment, lake: Path, version: str) -> None:
     source = us.DatagenSource({"id": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=500)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     rows.map(Stamped(version), returns=ROWS).uid("stamped").sink_to(us.DeltaSink(str(lake))).uid("lake")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestClient]:
-    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
-    with (
-        EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as running,
-        RestClient(running.rest_url) as client,
-    ):
-        yield client
 
 
 class Location:
@@ -105,48 +93,43 @@ def location(tmp_path: Path) -> Iterator[Location]:
         yield Location(tmp_path / "lake", instance)
 
 
-def stop(cluster: RestClient, job: JobId) -> None:
-    eventually(lambda: is_up(cluster.info(job)), "it is up", 60.0)
-    cluster.client(job).stop()
-
-
-def running(cluster: RestClient) -> list[JobId]:
-    return [job.job for job in cluster.jobs() if job.ended_ms is None]
+def running(session: RestClient) -> list[JobId]:
+    return [job.job for job in session.jobs() if job.ended_ms is None]
 
 
 def test_a_changed_pipeline_replaces_the_job_and_the_same_one_attaches(
-    cluster: RestClient, location: Location
+    session: RestClient, location: Location
 ) -> None:
     first, _ = location.run("first")
     assert location.tags(first)["unistream/policy"] == (
         "resume=latest, on_running=upgrade, on_terminate=stop_with_savepoint, mode=detached"
     )
-    [old] = running(cluster)
+    [old] = running(session)
     same, log = location.run("first")
     assert same.success
     assert any(f"attached to job {old}, which writes the same tables" in line for line in log)
     second, log = location.run("second")
     assert second.success
-    [new] = running(cluster)
+    [new] = running(session)
     assert new != old
     assert any(f"attached to job {new}, the new version of job {old}" in line for line in log)
     assert location.tags(second)["unistream/job_id"] == new
     broken, log = location.run("broken")
     assert not broken.success
-    [back] = running(cluster)
+    [back] = running(session)
     assert back not in (old, new)
     assert any("the old one goes on from" in line and f"as job {back}" in line for line in log)
     assert any("this version is broken" in line for line in log)
     again, log = location.run("second")
     assert again.success
-    assert running(cluster) == [back]
-    stop(cluster, back)
+    assert running(session) == [back]
+    stop(session, back)
     assert location.versions() == ["first", "second"]
 
 
-def test_the_policy_of_a_run_decides(cluster: RestClient, location: Location) -> None:
+def test_the_policy_of_a_run_decides(session: RestClient, location: Location) -> None:
     assert location.run("first")[0].success
-    [job] = running(cluster)
+    [job] = running(session)
     attached, log = location.run("second", on_running="attach")
     assert attached.success
     assert "on_running=attach" in location.tags(attached)["unistream/policy"]
@@ -157,8 +140,8 @@ def test_the_policy_of_a_run_decides(cluster: RestClient, location: Location) ->
     unknown, log = location.run("second", on_running="perhaps")
     assert not unknown.success
     assert any("'perhaps' is not one of upgrade, attach, refuse" in line for line in log)
-    assert running(cluster) == [job]
-    stop(cluster, job)
+    assert running(session) == [job]
+    stop(session, job)
     assert location.versions() == ["first"]
 
 
@@ -172,10 +155,10 @@ class Killed(BaseException):
 
 
 def test_a_retry_goes_on_with_the_upgrade_in_which_its_run_died(
-    cluster: RestClient, location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: RestClient, location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert location.run("first")[0].success
-    [old] = running(cluster)
+    [old] = running(session)
     kept = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
     env = us.Environment(kept | CONFIG | of_version("broken"), target="remote")
     pipeline(env, tmp_path / "lake", "broken")
@@ -199,13 +182,13 @@ def test_a_retry_goes_on_with_the_upgrade_in_which_its_run_died(
         patched.setattr(_Run, "_go_back", dies)
         with pytest.raises(Killed):
             start(died)()
-    assert running(cluster) == [], "the old job is stopped, and the new one has failed"
+    assert running(session) == [], "the old job is stopped, and the new one has failed"
     retry = dg.DagsterRun(
         "job", root_run_id=died.run_id, parent_run_id=died.run_id, tags={"dagster/retry_number": "1"}
     )
     with pytest.raises(us.UnistreamError, match="the old one goes on from"):
         start(retry)()
-    [back] = running(cluster)
+    [back] = running(session)
     assert back != old
-    stop(cluster, back)
+    stop(session, back)
     assert location.versions() == ["first"]

@@ -15,16 +15,20 @@ from tests.integration.crash_runs import Command, commands_in, in_the_gate, job_
 
 WAIT_S = 90.0
 ROWS = 6_000
+LONG_ROWS = 20_000  # still under way when a second process has started, on a busy machine as well
 
 PIPELINES = f"""
 import unistream as us
 
-def numbers(env):
-    source = us.DatagenSource({{"n": us.datagen.Sequential()}}, rows={ROWS}, rows_per_second=1_000, splits=2)
+def numbers(env, rows={ROWS}):
+    source = us.DatagenSource({{"n": us.datagen.Sequential()}}, rows=rows, rows_per_second=1_000, splits=2)
     return env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 
 def delta(env):
     numbers(env).sink_to(us.DeltaSink("out")).uid("lake")
+
+def long(env):
+    numbers(env, {LONG_ROWS}).sink_to(us.DeltaSink("out")).uid("lake")
 
 def files(env):
     numbers(env).sink_to(us.FileSink("out", format="parquet")).uid("lake")
@@ -126,12 +130,12 @@ def test_a_stream_goes_on_from_what_its_last_job_has_left(
 
 
 def test_a_stream_that_runs_is_not_continued(start: Callable[..., Command], tmp_path: Path) -> None:
-    command = ("run", "latest_pipelines:delta", *OPTIONS, "-s", "latest")
+    command = ("run", "latest_pipelines:long", *OPTIONS, "-s", "latest")
     first = start(*command)
     job = job_of(first.line())
-    eventually(lambda: len(delta_rows(tmp_path / "out")) > 0, "it has committed", WAIT_S, 0.05)
+    eventually(lambda: len(delta_rows(tmp_path / "out")) > 500, "it has committed", WAIT_S)
     second = start(*command)
     assert second.wait() == 2, second.err
     assert f"job {job} (unistream job) is RUNNING and writes the same output" in second.err
     assert first.wait() == 0
-    assert sorted(delta_rows(tmp_path / "out")) == list(range(ROWS))
+    assert sorted(delta_rows(tmp_path / "out")) == list(range(LONG_ROWS))

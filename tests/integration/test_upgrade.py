@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,14 +12,13 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.eventually import eventually
 from tests.integration.crash_runs import in_the_gate
+from tests.integration.session_jobs import stop
 from unistream.api.upgrade import is_other_version, upgraded
-from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, job_of_request
-from unistream.client.embedded import EmbeddedCluster
 from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.rest_client import RestClient
-from unistream.client.upgrade import WentBack, _Run, is_up
+from unistream.client.upgrade import WentBack, _Run
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -64,23 +63,13 @@ def version(lake: Path, function: us.KeyedProcessFunction, **config: str) -> us.
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestClient]:
-    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
-    with (
-        EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as running,
-        RestClient(running.rest_url) as client,
-    ):
-        yield client
-
-
-@pytest.fixture
 def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def started(cluster: RestClient, env: us.Environment) -> JobId:
+def started(session: RestClient, env: us.Environment) -> JobId:
     job = env.execute_async("numbers")
-    eventually(lambda: cluster.info(job.job_id).checkpoints_completed > 0, "its first checkpoint", WAIT_S)
+    eventually(lambda: session.info(job.job_id).checkpoints_completed > 0, "its first checkpoint", WAIT_S)
     job.close()
     return job.job_id
 
@@ -96,25 +85,20 @@ def assert_exact(lake: Path) -> list[str]:
     return list(dict.fromkeys(row["version"] for row in rows))
 
 
-def stop(cluster: RestClient, job: JobId) -> None:
-    eventually(lambda: is_up(cluster.info(job)), "it is up", WAIT_S)
-    cluster.client(job).stop()
-
-
-def test_the_new_version_goes_on_where_the_old_one_was_stopped(cluster: RestClient, lake: Path) -> None:
-    old = started(cluster, version(lake, Numbered("first")))
+def test_the_new_version_goes_on_where_the_old_one_was_stopped(session: RestClient, lake: Path) -> None:
+    old = started(session, version(lake, Numbered("first")))
     second = version(lake, Numbered("second"))
-    assert is_other_version(second, "numbers", cluster.info(old))
-    assert not is_other_version(version(lake, Numbered("first")), "numbers", cluster.info(old))
+    assert is_other_version(second, "numbers", session.info(old))
+    assert not is_other_version(version(lake, Numbered("first")), "numbers", session.info(old))
     notes: list[str] = []
     new = upgraded(second, old, name="numbers", request_id="up", note=notes.append)
     assert new == job_of_request("up")
-    assert cluster.info(old).state == "FINISHED"
-    assert cluster.info(new).state == "RUNNING"
-    assert KeptJobsClient(cluster).kept("up") is None, "the old version is not needed any more"
+    assert session.info(old).state == "FINISHED"
+    assert session.info(new).state == "RUNNING"
+    assert KeptJobsClient(session).kept("up") is None, "the old version is not needed any more"
     assert upgraded(second, old, name="numbers", request_id="up") == new, "the same again changes nothing"
     assert len(notes) == 3
-    stop(cluster, new)
+    stop(session, new)
     assert assert_exact(lake) == ["first", "second"]
 
 
@@ -137,10 +121,10 @@ BROKEN: dict[str, tuple[Callable[[], us.KeyedProcessFunction], dict[str, str], s
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_version_that_does_not_come_up_gives_way_to_the_old_one(
-    cluster: RestClient, lake: Path, case: str
+    session: RestClient, lake: Path, case: str
 ) -> None:
     make, config, reason = BROKEN[case]
-    old = started(cluster, version(lake, Numbered("first")))
+    old = started(session, version(lake, Numbered("first")))
     broken = version(lake, make(), **config)
     with pytest.raises(WentBack, match=reason) as went:
         upgraded(broken, old, name="numbers", request_id="up", first_checkpoint_s=4.0)
@@ -152,21 +136,21 @@ def test_a_version_that_does_not_come_up_gives_way_to_the_old_one(
     )
     with pytest.raises(WentBack):
         upgraded(broken, old, name="numbers", request_id="up", first_checkpoint_s=4.0)
-    assert [job.job for job in cluster.jobs() if job.state == "RUNNING"] == [back]
-    assert not is_other_version(version(lake, Numbered("first")), "numbers", cluster.info(back))
-    stop(cluster, back)
+    assert [job.job for job in session.jobs() if job.state == "RUNNING"] == [back]
+    assert not is_other_version(version(lake, Numbered("first")), "numbers", session.info(back))
+    stop(session, back)
     assert assert_exact(lake) == ["first"]
 
 
 def test_a_version_that_cannot_take_the_state_is_refused_and_the_job_is_not_touched(
-    cluster: RestClient, lake: Path
+    session: RestClient, lake: Path
 ) -> None:
-    old = started(cluster, version(lake, Numbered("first")))
+    old = started(session, version(lake, Numbered("first")))
     with pytest.raises(ConfigError, match="operator 'numbered', state 'seen'"):
         upgraded(version(lake, Numbered("other", pa.string())), old, name="numbers", request_id="up")
-    assert cluster.info(old).state == "RUNNING"
-    assert KeptJobsClient(cluster).kept("up") is None
-    stop(cluster, old)
+    assert session.info(old).state == "RUNNING"
+    assert KeptJobsClient(session).kept("up") is None
+    stop(session, old)
     assert assert_exact(lake) == ["first"]
 
 
@@ -183,9 +167,9 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("moment", "dies"), in_the_gate(MOMENTS, 3, -1))
 def test_a_client_that_dies_anywhere_is_followed_by_one_that_goes_on(
-    cluster: RestClient, lake: Path, monkeypatch: pytest.MonkeyPatch, moment: str, dies: str
+    session: RestClient, lake: Path, monkeypatch: pytest.MonkeyPatch, moment: str, dies: str
 ) -> None:
-    old = started(cluster, version(lake, Numbered("first")))
+    old = started(session, version(lake, Numbered("first")))
     goes_back = dies == "_go_back"
     new = version(lake, Numbered("fails"), **RARELY) if goes_back else version(lake, Numbered("second"))
     real = getattr(_Run, dies)
@@ -205,12 +189,12 @@ def test_a_client_that_dies_anywhere_is_followed_by_one_that_goes_on(
         last = went.value.job
     else:
         last = upgraded(new, old, name="numbers", request_id="up")
-    assert [job.job for job in cluster.jobs() if job.ended_ms is None] == [last]
-    stop(cluster, last)
+    assert [job.job for job in session.jobs() if job.ended_ms is None] == [last]
+    stop(session, last)
     assert assert_exact(lake) == (["first"] if goes_back else ["first", "second"])
 
 
-def test_a_job_that_was_lost_has_nothing_to_upgrade(cluster: RestClient, lake: Path) -> None:
+def test_a_job_that_was_lost_has_nothing_to_upgrade(session: RestClient, lake: Path) -> None:
     env = version(lake, Numbered("first"))
     with pytest.raises(ConfigError, match="has ended and left no snapshot"):
         upgraded(env, JobId("f" * 32), name="numbers", request_id="up")

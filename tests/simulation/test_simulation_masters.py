@@ -20,9 +20,7 @@ from unistream.testing.sim.mutants import plant
 SEEDS = int(os.environ.get("UNISTREAM_SIM_MASTERS_SEEDS", "400"))
 JOBS = 2
 HASHED = 20
-MUTANT_SEEDS_MAX = 600
-FOUND_BY = {"resumed-by-reconnection": 487, "counter-not-fenced": 496}
-"""Seeds that are tried first, of planted bugs that take many; they change with the masters."""
+MUTANT_SEEDS_MAX = 400
 RARE = {"files-not-fenced": 983}
 """Planted bugs that take more seeds than that, which a nightly run has; and how many they took."""
 REGRESSIONS = Path(__file__).with_name("regressions_masters.txt")
@@ -45,8 +43,7 @@ def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_rea
 @pytest.mark.parametrize("name", [n for n in MUTANTS if RARE.get(n, 0) < max(SEEDS, MUTANT_SEEDS_MAX)])
 def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     with plant(MUTANTS[name]):
-        first = [FOUND_BY[name]] if name in FOUND_BY else []
-        for seed in (*first, *range(max(SEEDS, MUTANT_SEEDS_MAX))):
+        for seed in (*regressions(), *range(max(SEEDS, MUTANT_SEEDS_MAX))):
             outcome = run_seed(seed)
             if outcome.violation is not None:
                 violation = outcome.violation.removeprefix("Violation: ")

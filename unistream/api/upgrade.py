@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import structs
+
 from unistream.api.environment import Environment
 from unistream.api.frames import frame_sources, refuse_detached
 from unistream.base.errors import ConfigError
@@ -14,6 +16,7 @@ from unistream.client.upgrade import FIRST_CHECKPOINT_S, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest, digest_of
+from unistream.model.chain import JobCode
 from unistream.model.graph import JobType
 from unistream.savepoint.plan import plan
 from unistream.savepoint.reading import read_savepoint
@@ -50,10 +53,10 @@ def upgraded(
         Unreachable, OutcomeUnknown: the cluster does not answer.
     """
     refuse_detached(environment.stream_graph(name))
-    graph, code = environment.job_graph(name)
+    request, code = _submission(environment, name)
 
     def check(directory: str) -> None:
-        found = plan(read_savepoint(directory), graph, code, environment.config)
+        found = plan(read_savepoint(directory), request.graph, code, environment.config)
         if found.is_refused:
             raise ConfigError(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
 
@@ -61,12 +64,7 @@ def upgraded(
         return Upgrade(
             cluster=cluster,
             old=old,
-            request=SubmitRequest(
-                graph=graph,
-                artifact=pack(code, with_modules=True),
-                config=environment.config.to_dict(),
-                request_id=request_id,
-            ),
+            request=structs.replace(request, request_id=request_id),
             check=check,
             savepoint_dir=savepoint_dir,
             first_checkpoint_s=first_checkpoint_s,
@@ -80,11 +78,15 @@ def is_other_version(environment: Environment, name: str, running: JobInfo) -> b
     are evaluated again by each program."""
     if running.job_type != JobType.STREAMING.value or frame_sources(environment.stream_graph(name)):
         return False
-    graph, code = environment.job_graph(name)
-    request = SubmitRequest(
-        graph=graph, artifact=pack(code, with_modules=True), config=environment.config.to_dict()
-    )
+    request, _ = _submission(environment, name)
     return running.digest != "" and running.digest != digest_of(request)
+
+
+def _submission(environment: Environment, name: str) -> tuple[SubmitRequest, JobCode]:
+    """What is submitted of the pipeline, as `Environment.execute_async` does."""
+    graph, code = environment.job_graph(name)
+    artifact = pack(code, with_modules=True)
+    return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict()), code
 
 
 def _reasons(found: RestorePlan) -> list[str]:

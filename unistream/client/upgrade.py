@@ -227,7 +227,7 @@ class _Run:
             except AlreadyEnded:
                 return
             except ConfigError:
-                if is_up(client.status()):
+                if client.status().all_tasks_run:
                     raise
             else:
                 self._upgrade.note(f"job {self._old} has ended with savepoint {savepoint}")
@@ -262,7 +262,7 @@ class _Run:
     def _probe(self, new: JobInfo, now: float) -> None:
         """Triggers a checkpoint, once for each time that the new job has come up, since the next one by the
         interval may be far away. Not at once: a version that fails with its first rows does so before."""
-        if not is_up(new):
+        if not new.all_tasks_run:
             self._up = None
         elif self._up is None or self._up[0] != new.restarts:
             self._up = new.restarts, now + PROBE_AFTER_S
@@ -300,11 +300,6 @@ class _Run:
         self._upgrade.note(f"the new version did not come up: {why}; the old one is started again")
         self._why = why
         self._kept.start(self._name, savepoint, f"{self._name} back")
-
-
-def is_up(info: JobInfo) -> bool:
-    """All its tasks run."""
-    return info.state == "RUNNING" and all(s.state in {"RUNNING", "FINISHED"} for s in info.subtasks)
 
 
 def _back_of(name: str) -> JobId:

@@ -36,7 +36,7 @@ from unistream.base.errors import (
 )
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
-from unistream.dagster.lines import FailureLines, StageLines, all_tasks_run
+from unistream.dagster.lines import FailureLines, StageLines
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
 from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
@@ -293,7 +293,7 @@ def stop_when_running(client: JobClient, policy: EndPolicy, given_up: threading.
     """
     while True:
         info = client.status()
-        if info.is_terminal or all_tasks_run(info):
+        if info.is_terminal or info.all_tasks_run:
             try:
                 return client.stop(
                     drain=policy.on_terminate == "drain",
@@ -303,7 +303,7 @@ def stop_when_running(client: JobClient, policy: EndPolicy, given_up: threading.
             except AlreadyEnded:
                 raise
             except ConfigError:
-                if all_tasks_run(client.status()):
+                if client.status().all_tasks_run:
                     raise
         if given_up.wait(POLL_S):
             raise UnistreamError("given up")

@@ -49,7 +49,7 @@ class FailureLines:
             new = [one for one in reversed(info.exceptions) if _key(one) not in known]
             self._waiting.extend(new)
             self._failures += len(new)
-        is_due = all_tasks_run(info) and now_s >= self._next_s
+        is_due = info.all_tasks_run and now_s >= self._next_s
         if not self._failures or not (is_due or info.state == "FINISHED"):
             return []
         lines = self._lines(info)
@@ -65,11 +65,6 @@ class FailureLines:
         before = self._failures - len(shown)
         more = f"the job has recovered from {before} failures before these: 'unistream exceptions {info.job}'"
         return [more, *(_failure_line(failure) for failure in shown)]
-
-
-def all_tasks_run(info: JobInfo) -> bool:
-    """Not while the job starts or restarts."""
-    return info.state == "RUNNING" and all(s.state in {"RUNNING", "FINISHED"} for s in info.subtasks)
 
 
 def _key(failure: ExceptionInfo) -> tuple[int, str, str]:

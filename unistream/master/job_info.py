@@ -204,6 +204,11 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in TERMINAL_STATES
 
     @property
+    def all_tasks_run(self) -> bool:
+        """It is up: a savepoint can be taken."""
+        return self.state == "RUNNING" and all(s.state in {"RUNNING", "FINISHED"} for s in self.subtasks)
+
+    @property
     def resumable_savepoint(self) -> str | None:
         """Directory of the newest savepoint that a job can be resumed from: after a drain not `savepoint`,
         which is after the end of data, but the one with the id before, of the same positions."""

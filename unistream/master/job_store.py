@@ -63,6 +63,9 @@ class JobStore:
         self._artifacts = artifacts
         self._lock = threading.Lock()  # code is stored before the pointer that needs it, and removed without
         self._unswept = False
+        self._kept: dict[str, KeptJob] | None = (
+            None  # None: to be read; only the leader changes what is there
+        )
 
     @property
     def is_unswept(self) -> bool:
@@ -217,10 +220,11 @@ class JobStore:
             if pointer is None:
                 raise NotFound(f"there is no job {job} in this cluster, or it has ended")
             kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms)
+            self._kept = None
             self._ha.create(f"{KEPT}/{name}", encode_stored(kept))
             crash_point("job.kept")
-            others = sorted(self._all_kept(), key=lambda item: item[1].kept_ms)
-            for old, _ in others[: max(0, len(others) - KEPT_MAX)]:
+            oldest = sorted(self._all_kept().items(), key=lambda item: item[1].kept_ms)
+            for old, _ in oldest[: max(0, len(oldest) - KEPT_MAX)]:
                 self._release(old)
             return kept
 
@@ -240,13 +244,17 @@ class JobStore:
 
     def _release(self, name: str) -> None:
         kept = self.kept(name)
+        self._kept = None
         self._ha.remove(f"{KEPT}/{name}")
         if kept is not None:
             self._remove_unneeded((kept.pointer.stored, kept.pointer.artifact))
 
-    def _all_kept(self) -> list[tuple[str, KeptJob]]:
-        found = ((name, self.kept(name)) for name in self._ha.children(KEPT))
-        return [(name, kept) for name, kept in found if kept is not None]
+    def _all_kept(self) -> dict[str, KeptJob]:
+        """By name; read once, since each end of a job needs it."""
+        if self._kept is None:
+            found = {name: self.kept(name) for name in self._ha.children(KEPT)}
+            self._kept = {name: kept for name, kept in found.items() if kept is not None}
+        return self._kept
 
     # --- a new leader -----------------------------------------------------------------------------
 
@@ -274,7 +282,7 @@ class JobStore:
             needed = {
                 artifact for name in self._ha.children(JOBS) for artifact in self._needed_by(JobId(name))
             }
-            for _, kept in self._all_kept():
+            for kept in self._all_kept().values():
                 needed |= {kept.pointer.stored, kept.pointer.artifact}
             self._ha.check()  # a next leader of an earlier version reuses names
             for name in artifacts:

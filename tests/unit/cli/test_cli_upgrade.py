@@ -13,7 +13,6 @@ from unistream.base.config import Configuration
 from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.lookup import find_job
-from unistream.client.upgrade import is_up
 
 WAIT_S = 60.0
 VERSIONS = """
@@ -50,7 +49,7 @@ def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def await_up(job: str) -> None:
     with find_job(Configuration(), job) as client:
-        eventually(lambda: is_up(client.status()), "it is up", WAIT_S)
+        eventually(lambda: client.status().all_tasks_run, "it is up", WAIT_S)
 
 
 def test_a_job_is_replaced_by_another_version_or_goes_on(

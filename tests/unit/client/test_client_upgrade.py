@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from unistream.base.ids import JobId, LineageId
-from unistream.client.upgrade import Facts, Step, is_up, left_by, next_step
+from unistream.client.upgrade import Facts, Step, left_by, next_step
 from unistream.master.job_info import JobInfo
 
 RUNNING = JobInfo(
@@ -67,5 +67,5 @@ def test_a_job_goes_on_from_its_savepoint_or_else_its_newest_checkpoint() -> Non
 
 
 def test_a_job_is_up_when_all_its_tasks_run() -> None:
-    assert is_up(RUNNING)
-    assert not is_up(structs.replace(RUNNING, state="RESTARTING"))
+    assert RUNNING.all_tasks_run
+    assert not structs.replace(RUNNING, state="RESTARTING").all_tasks_run
