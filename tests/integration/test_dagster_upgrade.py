@@ -24,11 +24,6 @@ CONFIG = STREAMING | {"execution.checkpointing.interval": "300 ms", "restart-str
 ROWS = pa.schema([("id", pa.int64()), ("version", pa.string())])
 
 
-def of_version(version: str) -> dict[str, str]:
-    """The first rows of a version that fails with them come before a checkpoint."""
-    return {"execution.checkpointing.interval": "1 h"} if version == "broken" else {}
-
-
 class Stamped:
     """Says which version it is; version "broken" fails."""
 
@@ -67,7 +62,7 @@ class Location:
         result = dg.materialize(
             [rows],
             instance=self.instance,
-            resources={"unistream": UnistreamResource(target="remote", config=CONFIG | of_version(version))},
+            resources={"unistream": UnistreamResource(target="remote", config=CONFIG)},
             tags={f"unistream/{name}": value for name, value in tags.items()},
             raise_on_error=False,
         )
@@ -160,7 +155,7 @@ def test_a_retry_goes_on_with_the_upgrade_in_which_its_run_died(
     assert location.run("first")[0].success
     [old] = running(session)
     kept = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
-    env = us.Environment(kept | CONFIG | of_version("broken"), target="remote")
+    env = us.Environment(kept | CONFIG, target="remote")
     pipeline(env, tmp_path / "lake", "broken")
 
     def start(run: dg.DagsterRun) -> JobStart:

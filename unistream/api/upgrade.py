@@ -9,10 +9,9 @@ from msgspec import structs
 
 from unistream.api.environment import Environment
 from unistream.api.frames import frame_sources, refuse_detached
-from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.client.submission import connect
-from unistream.client.upgrade import FIRST_CHECKPOINT_S, Upgrade
+from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest, digest_of
@@ -58,7 +57,7 @@ def upgraded(
     def check(directory: str) -> None:
         found = plan(read_savepoint(directory), request.graph, code, environment.config)
         if found.is_refused:
-            raise ConfigError(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
+            raise DoesNotFit(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
 
     with connect(environment.config) as cluster:
         return Upgrade(

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 FIRST_CHECKPOINT_S: Final = 300.0
 POLL_S: Final = 0.5
-PROBE_AFTER_S: Final = 5.0  # since all tasks of the new job run
+# How long all tasks of the new job run before its first checkpoint: a version that fails with its first rows
+# does so before. By its interval none is taken earlier; then one is triggered, for jobs without an interval.
+PROBATION_S: Final = 5.0
 CANCEL_WAIT_S: Final = 60.0
 REQUEST_ID_CHARS_MAX: Final = 190  # the way back has a longer one
 
@@ -92,6 +94,10 @@ def left_by(old: JobInfo) -> str | None:
     return old.resumable_savepoint or old.latest_checkpoint
 
 
+class DoesNotFit(ConfigError):
+    """The new version cannot start from a snapshot of the old one."""
+
+
 class WentBack(UnistreamError):
     """The new version did not come up, so the old one runs again. `job`: its job."""
 
@@ -110,7 +116,8 @@ class Upgrade:
         cluster: That runs the old job.
         old: The job that runs, or one that a client with the same request id has stopped.
         request: The new version, without a savepoint; its request id has up to 190 characters.
-        check: Whether the new version can start from the snapshot in a directory; raises ConfigError if not.
+        check: Whether the new version can start from the snapshot in a directory; raises DoesNotFit if not,
+            ConfigError or CorruptSnapshot if the snapshot cannot be read.
         savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
         first_checkpoint_s: How long the new version may take to its first checkpoint.
         note: Is given a sentence about each step.
@@ -152,6 +159,7 @@ class _Run:
         self._deadline: float | None = None  # of the first checkpoint
         self._up: tuple[int, float] | None = None  # restarts of the new job since it is up, time of a probe
         self._why = ""
+        self._probation_s = min(PROBATION_S, upgrade.first_checkpoint_s / 2)
 
     def run(self) -> JobId:
         while True:
@@ -208,11 +216,13 @@ class _Run:
         try:
             if newest is not None:
                 self._upgrade.check(newest)
+        except DoesNotFit:
+            raise
         except (ConfigError, CorruptSnapshot):
             now = self._info(self._old)
             if now is None or now.latest_checkpoint == newest:
                 raise
-            return  # a newer one has replaced it meanwhile
+            return  # a newer one has replaced it while it was read
         with contextlib.suppress(NotFound):  # it has just ended
             self._kept.keep(self._name, self._old)
 
@@ -240,7 +250,12 @@ class _Run:
     def _submit(self, savepoint: str) -> None:
         try:
             self._upgrade.check(savepoint)
-            self._cluster.submit(structs.replace(self._upgrade.request, savepoint=savepoint))
+            pause_ms = int(self._probation_s * 1000)
+            self._cluster.submit(
+                structs.replace(
+                    self._upgrade.request, savepoint=savepoint, first_checkpoint_pause_ms=pause_ms
+                )
+            )
         except (ConfigError, CorruptSnapshot) as refused:
             self._go_back(savepoint, str(refused))
         else:
@@ -260,12 +275,11 @@ class _Run:
         time.sleep(POLL_S)
 
     def _probe(self, new: JobInfo, now: float) -> None:
-        """Triggers a checkpoint, once for each time that the new job has come up, since the next one by the
-        interval may be far away. Not at once: a version that fails with its first rows does so before."""
+        """Triggers a checkpoint, once for each time that the new job has come up."""
         if not new.all_tasks_run:
             self._up = None
         elif self._up is None or self._up[0] != new.restarts:
-            self._up = new.restarts, now + PROBE_AFTER_S
+            self._up = new.restarts, now + self._probation_s
         elif now >= self._up[1]:
             self._up = new.restarts, math.inf
             self._trigger()

@@ -69,6 +69,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
         savepoint: Directory of a checkpoint or savepoint to start from.
         request_id: Chosen by the client: sending the same again is one job.
         allow_non_restored: State without an operator is dropped instead of refused.
+        first_checkpoint_pause_ms: No periodic checkpoint is taken before all tasks have run that long; after
+            a restart the same again, until one is complete.
     """
 
     graph: JobGraph
@@ -77,6 +79,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     savepoint: str | None = None
     request_id: str | None = None
     allow_non_restored: bool = False
+    first_checkpoint_pause_ms: int = 0
 
     __repr__ = redacted_repr
 
@@ -207,6 +210,7 @@ def prepare(
         draw=services.draw,
         batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
+        first_checkpoint_pause_ms=request.first_checkpoint_pause_ms,
         first_checkpoint_id=start.first_checkpoint_id,
         used=start.used,
         sealed=start.sealed,

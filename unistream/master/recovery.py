@@ -312,6 +312,7 @@ class Recovery:
             config=stored.config,
             savepoint=stored.savepoint,
             allow_non_restored=stored.allow_non_restored,
+            first_checkpoint_pause_ms=stored.first_checkpoint_pause_ms,
         )
         return prepare(
             request,

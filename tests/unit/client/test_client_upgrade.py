@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from unistream.base.errors import CorruptSnapshot, NotFound
 from unistream.base.ids import JobId, LineageId
-from unistream.client.upgrade import Facts, Step, left_by, next_step
+from unistream.client.upgrade import DoesNotFit, Facts, Step, Upgrade, left_by, next_step
 from unistream.master.job_info import JobInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.graph import JobGraph
 
 RUNNING = JobInfo(
     job=JobId("a"), name="flow", lineage=LineageId("l"), state="RUNNING", target="local", submitted_ms=1
@@ -58,6 +61,37 @@ def test_the_next_step(
     kept: bool, old: JobInfo | None, new: JobInfo | None, back: JobInfo | None, step: Step
 ) -> None:
     assert next_step(Facts(kept=kept, old=old, new=new, back=back)) is step
+
+
+def test_a_version_that_does_not_fit_is_refused_also_when_checkpoints_come_faster_than_it_is_checked() -> (
+    None
+):
+    """The newest checkpoint is another one at each look."""
+    checked: list[str] = []
+
+    class Cluster:
+        looks = 0
+
+        def info(self, job: JobId) -> JobInfo:
+            if job != RUNNING.job:
+                raise NotFound("no such job")
+            self.looks += 1
+            return structs.replace(RUNNING, latest_checkpoint=f"/chk-{self.looks}")
+
+        def request(self, *_arguments: object, **_more: object) -> object:
+            raise NotFound("none is kept")
+
+    def check(directory: str) -> None:
+        checked.append(directory)
+        raise DoesNotFit("another type") if len(checked) == 3 else CorruptSnapshot("it is gone")
+
+    request = SubmitRequest(graph=JobGraph(name="g", vertices=(), edges=()), artifact=b"", request_id="up")
+    upgrade = Upgrade(cluster=Cluster(), old=RUNNING.job, request=request, check=check)  # type: ignore[arg-type]
+    with pytest.raises(DoesNotFit, match="another type"):
+        upgrade.run()
+    assert len(checked) == len(set(checked)) == 3, (
+        "one that was replaced while it was read is looked for again"
+    )
 
 
 def test_a_job_goes_on_from_its_savepoint_or_else_its_newest_checkpoint() -> None:

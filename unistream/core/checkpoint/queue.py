@@ -47,6 +47,7 @@ class SnapshotQueue:
             settings.checkpoint_interval_ms,
             settings.checkpoint_min_pause_ms,
             settings.checkpoint_backlog_interval_ms,
+            settings.first_checkpoint_pause_ms,
         )
         self._requests: RequestQueue[SnapshotRequest] = RequestQueue(concurrent_max=self._concurrent_max)
         self._numbers: dict[str, int] = {}  # by request id; a request that is repeated is one request

@@ -1,7 +1,8 @@
 """When periodic checkpoints are due, by timers alone.
 
 One is due when the interval since the start of the last one and the least pause since the end of the last
-snapshot (savepoints too) have both passed; the first one right after the least pause.
+snapshot (savepoints too) have both passed; the first one right after the least pause, or a
+longer one for it alone.
 
 While a source reads a backlog another interval may apply, or none is due at all (FLIP-309). When it is read,
 one is due at once: a source with phases goes on when that is complete.
@@ -22,14 +23,21 @@ class CheckpointSchedule:
 
     Args:
         backlog_interval_ms: Takes the place of `interval_ms` while a backlog is read; 0: none is due then.
+        first_pause_ms: Least time between `begin` and the first one, also after restarts.
     """
 
     def __init__(
-        self, outbox: Outbox, interval_ms: int | None, pause_ms: int, backlog_interval_ms: int | None = None
+        self,
+        outbox: Outbox,
+        interval_ms: int | None,
+        pause_ms: int,
+        backlog_interval_ms: int | None = None,
+        first_pause_ms: int = 0,
     ) -> None:
         self._outbox = outbox
         self._interval_ms = interval_ms
         self._pause_ms = pause_ms
+        self._first_pause_ms = max(first_pause_ms, pause_ms)
         self._backlog_interval_ms = interval_ms if backlog_interval_ms is None else backlog_interval_ms
         self._backlog = False
         self._running = False
@@ -48,7 +56,7 @@ class CheckpointSchedule:
         self._backlog = backlog
         self._interval_over = True
         self.urgent = False
-        self._pause()
+        self._pause(self._first_pause_ms)
 
     def end(self) -> None:
         if self._running:
@@ -72,8 +80,9 @@ class CheckpointSchedule:
 
     def completed(self) -> None:
         """A checkpoint or savepoint is durable."""
+        self._first_pause_ms = self._pause_ms
         if self._running:
-            self._pause()
+            self._pause(self._pause_ms)
 
     def fired(self, timer: Timer) -> None:
         if timer == INTERVAL:
@@ -85,7 +94,7 @@ class CheckpointSchedule:
     def _current_ms(self) -> int | None:
         return self._backlog_interval_ms if self._backlog else self._interval_ms
 
-    def _pause(self) -> None:
-        self._pause_over = self._pause_ms == 0
+    def _pause(self, pause_ms: int) -> None:
+        self._pause_over = pause_ms == 0
         if not self._pause_over:
-            self._outbox.add(SetTimer(timer=PAUSE, delay_ms=self._pause_ms))
+            self._outbox.add(SetTimer(timer=PAUSE, delay_ms=pause_ms))

@@ -85,6 +85,7 @@ class JobSettings:
         checkpoint_root: fsspec URL of the checkpoint storage.
         checkpoints_history: How many snapshots are kept with all their figures.
         checkpoint_interval_ms: None = checkpointing is off (savepoints still work).
+        first_checkpoint_pause_ms: Least time in which all tasks have run at the first periodic checkpoint.
         checkpoint_backlog_interval_ms: While a source reads a backlog; 0 = none, None = as always.
         allow_non_restored: State without an operator is dropped instead of refused.
         first_checkpoint_id: No lower id is used; one past the highest directory of an earlier leader.
@@ -119,6 +120,7 @@ class JobSettings:
     adaptive: AdaptiveSettings | None
     cancellation_timeout_ms: int
     allow_non_restored: bool = False
+    first_checkpoint_pause_ms: int = 0
     checkpoint_backlog_interval_ms: int | None = None
     restarts_user_errors: bool = True
     offloads: bool = False

@@ -27,13 +27,14 @@ def job_settings(
     draw: Draw,
     batch: bool = False,
     allow_non_restored: bool = False,
+    first_checkpoint_pause_ms: int = 0,
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT,
     offloads: bool = False,
     used: AttemptCounter = NOTHING_USED,
     sealed: Sealed | None = None,
 ) -> JobSettings:
     """Reads the job's options (cluster configuration with the job's own merged on top). `batch`: of a BATCH
-    job. `offloads`, `used`, `sealed`: as in `JobSettings`.
+    job. `first_checkpoint_pause_ms`, `offloads`, `used`, `sealed`: as in `JobSettings`.
 
     Raises:
         ConfigError: a value is out of its range; names the key.
@@ -50,6 +51,7 @@ def job_settings(
         checkpoint_interval_ms=interval,
         checkpoint_backlog_interval_ms=_backlog_interval_ms(config, interval),
         checkpoint_timeout_ms=_at_least(config, options.CHECKPOINT_TIMEOUT, 1),
+        first_checkpoint_pause_ms=first_checkpoint_pause_ms,
         checkpoint_min_pause_ms=config.get(options.CHECKPOINT_MIN_PAUSE),
         concurrent_checkpoints_max=_concurrent_max(config),
         unaligned_checkpoints=config.get(options.UNALIGNED_ENABLED),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.core.cluster import settings
 from unistream.base.errors import ConfigError
-from unistream.core.checkpoint.schedule import INTERVAL, CheckpointSchedule
+from unistream.core.checkpoint.schedule import INTERVAL, PAUSE, CheckpointSchedule
 from unistream.core.contract import CancelTimer, Outbox, SetTimer
 
 INTERVAL_KEY = "execution.checkpointing.interval"
@@ -61,6 +61,26 @@ def test_with_0_none_is_due_during_a_backlog() -> None:
     assert timers(outbox) == [], "one that a user requested"
     schedule.backlog(False)
     assert schedule.is_due
+
+
+def test_the_first_one_may_be_held_back_longer_also_after_a_restart_until_one_is_complete() -> None:
+    outbox = Outbox()
+    schedule = CheckpointSchedule(outbox, 1_000, 200, first_pause_ms=5_000)
+    for _start in range(2):
+        schedule.begin()
+        assert timers(outbox) == [(PAUSE.id, 5_000)]
+        assert not schedule.is_due
+        schedule.end()
+        outbox.take()
+    schedule.begin()
+    schedule.fired(PAUSE)
+    assert schedule.is_due
+    schedule.started()
+    schedule.completed()
+    schedule.end()
+    outbox.take()
+    schedule.begin()
+    assert timers(outbox) == [(PAUSE.id, 200)]
 
 
 def test_the_last_checkpoint_does_not_wait_for_a_backlog() -> None:
