@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import msgspec
 from msgspec import structs
@@ -208,13 +208,11 @@ def prepare(
         artifact=_sha256(request),
         checkpoint_root=checkpoint_root,
         draw=services.draw,
-        batch=request.graph.job_type is JobType.BATCH,
-        allow_non_restored=request.allow_non_restored,
-        first_checkpoint_pause_ms=request.first_checkpoint_pause_ms,
         first_checkpoint_id=start.first_checkpoint_id,
         used=start.used,
         sealed=start.sealed,
         offloads=offloads,
+        **_asked(request),
     )
     machine = (services.create_machine if native else _bounded_machine)(graph, settings, start.restore)
     _check_writable(storage, settings)  # last: it creates a folder, which only a job that starts needs
@@ -240,6 +238,21 @@ def _checked_config(request: SubmitRequest, cluster: Configuration) -> Configura
     """That of a job: the options of the cluster, of its graph, and of the request; the last ones count."""
     _check_request(request)
     return _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
+
+
+class _Asked(TypedDict):
+    batch: bool
+    allow_non_restored: bool
+    first_checkpoint_pause_ms: int
+
+
+def _asked(request: SubmitRequest) -> _Asked:
+    """What the request itself says of the settings."""
+    return {
+        "batch": request.graph.job_type is JobType.BATCH,
+        "allow_non_restored": request.allow_non_restored,
+        "first_checkpoint_pause_ms": request.first_checkpoint_pause_ms,
+    }
 
 
 def _lineage(start: Origin, services: ClusterServices) -> LineageId:
