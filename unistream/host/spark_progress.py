@@ -26,6 +26,7 @@ from unistream.model.bounded import (
     StageProgress,
     SubtaskSnapshot,
 )
+from unistream.model.messages import TaskFailure
 from unistream.port.engine import EngineRun
 
 POLL_S: Final = 0.25
@@ -96,6 +97,7 @@ class RunProgress(Closing):
         self._shown: list[StageProgress] = []
         self._seen: list[SparkStage] = []
         self._failed: dict[tuple[int, int], int] = {}  # tasks, by stage and attempt of it
+        self._errors: set[AttemptId] = set()  # that have reported a failure, which Spark does not know
         self.failure: RunFailed | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"progress-{self._job[:8]}", daemon=True)
@@ -163,9 +165,14 @@ class RunProgress(Closing):
                 self._listener.metrics(attempt, report.metrics)
                 for commit in report.commits:
                     self._listener.committed(structs.replace(commit, attempt=attempt))
-                if report.failure is not None and self.failure is None:
-                    self.failure = RunFailed(run=self._run, failure=report.failure, attempt=attempt)
-                    self._on_failure()
+                if report.failure is not None:
+                    self._failed_at(attempt, report.failure)
+
+    def _failed_at(self, attempt: AttemptId, failure: TaskFailure) -> None:
+        self._errors.add(attempt)
+        if self.failure is None:
+            self.failure = RunFailed(run=self._run, failure=failure, attempt=attempt)
+            self._on_failure()
 
     def _attempt(self, subtask: SubtaskId, stage: int, place: int, task: int) -> AttemptId:
         tasks = self._tasks.setdefault((stage, place), [])
@@ -178,12 +185,11 @@ class RunProgress(Closing):
 
     def _attempts(self, planned: PlannedStage, stage: SparkStage) -> Iterable[AttemptState]:
         tasks = sorted(self._status.tasks(stage), key=lambda task: task.id)
+        self._take_reports()  # Spark has that of a task before it shows that the task has ended
         for task in tasks:
             for subtask in planned.subtasks[task.place]:
                 attempt = self._attempt(subtask, planned.number, task.place, task.id)
-                state = _STATES.get(task.state, "RUNNING")
-                if self.failure is not None and self.failure.attempt == attempt:
-                    state = "FAILED"
+                state = "FAILED" if attempt in self._errors else _STATES.get(task.state, "RUNNING")
                 where = f"executor {task.executor} on {task.host}"
                 one = AttemptState(attempt=attempt, state=state, executor=where)
                 if self._states.get(attempt) != one:
