@@ -101,6 +101,10 @@ class Unreachable(Transient):
     """An external system did not answer in time."""
 
 
+class RemoteTransportError(Transient):
+    """A connection to another worker broke; that worker may have failed."""
+
+
 class NothingListens(Unreachable):
     """Nothing listens at its address; unlike a silent peer it is unlikely to answer later."""
 

@@ -301,7 +301,7 @@ class RegionScheduler:
         ]
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> list[Execution]:
-        """A worker is lost: the executions that failed with it."""
+        """A worker is lost: the executions that failed with it, and those that end there as CANCELED."""
         if not self._slots.is_on(task_manager):
             self.not_started = reason
         self._slots.lost(task_manager)
@@ -312,7 +312,7 @@ class RegionScheduler:
                     self._executions.move(execution, ExecutionState.CANCELED, reason)
                 else:
                     self._executions.move(execution, ExecutionState.FAILED, reason)
-                    victims.append(execution)
+                victims.append(execution)
         missing = (r for bulk in self._waiting.values() for r in self._slots.require(bulk.subtasks))
         self._outbox.request_slots(tuple(missing))
         return victims

@@ -2,7 +2,9 @@
 Pure.
 
 A failure that caused a restart (or the end of the job) is a root cause. One that came before that restart is
-concurrent: it is shown below its root cause. Both are bounded; the oldest are dropped first.
+concurrent: it is shown below its root cause. A worker that was lost takes the place of a connection that
+broke first: those who read from it notice its end before the master does. Both are bounded; the oldest are
+dropped first.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from unistream.base.errors import RemoteTransportError
 from unistream.base.ids import AttemptId, SubtaskId
 from unistream.model.messages import TaskFailure
 
 CONCURRENT_MAX: Final = 64  # per root cause; all tasks of a lost worker report the same
 SUPPRESSED_KIND: Final = "JobFailed"
+LOST_KIND: Final = "TaskManagerLost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,9 @@ class ExceptionHistory:
             self._push(RootException(cause=entry))
             return
         root = self._roots[-1]
+        if entry.failure.kind == LOST_KIND and root.cause.failure.kind == RemoteTransportError.__name__:
+            root, entry = replace(root, cause=entry), root.cause
+            self._roots[-1] = root
         if len(root.concurrent) < CONCURRENT_MAX:
             self._roots[-1] = replace(root, concurrent=(*root.concurrent, entry))
         else:

@@ -42,6 +42,7 @@ from unistream.core.execution import (
 )
 from unistream.core.graph import why_no_checkpoints
 from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
+from unistream.core.job.exception_history import LOST_KIND
 from unistream.core.job.scheduling import JobSlots, Scheduling
 from unistream.core.job.suspension import suspension
 from unistream.core.resource import SlotPool
@@ -226,15 +227,21 @@ class JobParts:
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> tuple[TaskFailure, list[Execution]]:
         """The tasks that fail with a lost worker: those that ran there, and the producers of results that
-        were stored there and are still needed."""
+        were stored there and are still needed. What was restarting there anyway is recorded, if it is all:
+        the failure for which it restarts follows from that."""
         victims = self.scheduler.lost(task_manager, reason)
         failure = TaskFailure(
-            kind="TaskManagerLost",
+            kind=LOST_KIND,
             message=f"TaskManager {task_manager} with {len(victims)} task(s) was lost: {reason}",
         )
         needed = self.run.tracker.lost(task_manager)
         producers = [p.producer for p in sorted(needed) if not self.run.reported.is_settled(p.producer)]
-        return failure, victims + [self.executions[producer] for producer in producers]
+        failed = [one for one in victims if one.state is ExecutionState.FAILED]
+        failed += [self.executions[producer] for producer in producers]
+        restarting = [one for one in victims if one.attempt.subtask in self.recoveries]
+        if restarting and not failed:
+            self.note(failure, restarting[0])
+        return failure, failed
 
     def worker_not_started(self, task_manager: TaskManagerId, reason: str) -> None:
         """A worker for the job's requests failed to start. Records the 1st, 2nd, 4th, 8th … in a row: the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from unistream.base.errors import Transient
+from unistream.base.errors import RemoteTransportError
 from unistream.base.ids import CheckpointId
 from unistream.model.deployment import ChannelDescriptor
 from unistream.model.elements import Element, EndOfPartition
@@ -103,7 +103,7 @@ class RemoteInputChannel:
 
     def _check(self) -> None:
         if self._error is not None:
-            raise Transient(
+            raise RemoteTransportError(
                 f"the input from {self.descriptor.producer} broke: {self._error}"
             ) from self._error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unistream.base.ids import AttemptId, JobId, SubtaskId, VertexId
@@ -32,6 +34,29 @@ def test_what_fails_along_with_another_is_shown_below_it() -> None:
     history.add(entry("and this"), is_root=False)
     assert shape(history) == [("b", ["b, too", "and this"]), ("a", ["a, too"])]
     assert next(iter(history)).cause.failure.message == "b"
+
+
+def kind(kind: str, text: str) -> ExceptionEntry:
+    return replace(entry(text), failure=TaskFailure(kind=kind, message=text))
+
+
+@pytest.mark.parametrize(
+    ("root", "shown"),
+    [
+        ("RemoteTransportError", ("worker lost", ["first", "second"])),
+        ("UserCodeError", ("first", ["second", "worker lost"])),
+    ],
+)
+def test_a_lost_worker_takes_the_place_of_a_connection_that_broke_before_it_was_noticed(
+    root: str, shown: tuple[str, list[str]]
+) -> None:
+    history = ExceptionHistory(16)
+    history.add(entry("earlier"), is_root=True)
+    history.add(kind(root, "first"), is_root=True)
+    history.add(kind("RemoteTransportError", "second"), is_root=False)
+    history.add(kind("TaskManagerLost", "worker lost"), is_root=False)
+    found = [(cause, sorted(concurrent)) for cause, concurrent in shape(history)]
+    assert found == [shown, ("earlier", [])]
 
 
 def test_the_first_failure_is_a_root_cause_whatever_is_said_of_it() -> None:

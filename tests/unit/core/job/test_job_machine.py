@@ -102,6 +102,26 @@ def test_the_restart_waits_for_every_task_to_end() -> None:
     assert cluster.state == "RUNNING"
 
 
+def test_a_worker_whose_tasks_were_about_to_restart_is_in_the_exceptions_once() -> None:
+    """Those who read from it have noticed its end first."""
+    cluster = running(**STREAM)
+    reader = cluster.task("sink", 0)
+    gone = next(worker for worker in cluster.mail if worker != cluster.where[reader.attempt])
+    cluster.report(reader, "FAILED", msg.TaskFailure(kind="RemoteTransportError", message="it broke"))
+    cluster.lose(gone)
+    recorded = [c for c in cluster.of(contract.RecordException) if isinstance(c, contract.RecordException)]
+    assert [(one.failure.kind, one.is_root) for one in recorded] == [
+        ("RemoteTransportError", True),
+        ("TaskManagerLost", False),
+    ]
+    assert recorded[1].task_manager == gone
+    cluster.settle()
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
+    cluster.settle()
+    assert cluster.state == "RUNNING"
+    assert cluster.machine.view().restarts == 1
+
+
 def test_a_lost_worker_ends_its_tasks_also_while_they_are_cancelled() -> None:
     cluster = running(**STREAM)
     first, second = list(cluster.mail)
