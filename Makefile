@@ -31,7 +31,7 @@ check: setup  ## format, lint, types, layers
 format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-# Integration tests wait more than they work, so four run on two cores. None is run twice: a test that fails on a
+# Integration tests wait more than they work, so four run on two cores; who has none left takes over from others. None is run twice: a test that fails on a
 # busy machine asserts a time, or shows a race.
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) python -m tests.spark_start
@@ -40,7 +40,7 @@ test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/simulation --ignore tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/equality
-	@$(RUN) pytest -q -n 4 --durations=15 tests/integration
+	@$(RUN) pytest -q -n 4 --dist worksteal --durations=15 tests/integration
 
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
