@@ -17,6 +17,7 @@ UnistreamError
     ├── Unreachable        an external system did not answer in time
     │   ├── NothingListens    nothing listens at its address: its process has ended, or never started
     │   └── ClusterEnded      its process has ended, and nobody starts it again by itself
+    ├── RemoteTransportError   a connection to another worker broke; that worker may have failed
     └── PartitionLost      an input of a task is missing or damaged: its producer has to run again
 """
 
