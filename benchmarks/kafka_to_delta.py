@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import by_slope
-from dagster_defs.demo.data import MESSAGE
 from dagster_defs.demo.producer import publish
+from dagster_defs.messages import MESSAGE
 
 FLIGHTS_A_YEAR = 336_776
 YEARS = 2  # the small run; the large one reads four times as many

@@ -1,16 +1,27 @@
-"""The code location: the flights pipeline as two assets. Settings come from the environment."""
+"""The code location: flights from Kafka in tables by hour and day, and what is made of them. Settings come
+from the environment.
+
+    flights_topic ─┬─ flights ───────────► flights_hourly ──► flights_report   daily, with a picture
+                   │                  └──► flights_cancelled
+                   └─ flights_archive ───► files ──────────► flights_history   rebuilt by a batch job
+"""
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
+from deltalake import DeltaTable
 
+from dagster_defs.daily_report import days_in, picture_of
 from dagster_defs.flights import FlightsConfig, flights
+from dagster_defs.history import archive, history, is_computed, publish
 from unistream.dagster import (
     UnistreamResource,
     build_commit_sensor,
+    build_drain_and_resume_schedule,
     build_reconciling_sensor,
     build_savepoint_schedule,
     build_stop_with_savepoint_schedule,
@@ -26,12 +37,29 @@ class FlightsLake(dg.ConfigurableResource[Any]):
     bootstrap: str
     airlines: str
     lake: str
+    topic: str = "flights"
+
+    def flights(self) -> FlightsConfig:
+        """For the pipelines."""
+        return FlightsConfig(
+            bootstrap=self.bootstrap, airlines=self.airlines, lake=self.lake, topic=self.topic
+        )
+
+
+RETRY = "dagster/retry_number"
+IS_FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1), warn_window=timedelta(minutes=15))
 
 
 @unistream_assets(
     name="flights",
     specs=[
-        sink_asset("flights_hourly", sink_uid="lake", kinds={"kafka", "deltalake"}, deps=["flights_topic"]),
+        sink_asset(
+            "flights_hourly",
+            sink_uid="lake",
+            kinds={"kafka", "deltalake"},
+            deps=["flights_topic"],
+            freshness_policy=IS_FRESH,
+        ),
         sink_asset(
             "flights_cancelled",
             sink_uid="lake-cancelled",
@@ -44,16 +72,99 @@ def flights_tables(
     context: dg.AssetExecutionContext, unistream: UnistreamResource, lake: FlightsLake
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Departures and cancellations, kept up to date while the run lasts; ends with a drain."""
-    config = FlightsConfig(bootstrap=lake.bootstrap, airlines=lake.airlines, lake=lake.lake)
-    yield from unistream.run(context, lambda env: flights(env, config), name="flights")
+    yield from unistream.run(context, lambda env: flights(env, lake.flights()), name="flights")
+
+
+@unistream_assets(
+    name="flights_archive",
+    specs=[
+        sink_asset("flights_archive", sink_uid="archive", kinds={"kafka", "parquet"}, deps=["flights_topic"])
+    ],
+)
+def flights_archive(
+    context: dg.AssetExecutionContext, unistream: UnistreamResource, lake: FlightsLake
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """All messages in Parquet files, a folder for each day; goes on for ever."""
+    yield from unistream.run(context, lambda env: archive(env, lake.flights()))
+
+
+@unistream_assets(
+    name="flights_history",
+    specs=[sink_asset("flights_history", sink_uid="history", kinds={"deltalake"}, deps=["flights_archive"])],
+)
+def flights_history(
+    context: dg.AssetExecutionContext, unistream: UnistreamResource, lake: FlightsLake
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """The hours of the whole archive, computed again by a batch job; replaces the table when it is done."""
+    config, run, metadata = lake.flights(), _retried(context), dict[str, Any]()
+    if not is_computed(config, run):
+        for result in unistream.run(context, lambda env: history(env, config, run)):
+            metadata |= result.metadata or {}
+    if not is_computed(config, run):
+        raise dg.Failure("the archive has no flight that has departed yet", allow_retries=False)
+    version = publish(config, run)
+    metadata["unistream/table_version"] = version
+    yield dg.MaterializeResult(
+        "flights_history", metadata=metadata, data_version=dg.DataVersion(str(version))
+    )
+
+
+def _retried(context: dg.AssetExecutionContext) -> str:
+    """The run itself, or the one whose retry by Dagster it is."""
+    run = context.run
+    while RETRY in run.tags and run.parent_run_id is not None:
+        parent = context.instance.get_run_by_id(run.parent_run_id)
+        if parent is None:
+            break
+        run = parent
+    return run.run_id
+
+
+@dg.asset(
+    deps=["flights_hourly"],
+    kinds={"python"},
+    automation_condition=dg.AutomationCondition.on_cron("*/10 * * * *"),
+)
+def flights_report(lake: FlightsLake) -> dg.MaterializeResult[Any]:
+    """Flights and their mean delay by day; the picture is in the metadata."""
+    table = f"{lake.lake}/flights_hourly"
+    if not DeltaTable.is_deltatable(table):
+        raise dg.Failure(
+            f"there is no table {table} yet: materialize flights_hourly first", allow_retries=False
+        )
+    days = days_in(table)
+    metadata: dict[str, Any] = {"days": len(days)}
+    if len(days):
+        metadata |= {"newest day": str(days["day"][-1]), "plot": dg.MetadataValue.md(picture_of(days))}
+    return dg.MaterializeResult(metadata=metadata)
+
+
+def compact(context: dg.OpExecutionContext) -> None:
+    """Few large files instead of many small ones, while no job writes."""
+    lake = dg.EnvVar("FLIGHTS_LAKE").get_value() or ""
+    for name in ("flights_hourly", "flights_cancelled"):
+        if DeltaTable.is_deltatable(f"{lake}/{name}"):
+            done = DeltaTable(f"{lake}/{name}").optimize.compact()
+            context.log.info(
+                "%s: %s files instead of %s", name, done["numFilesAdded"], done["numFilesRemoved"]
+            )
 
 
 def _settings() -> dict[str, str]:
     return dict(json.loads(dg.EnvVar("UNISTREAM_CONFIG").get_value(default="{}") or "{}"))
 
 
+# Stopped, not drained: no window fires before it is complete.
+maintenance = build_drain_and_resume_schedule(flights_tables, "0 3 * * *", between=compact, drain=False)
+
 defs = dg.Definitions(
-    assets=[dg.AssetSpec("flights_topic", kinds={"kafka"}), flights_tables],
+    assets=[
+        dg.AssetSpec("flights_topic", kinds={"kafka"}),
+        flights_tables,
+        flights_archive,
+        flights_history,
+        flights_report,
+    ],
     resources={
         "unistream": UnistreamResource(
             target=dg.EnvVar("UNISTREAM_TARGET").get_value(default="spark") or "spark", config=_settings()
@@ -64,10 +175,18 @@ defs = dg.Definitions(
             lake=dg.EnvVar("FLIGHTS_LAKE"),
         ),
     },
-    sensors=[build_commit_sensor([flights_tables]), build_reconciling_sensor([flights_tables])],
+    sensors=[
+        build_commit_sensor([flights_tables, flights_archive]),
+        build_reconciling_sensor([flights_tables, flights_archive, flights_history]),
+        maintenance.sensor,
+        dg.AutomationConditionSensorDefinition(
+            "automation", target=dg.AssetSelection.all(), default_status=dg.DefaultSensorStatus.RUNNING
+        ),
+    ],
     schedules=[
         build_stop_with_savepoint_schedule(flights_tables, "0 22 * * *"),
         build_savepoint_schedule(flights_tables, "0 */6 * * *"),
+        maintenance.schedule,
     ],
     asset_checks=[build_stream_checks(flights_tables, max_checkpoint_age="10 min", max_restarts=5)],
     executor=dg.in_process_executor,

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +28,6 @@ class Difference:
             f"{self.rows:,} rows: {self.lost} lost, {self.duplicated} duplicated, "
             f"{self.unexpected} unexpected, {self.wrong} with other values"
         )
-
-
-def read_table(uri: str) -> pa.Table:
-    """All rows of a Delta table as it is now; `uri`: its folder.
-
-    Arrow opens the files itself: through deltalake's file system its threads call Python, also while a
-    process ends, which aborts it (apache/arrow#34314, seen at the end of 2 of 6 short programs).
-    """
-    return DeltaTable(uri).to_pyarrow_table(filesystem=SubTreeFileSystem(uri, LocalFileSystem()))
 
 
 def compare(actual: pa.Table, truth: pa.Table, *, keys: Sequence[str], values: Sequence[str]) -> Difference:

@@ -19,20 +19,6 @@ import pyarrow as pa
 DISORDER_MINUTES = 30
 """A flight is published at most this much later than its scheduled departure asks for."""
 
-MESSAGE = pa.schema(
-    [
-        ("scheduled", pa.timestamp("ms")),
-        ("carrier", pa.string()),
-        ("flight", pa.int64()),
-        ("tailnum", pa.string()),
-        ("origin", pa.string()),
-        ("dest", pa.string()),
-        ("dep_delay", pa.int64()),
-        ("distance", pa.int64()),
-    ]
-)
-"""All fields of a published message."""
-
 _SCHEDULED = "make_timestamp(year, month, day, hour, minute, 0)"
 """Local time of departure, taken as UTC: unique per flight also when clocks go back."""
 

@@ -11,9 +11,10 @@ import dagster as dg
 from rich.console import Console
 from rich.table import Table
 
-from dagster_defs.demo.compare import Difference, compare, read_table
+from dagster_defs.demo.compare import Difference, compare
 from dagster_defs.demo.data import cancelled_truth, hourly_truth
 from dagster_defs.demo.processes import DemoError
+from dagster_defs.tables import read_table
 
 ASSETS: Final = ("flights_hourly", "flights_cancelled")
 
