@@ -92,7 +92,10 @@ def start(
     port = str(options.port)
     ui = child("dagster", "dagster", "dev", "-w", str(work / "workspace.yaml"), "-h", HOST, "-p", port)
     console.print(f"Dagster UI http://{HOST}:{port}   cluster {url}   Kafka {bootstrap}   files {work}")
-    console.print("Materialize flights_hourly and flights_cancelled, then the others; Ctrl-C ends everything", soft_wrap=True)
+    console.print(
+        "Materialize flights_hourly and flights_cancelled, then the others; Ctrl-C ends everything",
+        soft_wrap=True,
+    )
     return [cluster, producer, ui]
 
 
