@@ -5,8 +5,10 @@ Nobody in Dagster notices such a death: the run's process is killed together wit
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from tests.integration.test_clusters_away import Cluster
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
+from unistream.client.rest_client import Poll, RestClient
 from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
 from unistream.dagster.watching import key_of, watcher_of
 from unistream.port.run_links import Watcher
@@ -36,6 +38,27 @@ SETTINGS = {"TARGET": "remote", "MODE": "attached", "HEARTBEAT_S": str(HEARTBEAT
 def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as cluster:
         yield cluster
+
+
+def pause(run: subprocess.Popen[bytes], location: Location) -> None:
+    """Not while it writes to a database of Dagster's, which would stay locked for everybody."""
+    poll = Poll(WAIT_S)
+    while poll.next():
+        run.send_signal(signal.SIGSTOP)
+        if not any(is_locked(path) for path in Path(location.environment["DAGSTER_HOME"]).rglob("*.db")):
+            return
+        run.send_signal(signal.SIGCONT)
+    raise AssertionError("it writes all the time")
+
+
+def is_locked(database: Path) -> bool:
+    with closing(sqlite3.connect(database, timeout=0.2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        connection.execute("ROLLBACK")
+    return False
 
 
 class Ticks:
@@ -109,7 +132,7 @@ def test_a_paused_run_that_wakes_up_leaves_the_job_to_the_next_one(
     location.await_that("the link", lambda: len(cluster.dispatcher.run_links.of_job(job.job)) == 1)
     paused = the_run(location)
     location.await_that("the observations", lambda: len(observations(location, paused)) == 2)
-    first.send_signal(signal.SIGSTOP)  # not while it writes to Dagster's database, which would stay locked
+    pause(first, location)
     location.await_that("the report", ticks.says(f"run {paused.run_id} is reported as failed"))
     second = location.materialize()
     location.await_that("the attachment", lambda: f"attached to job {job.job}" in location.log())

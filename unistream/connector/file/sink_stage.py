@@ -270,7 +270,8 @@ class FileStage:
         """The line that writes the folder, and the folders of records of sinks of any line. Raises
         CorruptSnapshot, Unreachable."""
         names = self._names(f"{self._root}/_unistream")
-        found: list[FolderLine | str] = [name for name in names if not name.endswith(".json")]
+        folders = (name for name in names if not name.startswith(".") and not name.endswith(".json"))
+        found: list[FolderLine | str] = list(folders)  # hidden: a file that a kill kept from its name
         return [self._read(self._line_path, _LINE), *found] if "line.json" in names else found
 
     def _names(self, folder: str) -> list[str]:

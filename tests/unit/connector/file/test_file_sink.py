@@ -369,3 +369,14 @@ def test_a_committable_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -
     [payload] = staged(sink, rows(n=[1]))
     with pytest.raises(CorruptSnapshot):
         commit(sink, [payload.replace(b"part-sink-", b"../-sink--")])
+
+
+def test_a_file_that_a_kill_kept_from_its_name_is_no_other_line(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path))
+    records = tmp_path / "_unistream"
+    records.mkdir()
+    (records / ".line.json.9e91def6de6fe62f.tmp").write_bytes(b"{")
+    sink.check_new_line("a" * 32)
+    (records / "0123456789ab-files").mkdir()
+    with pytest.raises(ConfigError, match="another line of jobs"):
+        sink.check_new_line("a" * 32)
