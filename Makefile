@@ -31,8 +31,8 @@ check: setup  ## format, lint, types, layers
 format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-# Integration tests wait more than they work, so four run on two cores; who has none left takes over from others. None is run twice: a test that fails on a
-# busy machine asserts a time, or shows a race.
+# Integration tests wait more than they work, so four run on two cores; who has none left takes over from others.
+# None is run twice: a test that fails on a busy machine asserts a time, or shows a race.
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) python -m tests.spark_start
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)

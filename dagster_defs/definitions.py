@@ -96,7 +96,7 @@ def flights_history(
     context: dg.AssetExecutionContext, unistream: UnistreamResource, lake: FlightsLake
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """The hours of the whole archive, computed again by a batch job; replaces the table when it is done."""
-    config, run, metadata = lake.flights(), _retried(context), dict[str, Any]()
+    config, run, metadata = lake.flights(), first_of_retries(context), dict[str, Any]()
     if not is_computed(config, run):
         for result in unistream.run(context, lambda env: history(env, config, run)):
             metadata |= result.metadata or {}
@@ -109,7 +109,7 @@ def flights_history(
     )
 
 
-def _retried(context: dg.AssetExecutionContext) -> str:
+def first_of_retries(context: dg.AssetExecutionContext) -> str:
     """The run itself, or the one whose retry by Dagster it is."""
     run = context.run
     while RETRY in run.tags and run.parent_run_id is not None:
@@ -141,13 +141,15 @@ def flights_report(lake: FlightsLake) -> dg.MaterializeResult[Any]:
 
 def compact(context: dg.OpExecutionContext) -> None:
     """Few large files instead of many small ones, while no job writes."""
-    lake = dg.EnvVar("FLIGHTS_LAKE").get_value() or ""
+    lake = dg.EnvVar("FLIGHTS_LAKE").get_value()
+    if not lake:
+        raise dg.Failure("FLIGHTS_LAKE is not set: it names the folder of the tables", allow_retries=False)
     for name in ("flights_hourly", "flights_cancelled"):
-        if DeltaTable.is_deltatable(f"{lake}/{name}"):
-            done = DeltaTable(f"{lake}/{name}").optimize.compact()
-            context.log.info(
-                "%s: %s files instead of %s", name, done["numFilesAdded"], done["numFilesRemoved"]
-            )
+        if not DeltaTable.is_deltatable(f"{lake}/{name}"):
+            context.log.info("%s: there is no such table in %s yet", name, lake)
+            continue
+        done = DeltaTable(f"{lake}/{name}").optimize.compact()
+        context.log.info("%s: %s files instead of %s", name, done["numFilesAdded"], done["numFilesRemoved"])
 
 
 def _settings() -> dict[str, str]:

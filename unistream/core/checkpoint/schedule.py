@@ -1,8 +1,8 @@
 """When periodic checkpoints are due, by timers alone.
 
 One is due when the interval since the start of the last one and the least pause since the end of the last
-snapshot (savepoints too) have both passed; the first one right after the least pause, or a
-longer one for it alone.
+snapshot (savepoints too) have both passed; the first one right after the least pause, or a longer one for it
+alone.
 
 While a source reads a backlog another interval may apply, or none is due at all (FLIP-309). When it is read,
 one is due at once: a source with phases goes on when that is complete.
