@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.durable_files import temporary_of
+from unistream.base.errors import CorruptSnapshot, Transient
 from unistream.base.ids import LeaderEpoch
 from unistream.port.storage import ArtifactStore
 from unistream.storage.artifacts import FsArtifactStore
+from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.testing.sim.ha import Pointers, SimArtifacts
 from unistream.testing.sim.world import World
 
@@ -42,6 +45,47 @@ def test_what_an_earlier_leader_removes_is_nothing_that_a_later_one_has_stored(s
     store.remove(old)
     assert store.names() == [new]
     assert store.get(new) == b"code"
+
+
+def test_a_store_without_unfinished_writes_keeps_what_is_there(store: ArtifactStore) -> None:
+    name = store.put(b"code", ONE)
+    store.remove_unfinished(TWO)
+    assert store.names() == [name]
+
+
+@pytest.mark.parametrize(("epoch", "stays"), [(1, False), (2, False), (3, True), (None, True)])
+def test_what_a_killed_put_has_left_is_removed_unless_a_later_leader_is_at_it(
+    tmp_path: Path, epoch: int | None, stays: bool
+) -> None:
+    name = "notes.txt" if epoch is None else f"{SHA256}-{epoch}"
+    left = temporary_of(tmp_path / name)
+    left.write_bytes(b"half of the co")
+    store = FsArtifactStore(str(tmp_path))
+    assert store.names() == []
+    store.remove_unfinished(TWO)
+    assert left.exists() == stays
+
+
+def test_a_put_that_goes_on_after_it_was_removed_says_so_and_can_be_repeated(tmp_path: Path) -> None:
+    """A leader that stood still between writing and naming."""
+    later = FsArtifactStore(str(tmp_path))
+    fs = Paused(lambda: later.remove_unfinished(TWO))
+    with pytest.raises(Transient, match="cannot store the job's code"):
+        FsArtifactStore(str(tmp_path), fs=fs).put(b"code", ONE)
+    assert later.names() == []
+    assert later.put(b"code", ONE) == f"{SHA256}-1"
+
+
+class Paused(DurableLocalFileSystem):
+    """Others go on after a file is written, before it has its name."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    def _give_name(self, temporary: Path, target: Path, mode: str) -> None:
+        self._meanwhile()
+        super()._give_name(temporary, target, mode)
 
 
 def test_what_is_removed_is_missing(store: ArtifactStore) -> None:

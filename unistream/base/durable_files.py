@@ -10,10 +10,13 @@ readers would see a partial file.) A name is durable once its folder is synced, 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+_TEMPORARY_NAME: Final = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024  # per system call; the limit of Linux is 2 GiB
 
@@ -51,6 +54,16 @@ def create(path: str, content: bytes, root: str | None = None, fsync: Fsync = _f
 def temporary_of(target: Path) -> Path:
     """A hidden, unique name next to its own."""
     return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+
+
+def named_after(temporary: str) -> str | None:
+    """The name that a `temporary_of` was to get. None: `temporary` is not the name of one.
+
+    >>> named_after(temporary_of(Path("part-1")).name)
+    'part-1'
+    """
+    match = _TEMPORARY_NAME.fullmatch(temporary)
+    return None if match is None else match[1]
 
 
 def write(path: Path, content: bytes | memoryview, fsync: Fsync = _fsync) -> None:

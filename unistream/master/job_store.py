@@ -265,6 +265,7 @@ class JobStore:
             for name in self._ha.children(JOBS):
                 if self.pointer(JobId(name)) is None:
                     self._ha.remove(f"{JOBS}/{name}")
+            self._artifacts.remove_unfinished(self.epoch)
             self._unswept = not self._remove_unneeded(self._artifacts.names())
             cleaned = sorted((r for r in self.results() if r.cleaned), key=lambda result: result.ended_ms)
             for result in cleaned[: max(0, len(cleaned) - RESULTS_KEPT_MAX)]:

@@ -239,3 +239,9 @@ class ArtifactStore(Protocol):
     def remove(self, name: str) -> None:
         """Absent is fine. Raises Transient: it could not be removed."""
         ...
+
+    def remove_unfinished(self, newest: LeaderEpoch) -> None:
+        """Removes what a `put` that was cut off has left, if its leader's epoch is not above `newest`: it has
+        no name, so nothing else finds it. One that goes on after a pause raises Transient. The caller itself
+        puts nothing meanwhile. Raises Transient, Unreachable."""
+        ...

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from fsspec import AbstractFileSystem
 
+from unistream.base.durable_files import named_after
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.base.ids import LeaderEpoch
 from unistream.base.limits import ARTIFACT_BYTES_MAX
@@ -58,8 +59,17 @@ class FsArtifactStore:
         """See the port."""
         return [name for name in self._root.names() if ArtifactName.find(name)]
 
+    def remove_unfinished(self, newest: LeaderEpoch) -> None:
+        """See the port. Only local files are written under another name first."""
+        for temporary in self._root.names():
+            name = ArtifactName.find(named_after(temporary) or "")
+            if name is not None and name.epoch <= newest:
+                self._remove(f"{self._root.path}/{temporary}")
+
     def remove(self, name: str) -> None:
         """See the port."""
-        target = self._root.below(name)
-        with transient(f"cannot remove {target.url}"), suppress(FileNotFoundError):
-            target.fs.rm_file(target.path)
+        self._remove(self._root.below(name).path)
+
+    def _remove(self, path: str) -> None:
+        with transient(f"cannot remove {path}"), suppress(FileNotFoundError):
+            self._root.fs.rm_file(path)

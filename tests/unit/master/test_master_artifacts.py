@@ -12,6 +12,7 @@ from msgspec import structs
 
 from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from tests.unit.master.conftest import graph
+from unistream.base.durable_files import temporary_of
 from unistream.base.errors import Fenced
 from unistream.base.ids import JobId, LeaderEpoch, LineageId, VertexId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
@@ -212,6 +213,16 @@ def test_what_an_earlier_version_has_stored_is_read_and_removed_at_the_end(clust
     assert_all_is_there(leader)
     end(leader, "b")
     assert cluster.stored() == set()
+
+
+def test_what_a_leader_wrote_when_it_was_killed_is_removed_by_the_next(cluster: Cluster) -> None:
+    first = cluster.lead()
+    submit(first, "a")
+    stored = cluster.stored()
+    temporary_of(cluster.artifacts / str(ArtifactName(SHA256, first.epoch))).write_bytes(CODE[:2])
+    assert cluster.stored() > stored
+    cluster.lead().sweep()
+    assert cluster.stored() == stored
 
 
 def test_what_could_not_be_removed_is_removed_later(cluster: Cluster) -> None:

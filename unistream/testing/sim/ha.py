@@ -178,3 +178,6 @@ class SimArtifacts:
 
     def remove(self, name: str) -> None:
         self._stored.pop(name, None)
+
+    def remove_unfinished(self, newest: LeaderEpoch) -> None:
+        """There is none: what is put is there at once."""
