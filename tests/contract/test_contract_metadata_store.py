@@ -216,7 +216,13 @@ def test_a_commit_is_one_row_for_each_sink_and_checkpoint(store: SqlMetadataStor
     for uid, n, count in (("b", 1, 5), ("a", 2, 1), ("a", 1, 1), ("a", 1, 7)):
         store.record_commit(
             CommitRecord(
-                job=JOB, sink_uid=uid, checkpoint_id=CheckpointId(n), at_ms=n, rows=count, table_version=n
+                job=JOB,
+                sink_uid=uid,
+                checkpoint_id=CheckpointId(n),
+                at_ms=n,
+                rows=count,
+                table_version=n,
+                watermark_ms=n - 9,
             ),
             ONE,
         )
@@ -225,6 +231,8 @@ def test_a_commit_is_one_row_for_each_sink_and_checkpoint(store: SqlMetadataStor
         ("b", 1, 5),
         ("a", 2, 1),
     ]
+    assert [c.watermark_ms for c in store.commits(JOB)] == [-8, -8, -7]
+    assert [row.commit.watermark_ms for row in store.outbox()] == [-8, -7, -8, -8]
 
 
 def test_rows_of_an_unknown_job_are_refused_by_name(store: SqlMetadataStore) -> None:

@@ -224,6 +224,7 @@ class Journal:
                 at_ms=self._clock.wall_ms(),
                 rows=rows,
                 table_version=report.table_version,
+                watermark_ms=report.watermark,
             )
         )
 

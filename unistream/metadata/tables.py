@@ -208,6 +208,7 @@ commits: Final = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("table_version", BigInteger),
+    Column("watermark_ms", BigInteger),
     *_changed_by(),
     Index(None, "job", "checkpoint_id"),
 )
@@ -224,6 +225,7 @@ outbox: Final = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("table_version", BigInteger),
+    Column("watermark_ms", BigInteger),
     Column("leader_epoch", BigInteger, nullable=False),
 )
 """Commits in the order in which readers may rely on them; rows outlive their job."""

@@ -252,7 +252,7 @@ class SplitRequested(_Message, frozen=True, kw_only=True):
 
 class CommitReported(_Message, frozen=True, kw_only=True):
     """A checkpoint's output of a sink is visible; for the catalogue, not for recovery. `already`: another
-    attempt has committed it."""
+    attempt has committed it; `watermark`: see `port.operator.ReportCommit`."""
 
     attempt: AttemptId
     sink_uid: str
@@ -260,6 +260,7 @@ class CommitReported(_Message, frozen=True, kw_only=True):
     rows: int
     table_version: int | None = None
     already: bool = False
+    watermark: int | None = None
 
 
 class FetchArtifact(_Message, frozen=True, kw_only=True):

@@ -135,7 +135,8 @@ class ExceptionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint of one sink became visible."""
+    """One checkpoint of one sink became visible. `watermark_ms`: no row up to it comes in a later one, but
+    late ones; None: it is not known."""
 
     job: JobId
     sink_uid: str
@@ -143,6 +144,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     rows: int
     table_version: int | None = None
+    watermark_ms: int | None = None
 
 
 class OutboxRecord(msgspec.Struct, frozen=True, kw_only=True):

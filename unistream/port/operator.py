@@ -106,8 +106,10 @@ class ReportCommit(Protocol):
         /,
         *,
         already: bool,
+        watermark: int | None,
     ) -> None:
-        """`rows` of one checkpoint; `already`: an earlier call had committed them."""
+        """`rows` of one checkpoint; `already`: an earlier call had committed them; `watermark`, ms: no row up
+        to it comes in a later checkpoint, but late ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

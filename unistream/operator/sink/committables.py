@@ -3,11 +3,12 @@
 The rows between the operators of a sink: for each checkpoint and subtask one summary, also if there is
 nothing to commit, and a row for each committable.
 
-    checkpoint_id  subtask  of  count  payload
-         7            0      2    1              summary: subtask 0 of 2 sends one committable
-         7            0                 ....     the committable
+    checkpoint_id  subtask  of  count  watermark  payload
+         7            0      2    1      36000             summary: subtask 0 of 2 sends one committable
+         7            0                            ....    the committable
 
-A checkpoint is whole when the summaries of all subtasks and all announced committables have arrived.
+A checkpoint is whole when the summaries of all subtasks and all announced committables have arrived. Its
+watermark is the lowest of its summaries: no row up to it is in a later checkpoint, but late ones.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ COMMITTABLES: Final = pa.schema(
         pa.field("subtask", pa.int32(), nullable=False),
         pa.field("of", pa.int32()),  # in a summary: the number of subtasks
         pa.field("count", pa.int32()),  # in a summary: the number of announced committables
+        pa.field("watermark", pa.int64()),  # in a summary, ms: of the subtask's input; null if that is idle
         pa.field("payload", pa.binary()),  # in a row of a committable
     ]
 )
 
 
-def announce(checkpoint_id: int, subtask: int, of: int, payloads: Sequence[bytes]) -> pa.RecordBatch:
+def announce(
+    checkpoint_id: int, subtask: int, of: int, payloads: Sequence[bytes], watermark: int | None = None
+) -> pa.RecordBatch:
     """A summary and its committables, as rows."""
     more = [None] * len(payloads)
     return pa.RecordBatch.from_arrays(
@@ -44,6 +48,7 @@ def announce(checkpoint_id: int, subtask: int, of: int, payloads: Sequence[bytes
             pa.array([subtask] * (len(payloads) + 1), pa.int32()),
             pa.array([of, *more], pa.int32()),
             pa.array([len(payloads), *more], pa.int32()),
+            pa.array([watermark, *more], pa.int64()),
             pa.array([None, *payloads], pa.binary()),
         ],
         schema=COMMITTABLES,
@@ -54,7 +59,7 @@ class _Part(msgspec.Struct):
     """What one subtask sent for one checkpoint. `announced` None: its summary has not arrived.
 
     In a snapshot also the identity under which it is committed, and the connector (empty: known to the user's
-    code only); snapshots of older versions have neither.
+    code only); snapshots of older versions have neither, and no watermark.
     """
 
     checkpoint_id: int
@@ -63,14 +68,16 @@ class _Part(msgspec.Struct):
     payloads: list[bytes] = []
     sink_uid: str = ""
     connector: str = ""
+    watermark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """All committables of one checkpoint."""
+    """All committables of one checkpoint. `watermark`: see the module; None: no subtask knows one."""
 
     checkpoint_id: CheckpointId
     payloads: tuple[bytes, ...]
+    watermark: int | None = None
 
 
 class Committables:
@@ -129,7 +136,7 @@ class Committables:
             ProtocolError: a second summary, or more committables than announced.
         """
         for row in records.to_pylist():
-            self._add(row["checkpoint_id"], row["subtask"], row["of"], row["count"], row["payload"])
+            self._add(**row)
 
     def due(self, up_to: int) -> list[Due]:
         """Checkpoints until `up_to`, ascending, also empty ones. They stay until `remove`.
@@ -172,10 +179,22 @@ class Committables:
                     f"sink {self._sink!r}, checkpoint {checkpoint_id}, writer {part.subtask}: "
                     f"{len(part.payloads)} committables have arrived of {part.announced} announced"
                 )
-        return Due(CheckpointId(checkpoint_id), tuple(p for part in parts for p in part.payloads))
+        watermarks = [part.watermark for part in parts if part.watermark is not None]
+        return Due(
+            CheckpointId(checkpoint_id),
+            tuple(p for part in parts for p in part.payloads),
+            min(watermarks, default=None),
+        )
 
     def _add(
-        self, checkpoint_id: int, subtask: int, of: int | None, announced: int | None, payload: bytes | None
+        self,
+        *,
+        checkpoint_id: int,
+        subtask: int,
+        of: int | None,
+        count: int | None,
+        watermark: int | None,
+        payload: bytes | None,
     ) -> None:
         part = self._parts.setdefault((checkpoint_id, subtask), _Part(checkpoint_id, subtask))
         what = f"sink {self._sink!r}, checkpoint {checkpoint_id}, writer {subtask}"
@@ -184,7 +203,7 @@ class Committables:
         elif part.announced is not None:
             raise ProtocolError(f"{what}: committables were announced twice")
         else:
-            part.announced = announced
+            part.announced, part.watermark = count, watermark
             self._announced[subtask] = max(checkpoint_id, self._announced.get(subtask, 0))
             self._of = of or self._of
         if part.announced is not None and len(part.payloads) > part.announced:

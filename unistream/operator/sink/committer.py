@@ -22,7 +22,7 @@ Both announce every checkpoint downstream, also an empty one, and at last that n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -156,13 +156,14 @@ class CommittingOperator(SinkOperator):
 
     def _done(self, permit: CommitPermit, due: Sequence[Due], found: Sequence[Committed]) -> None:
         self._committables.remove(one.checkpoint_id for one in due)
+        watermarks = {one.checkpoint_id: one.watermark for one in due}
         for committed in found:
-            self._report(committed)
+            self._report(committed, watermarks)
         failed = {payload for committed in found for payload in committed.failed}
         for one in due:
-            self._announce(one.checkpoint_id, self._forwarded(one, failed))
-        if permit.checkpoint_id not in {one.checkpoint_id for one in due}:
-            self._announce(permit.checkpoint_id, [])
+            self._announce(one.checkpoint_id, self._forwarded(one, failed), one.watermark)
+        if permit.checkpoint_id not in watermarks:
+            self._announce(permit.checkpoint_id, [], None)
         self._announce_end()
 
     def _forwarded(self, one: Due, failed: set[bytes]) -> list[bytes]:
@@ -171,16 +172,21 @@ class CommittingOperator(SinkOperator):
 
     def _announce_end(self) -> None:
         if self._ended and not self._committables and not self._busy:
-            self._announce(NOTHING_MORE, [])
+            self._announce(NOTHING_MORE, [], None)
 
-    def _report(self, committed: Committed) -> None:
+    def _report(self, committed: Committed, watermarks: Mapping[CheckpointId, int | None]) -> None:
         uid = self.sink_uid or self.context.uid
         result, metrics = committed.result, self.context.metrics
         already = result.outcome is CommitOutcome.ALREADY_COMMITTED
         newest = VisibleRows(committed.checkpoint_id, result.rows, already=already)
         for one in result.visible or (newest,):
             self.context.report_commit(
-                uid, one.checkpoint_id, one.rows, result.table_version, already=one.already
+                uid,
+                one.checkpoint_id,
+                one.rows,
+                result.table_version,
+                already=one.already,
+                watermark=watermarks.get(one.checkpoint_id),
             )
         succeeded = committed.count - len(committed.failed)
         metrics.add("alreadyCommittedCommittables" if already else "committedCommittables", succeeded)
@@ -294,9 +300,9 @@ class OnCommitOperator(CommittingOperator):
             return self._stage.made.pop(one.checkpoint_id, [])
         return super()._forwarded(one, failed)
 
-    def _report(self, committed: Committed) -> None:
+    def _report(self, committed: Committed, watermarks: Mapping[CheckpointId, int | None]) -> None:
         if self._stage is None:
-            super()._report(committed)
+            super()._report(committed, watermarks)
 
 
 class StageCommitter:

@@ -7,6 +7,7 @@ from typing import Final
 
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId, OperatorUid
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.operator.common import BaseOperator
@@ -59,19 +60,26 @@ class SinkOperator(BaseOperator):
             predecessor=state.job,
         )
 
-    def _announce(self, checkpoint_id: int, payloads: list[bytes]) -> None:
+    def _announce(self, checkpoint_id: int, payloads: list[bytes], watermark: int | None) -> None:
+        context = self.context
         self.output.emit(
-            Batch(announce(checkpoint_id, self.context.index, self.context.parallelism, payloads))
+            Batch(announce(checkpoint_id, context.index, context.parallelism, payloads, watermark))
         )
 
 
 class SinkWriterOperator(SinkOperator):
-    """Rows in, committables out, if the sink has a committer."""
+    """Rows in, committables out, if the sink has a committer.
+
+    With them goes the watermark of its input. At the end of input it stays what it was: a stream that was
+    drained may go on, and more rows of the same hour come.
+    """
 
     _writer: SinkWriter | None = None
     _transactional = False
     _ended = False
+    _idle = False
     _last_checkpoint = 0
+    _watermark = MIN_WATERMARK
 
     def initialize_state(self, state: OperatorState) -> None:
         self._last_checkpoint = state.checkpoint_id or 0
@@ -86,6 +94,13 @@ class SinkWriterOperator(SinkOperator):
         if self._ended:
             raise ProtocolError(f"sink {self._sink.name!r}: rows after the end of input")
         self._open_writer().write(batch)
+
+    def process_watermark(self, timestamp: int) -> None:
+        if timestamp < MAX_WATERMARK:
+            self._watermark = timestamp
+
+    def process_watermark_status(self, idle: bool) -> None:
+        self._idle = idle
 
     def end_input(self, input_index: int) -> None:
         if not self._ended:
@@ -109,7 +124,8 @@ class SinkWriterOperator(SinkOperator):
         writer = self._open_writer()
         writer.flush(end_of_input)
         if self._transactional:
-            self._announce(checkpoint_id, list(writer.prepare_commit(checkpoint_id)))
+            made = list(writer.prepare_commit(checkpoint_id))
+            self._announce(checkpoint_id, made, None if self._idle else self._watermark)
 
     def _open_writer(self) -> SinkWriter:
         assert self._writer is not None, "initialize_state comes first"
@@ -153,5 +169,5 @@ class CommittableStageOperator(SinkOperator):
         due = self._committables.due(up_to)
         for one in due:
             made = self._function.process(one.checkpoint_id, one.payloads) if one.payloads else ()
-            self._announce(one.checkpoint_id, list(made))
+            self._announce(one.checkpoint_id, list(made), one.watermark)
         self._committables.remove(one.checkpoint_id for one in due)

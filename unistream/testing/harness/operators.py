@@ -141,6 +141,7 @@ class OperatorHarness(Closing):
         self.clock, self.metrics = ManualClock(), CountingMetrics()
         self.timers = ManualTimers(self.clock)
         self.commits: list[tuple[int, int, int | None]] = []
+        self.watermarks: dict[int, int | None] = {}
         self._state, self._backend = state or OperatorState(), backend
         self._watermarks: dict[int, int] = {}
         self._combined, self._lineage = MIN_WATERMARK, LineageId(lineage)
@@ -171,9 +172,18 @@ class OperatorHarness(Closing):
         )
 
     def _commit(
-        self, _sink: OperatorUid, checkpoint_id: int, rows: int, version: int | None, /, *, already: bool
+        self,
+        _sink: OperatorUid,
+        checkpoint_id: int,
+        rows: int,
+        version: int | None,
+        /,
+        *,
+        already: bool,
+        watermark: int | None,
     ) -> None:
         self.commits.append((checkpoint_id, 0 if already else rows, version))
+        self.watermarks[checkpoint_id] = watermark
 
     def _make_sorter(self, keys: Sequence[str]) -> RowSorter:
         from unistream.worker.sort import KeySorter

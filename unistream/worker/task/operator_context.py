@@ -210,6 +210,7 @@ class ContextFactory:
         /,
         *,
         already: bool,
+        watermark: int | None,
     ) -> None:
         self._environment.report(
             CommitReported(
@@ -219,6 +220,7 @@ class ContextFactory:
                 rows=rows,
                 table_version=table_version,
                 already=already,
+                watermark=watermark,
             )
         )
 

@@ -15,6 +15,7 @@ import pytest
 
 from unistream.base.errors import CorruptSnapshot, OutcomeUnknown, ProtocolError, Transient
 from unistream.base.ids import CheckpointId
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
 from unistream.operator.sink import COMMITTER_STATE, CommitterOperator, SinkWriterOperator
@@ -263,7 +264,9 @@ def test_trace_c_without_checkpoints_the_end_of_input_commits() -> None:
     assert [call for call in sink.log if "createCommitter" not in call] == expected
 
 
-def announce(checkpoint: int, subtask: int, count: int | None, *payloads: bytes) -> pa.RecordBatch:
+def announce(
+    checkpoint: int, subtask: int, count: int | None, *payloads: bytes, watermark: int | None = None
+) -> pa.RecordBatch:
     """A summary (unless `count` is None) and committables, as a writer sends them."""
     head = [] if count is None else [(count, None)]
     rows = [*head, *((None, payload) for payload in payloads)]
@@ -272,6 +275,7 @@ def announce(checkpoint: int, subtask: int, count: int | None, *payloads: bytes)
         "subtask": [subtask] * len(rows),
         "of": [None if row[0] is None else 1 for row in rows],
         "count": [row[0] for row in rows],
+        "watermark": [None if row[0] is None else watermark for row in rows],
         "payload": [row[1] for row in rows],
     }
     return pa.RecordBatch.from_pydict(columns, schema=COMMITTABLES)
@@ -289,7 +293,7 @@ def test_nothing_to_commit_is_announced_and_not_committed() -> None:
     task = SinkTask(sink)
     task.open()
     task.writer.operator.prepare_snapshot_pre_barrier(CheckpointId(1))
-    assert task.writer.rows() == [{"checkpoint_id": 1, "subtask": 0, "of": 1, "count": 0, "payload": None}]
+    assert task.writer.batches()[0].records.equals(announce(1, 0, 0, watermark=MIN_WATERMARK))
     task.hand_over()
     task.committer.complete(1)
     assert not [call for call in sink.log if "commit[" in call]
@@ -337,6 +341,58 @@ def test_committables_of_all_writers_go_in_one_call_per_checkpoint_in_order() ->
     harness.complete(3)
     assert sink.log == ["committer commit[b,a1,a2]", "committer commit[c]"]
     assert harness.commits == [(1, 3, 7), (2, 1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("of_subtasks", "expected"),
+    [
+        pytest.param([30, 20], 20, id="the lowest"),
+        pytest.param([30, None], 30, id="an idle one does not count"),
+        pytest.param([30, MIN_WATERMARK], MIN_WATERMARK, id="one that has none yet does"),
+        pytest.param([None, None], None, id="all are idle"),
+    ],
+)
+def test_a_commit_has_the_watermark_of_its_writers(
+    of_subtasks: list[int | None], expected: int | None
+) -> None:
+    _, harness = committer()
+    for subtask, watermark in enumerate(of_subtasks):
+        harness.process(announce(1, subtask, 1, b"a", watermark=watermark))
+        harness.process(announce(2, subtask, 1, b"b", watermark=99))
+    harness.complete(1)
+    assert harness.watermarks == {1: expected}
+
+
+def test_a_commit_after_a_restore_has_the_watermark_of_its_checkpoint() -> None:
+    _, harness = committer()
+    harness.process(announce(1, 0, 1, b"a", watermark=20))
+    state = restore_state([harness.snapshot(1)], 1)
+    _, restored = committer(state=state)
+    assert restored.commits == [(1, 1, 7)]
+    assert restored.watermarks == {1: 20}
+
+
+def test_the_watermark_of_a_writer_goes_with_each_checkpoint_until_the_end_of_input() -> None:
+    """A drained stream may go on, so the last watermark, that of the end, is of no commit."""
+    with OperatorHarness(SinkWriterOperator(TracingSink([]))) as harness:
+
+        def announced() -> object:
+            harness.operator.prepare_snapshot_pre_barrier(CheckpointId(1))
+            found = harness.rows()
+            harness.clear()
+            assert [row["watermark"] for row in found[1:]] == [None] * (len(found) - 1)
+            return found[0]["watermark"]
+
+        assert announced() == MIN_WATERMARK
+        harness.watermark(7_000)
+        assert announced() == 7_000
+        harness.operator.process_watermark_status(True)
+        assert announced() is None
+        harness.operator.process_watermark_status(False)
+        harness.watermark(MAX_WATERMARK)
+        assert announced() == 7_000
+        harness.operator.end_input(0)
+        assert harness.rows()[0]["watermark"] == 7_000
 
 
 def test_an_aborted_checkpoint_only_delays() -> None:

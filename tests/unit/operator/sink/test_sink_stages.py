@@ -270,11 +270,12 @@ def test_a_stage_before_the_committer_acts_at_the_barrier() -> None:
     function = Joined()
     stage = CommittableStage(name="compact", create=lambda: function, parallel=False)
     harness = OperatorHarness(CommittableStageOperator(Sink(OneByOne()), stage)).open()
-    harness.process(announce(1, 0, 2, [b"a"]))
-    harness.process(announce(1, 1, 2, [b"b"]))
+    harness.process(announce(1, 0, 2, [b"a"], 30))
+    harness.process(announce(1, 1, 2, [b"b"], 20))
     harness.process(announce(2, 0, 2, [b"c"]))  # its producer is ahead
     assert rows(harness) == []
     harness.snapshot(1)
+    assert [row["watermark"] for row in harness.rows()] == [20, None], "it goes through"
     assert rows(harness) == [(1, 1, None), (1, None, b"a+b")]
     harness.process(announce(2, 1, 2, []))
     harness.operator.end_input(0)
