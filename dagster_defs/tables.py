@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -19,6 +20,6 @@ def dataset_of(uri: str) -> Dataset:
     return DeltaTable(uri).to_pyarrow_dataset(filesystem=SubTreeFileSystem(uri, LocalFileSystem()))
 
 
-def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of the table as it is now; `columns`: only these."""
-    return dataset_of(uri).to_table(columns=None if columns is None else list(columns))
+def read_table(uri: str, columns: Sequence[str] | None = None, rows: pc.Expression | None = None) -> pa.Table:
+    """The table as it is now; `columns`, `rows`: only these."""
+    return dataset_of(uri).to_table(columns=None if columns is None else list(columns), filter=rows)

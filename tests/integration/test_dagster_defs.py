@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 WAIT_S = 90.0
 FLIGHTS = 8_000  # of the first days of January
+INTO_FEBRUARY = 28_000
+JANUARY = "2013-01-01"
 CONFIG = {"execution.checkpointing.interval": "500 ms"}
 KEYS = ["origin", "carrier", "window_start"]
 VALUES = ["flights", "delay_mean", "delay_max"]
@@ -57,6 +59,7 @@ class Location:
     def __init__(self, instance: dg.DagsterInstance, config: FlightsConfig) -> None:  # noqa: F811
         self.instance = instance
         self.config = config
+        self.cursor: str | None = None
 
     def materialize(self, asset: Any, **arguments: Any) -> dg.ExecuteInProcessResult:
         config = self.config
@@ -67,8 +70,24 @@ class Location:
         resources = {"unistream": unistream, "lake": lake}
         return dg.materialize([asset], instance=self.instance, resources=resources, **arguments)
 
-    def metadata(self, asset: Any) -> dict[str, Any]:
-        (event,) = self.materialize(asset).get_asset_materialization_events()
+    def tick(self) -> None:
+        """Of the sensor of commits, as Dagster's daemon runs it."""
+        resource = UnistreamResource(target="remote", config=CONFIG)
+        (sensor,) = [one for one in definitions.defs.sensors or () if one.name == "unistream_commits"]
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=self.cursor, resources={"unistream": resource}
+        ) as context:
+            result = sensor.evaluate_tick(context)
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+        self.cursor = result.cursor
+
+    def closed(self) -> set[str]:
+        """Months that are complete."""
+        return set(self.instance.get_materialized_partitions(definitions.flights_months.key))
+
+    def metadata(self, asset: Any, **arguments: Any) -> dict[str, Any]:
+        (event,) = self.materialize(asset, **arguments).get_asset_materialization_events()
         return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
@@ -142,21 +161,29 @@ def test_a_history_without_an_archive_says_so_and_changes_nothing(location: Loca
     assert not DeltaTable.is_deltatable(f"{location.config.lake}/flights_history")
 
 
-def test_the_report_shows_the_days_that_are_whole_and_upkeep_changes_no_row(
+def departed(flights: pa.Table, month: str) -> int:
+    """Flights of the month that were not cancelled."""
+    rows = (json.loads(value) for value in flights["value"].to_pylist())
+    return sum(row["dep_delay"] is not None and row["scheduled"].startswith(month) for row in rows)
+
+
+def test_a_month_is_reported_when_it_is_complete_and_upkeep_changes_no_row(
     location: Location, session: RestClient, year: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = location.config.lake
     table = f"{lake}/flights_hourly"
-    early = location.materialize(definitions.flights_report, raise_on_error=False)
+    early = location.materialize(definitions.flights_report, partition_key=JANUARY, raise_on_error=False)
     assert "materialize flights_hourly first" in message_of(early, "flights_report")
     assert location.materialize(definitions.flights_tables).success
     eventually(lambda: DeltaTable.is_deltatable(table), "some hours are visible", WAIT_S, 0.5)
+    location.tick()
+    assert location.closed() == set()
     version = DeltaTable(table).version()
-    send(location.config, year.slice(FLIGHTS, FLIGHTS))
+    send(location.config, year.slice(FLIGHTS, INTO_FEBRUARY - FLIGHTS))
     eventually(lambda: DeltaTable(table).version() > version, "more hours are", WAIT_S, 0.5)
-    metadata = location.metadata(definitions.flights_report)
-    assert metadata["days"] > 3
-    assert metadata["newest day"].startswith("2013-01-")
+    eventually(lambda: location.tick() or location.closed() == {JANUARY}, "January is over", WAIT_S, 0.5)
+    metadata = location.metadata(definitions.flights_report, partition_key=JANUARY)
+    assert (metadata["days"], metadata["flights"]) == (31, departed(year.slice(0, INTO_FEBRUARY), "2013-01"))
     assert metadata["plot"].startswith("![flights a day](data:image/png;base64,")
     monkeypatch.setenv("FLIGHTS_LAKE", lake)
     cancel_all(session)

@@ -7,6 +7,8 @@
 Dagster's event log is never trimmed, and its queries slow down with the events of an asset, so what became
 visible since the last tick is one event. The daemon may die after it has stored the events and before it has
 stored the cursor: each event names the last commit in it, and what an asset has reported is left out.
+
+The watermark of each commit closes time partitions of assets below (`closing_partitions`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import CheckpointId, JobId
 from unistream.client.commits import commits_after
 from unistream.client.resume import known_job
+from unistream.dagster.closing_partitions import Cursor, Partitioned, newly_closed, partitioned
 from unistream.dagster.report import SINK_METADATA, job_metadata
 from unistream.dagster.resource import UnistreamResource
 from unistream.port.metadata import OutboxRecord
@@ -97,9 +100,22 @@ def coalesced(
     return found
 
 
+def watermarks_of(
+    records: Iterable[OutboxRecord], assets: Mapping[Written, dg.AssetKey]
+) -> dict[dg.AssetKey, int]:
+    """The highest of each asset, ms; also of commits that were reported before."""
+    found: dict[dg.AssetKey, int] = {}
+    for record in records:
+        key, watermark = assets.get((record.job_name, record.commit.sink_uid)), record.commit.watermark_ms
+        if key is not None and watermark is not None:
+            found[key] = max(watermark, found.get(key, watermark))
+    return found
+
+
 def build_commit_sensor(
     assets: Sequence[dg.AssetsDefinition],
     *,
+    partitions: Sequence[dg.AssetSpec | dg.AssetsDefinition] = (),
     name: str = "unistream_commits",
     resource: str = "unistream",
     job_names: Mapping[str, str] | None = None,
@@ -110,6 +126,8 @@ def build_commit_sensor(
 
     Args:
         assets: Made by `unistream_assets`.
+        partitions: Assets by hour, day, week or month, without a step, with `deps` on some of `assets`: each
+            partition is reported, once, when the watermarks of all those have passed its end.
         name: Of the sensor.
         resource: Key of the `UnistreamResource` that knows the cluster, or the history, to ask.
         job_names: Name of the job by that of the step, where `UnistreamResource.run` was given another one.
@@ -117,9 +135,11 @@ def build_commit_sensor(
         default_status: Of a new instance.
 
     Raises:
-        ConfigError: an asset was not made by `unistream_assets`, or two are of one sink.
+        ConfigError: an asset was not made by `unistream_assets`, two are of one sink, or no watermark can
+            close one of `partitions`.
     """
     keys = _keys(assets, job_names or {})
+    closing = partitioned(_specs(partitions), keys.values())
 
     @dg.sensor(
         name=name,
@@ -129,19 +149,22 @@ def build_commit_sensor(
     )
     def commits(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         unistream: UnistreamResource = getattr(context.resources, resource)
-        since = int(context.cursor or 0)
+        cursor = Cursor.read(context.cursor)
         try:
-            pages = commits_after(since, config=unistream.configuration(), target=unistream.target)
+            pages = commits_after(cursor.seq, config=unistream.configuration(), target=unistream.target)
             records = [record for page in pages for record in page]
         except UnistreamError as error:  # read again at the next tick
             return dg.SkipReason(f"the commits are not known now: {error}")
-        if not records:
-            return dg.SkipReason(f"there is no commit behind number {since}")
         found = coalesced(records, keys, lambda key: last_reported(context.instance, key))
         jobs = {job: _job_metadata(job, unistream) for job in {visible.job for visible in found.values()}}
         events = [_event(key, visible, jobs[visible.job]) for key, visible in found.items()]
+        seen = cursor.seen(watermarks_of(records, keys), records[-1].seq if records else cursor.seq)
+        steps = {asset.key: newly_closed(asset, seen, _known(context.instance, asset)) for asset in closing}
+        events += [event for key, step in steps.items() for event in _closed(key, step.partitions, seen.seq)]
         nothing = None if events else "nothing new is visible in these assets"
-        return dg.SensorResult(asset_events=events, cursor=str(records[-1].seq), skip_reason=nothing)
+        if not records:
+            nothing = nothing and f"there is no commit behind number {cursor.seq}"
+        return dg.SensorResult(asset_events=events, cursor=seen.after(steps).written(), skip_reason=nothing)
 
     return commits
 
@@ -154,6 +177,23 @@ def last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
         if value is not None and isinstance(value.value, int):
             return value.value
     return 0
+
+
+def _specs(given: Iterable[dg.AssetSpec | dg.AssetsDefinition]) -> Iterable[dg.AssetSpec]:
+    for one in given:
+        yield from [one] if isinstance(one, dg.AssetSpec) else one.specs
+
+
+def _known(instance: dg.DagsterInstance, asset: Partitioned) -> Callable[[], Iterable[str]]:
+    return lambda: instance.get_materialized_partitions(asset.key)
+
+
+def _closed(key: dg.AssetKey, partitions: Iterable[str], seq: int) -> Iterable[dg.AssetMaterialization]:
+    for partition in partitions:
+        text = f"the watermark has passed the end of {partition}"
+        yield dg.AssetMaterialization(
+            key, description=text, partition=partition, metadata={SEQ_METADATA: seq}
+        )
 
 
 def _keys(assets: Sequence[dg.AssetsDefinition], names: Mapping[str, str]) -> dict[Written, dg.AssetKey]:

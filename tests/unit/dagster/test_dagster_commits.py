@@ -27,6 +27,7 @@ def commit(
     name: str = "flow",
     job: JobId = FIRST,
     version: int | None = None,
+    watermark: int | None = None,
 ) -> OutboxRecord:
     made = CommitRecord(
         job=job,
@@ -35,6 +36,7 @@ def commit(
         at_ms=seq,
         rows=rows,
         table_version=version,
+        watermark_ms=watermark,
     )
     return OutboxRecord(seq=seq, job_name=name, lineage=LineageId("line"), commit=made)
 

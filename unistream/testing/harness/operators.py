@@ -140,8 +140,7 @@ class OperatorHarness(Closing):
         self.output = CollectedOutput()
         self.clock, self.metrics = ManualClock(), CountingMetrics()
         self.timers = ManualTimers(self.clock)
-        self.commits: list[tuple[int, int, int | None]] = []
-        self.watermarks: dict[int, int | None] = {}
+        self.commits, self.watermarks = list[tuple[int, int, int | None]](), dict[int, int | None]()
         self._state, self._backend = state or OperatorState(), backend
         self._watermarks: dict[int, int] = {}
         self._combined, self._lineage = MIN_WATERMARK, LineageId(lineage)
