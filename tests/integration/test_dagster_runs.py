@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,9 @@ def test_a_failing_function_fails_the_run_in_the_jobs_own_words(
     for part in ("'invert'", "subtask 0", "row 0 ", "ZeroDivisionError", "FAILED"):
         assert part in text
     assert event.step_failure_data.user_failure_data.metadata["unistream/restarts"].value == 0
+    entries = instance.all_logs(result.run_id)
+    levels = [entry.level for entry in entries if "row 0 has no inverse" in entry.user_message]
+    assert levels == [logging.WARNING], "what functions log is in the run's log"
     assert [event for event in result.all_events if event.is_step_up_for_retry] == []
     assert instance.get_run_by_id(result.run_id).status == dg.DagsterRunStatus.FAILURE
     assert children() - before == set()

@@ -56,6 +56,10 @@ COMMANDS: Final = {
     ),
     "list": Lazy("jobs:list_jobs", "List the jobs of all clusters that run on this machine."),
     "info": Lazy("jobs:info", "Show one job: state, tasks, checkpoints, workers, late rows, failures."),
+    "logs": Lazy(
+        "logs:logs",
+        "Show what the functions of one job have logged, oldest first; with --json one line is one value.",
+    ),
     "exceptions": Lazy(
         "exceptions:exceptions",
         "Show the failures of one job, newest first; concurrent failures are indented below the first.",

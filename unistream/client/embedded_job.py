@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Final, Protocol
 
@@ -13,6 +13,7 @@ from unistream.client.job_client import JobResult, OnProgress, checked, result_o
 from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import JobInfo
+from unistream.master.job_log import LINES_KEPT_MAX, JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
 
@@ -54,6 +55,9 @@ class EmbeddedJobClient(Closing):
 
     def status(self) -> JobInfo:
         return self._dispatcher.job(self._job)
+
+    def log(self, after: int = 0) -> Sequence[JobLine]:
+        return self._dispatcher.log(self._job, after, LINES_KEPT_MAX)
 
     def checkpoints(self) -> CheckpointsInfo:
         return self._dispatcher.checkpoints(self._job)

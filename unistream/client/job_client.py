@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
@@ -21,6 +21,7 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import JobId
 from unistream.master.job_info import JobInfo, SinkInfo
+from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
 
@@ -134,6 +135,10 @@ class JobClient(Protocol):
 
     def checkpoints(self) -> CheckpointsInfo:
         """Statistics of its snapshots, kept after its end. Durations in ms, sizes in bytes."""
+
+    def log(self, after: int = 0) -> Sequence[JobLine]:
+        """What its functions have logged, oldest first: the lines behind number `after`, of those that are
+        kept (the newest thousand). See docs/guide/logs.md."""
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         """Waits for the end.

@@ -28,6 +28,7 @@ from unistream.client.job_client import JobResult, OnProgress, checked, identifi
 from unistream.client.policy import Call
 from unistream.client.poll import Poll
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
+from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
 from unistream.port.metadata import PAGE_ROWS, OutboxRecord
@@ -238,6 +239,10 @@ class RestJobClient(Closing):
     def status(self) -> JobInfo:
         """While a wait finds the cluster away, it has less time for the answer."""
         return self._cluster.info(self._job, timeout_s=ANSWER_MIN_S if self._absence.is_current else None)
+
+    def log(self, after: int = 0) -> Sequence[JobLine]:
+        path = f"/unistream/jobs/{self._job}/log?after={after}"
+        return decode(self._cluster.request("GET", path), list[JobLine])
 
     def checkpoints(self) -> CheckpointsInfo:
         return decode(self._cluster.request("GET", f"{self._own_path}/checkpoints"), CheckpointsInfo)

@@ -36,7 +36,7 @@ from unistream.base.errors import (
 )
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
-from unistream.dagster.lines import FailureLines, StageLines
+from unistream.dagster.lines import FailureLines, FunctionLines, StageLines
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
 from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
@@ -88,6 +88,9 @@ class StepListener(Protocol):
 
     def note(self, text: str, *, is_error: bool) -> None:
         """One sentence for the run's log."""
+
+    def forward(self, text: str, *, level: str) -> None:
+        """What a function of the pipeline has logged. `level`: as Python names it."""
 
 
 def run_step(
@@ -173,7 +176,7 @@ def _watched(client: JobClient, listener: StepListener, watch: Watch, *, detache
 def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool) -> JobInfo:
     """Waits for the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
     pace = Pace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
-    lines = _Lines(listener)
+    lines = _Lines(client, listener)
     before: int | None = None  # checkpoints, when the step came to the job
     next_look_s = float("-inf")
     while True:
@@ -181,6 +184,7 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
             client.wait(timeout_s=POLL_S)
             info = client.status()
             lines.note(info, now_s=time.monotonic())
+            lines.forward()
             return info
         _check(watch.lost)
         now_s = time.monotonic()
@@ -189,6 +193,7 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
             with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
                 info = client.status()
                 before = info.checkpoints_completed if before is None else before
+                lines.forward()
                 if detaches and info.checkpoints_completed > before:
                     return info
                 lines.note(info, now_s=now_s)
@@ -199,8 +204,9 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
 class _Lines:
     """What the run's log says of the job."""
 
-    def __init__(self, listener: StepListener) -> None:
+    def __init__(self, client: JobClient, listener: StepListener) -> None:
         self._listener = listener
+        self._functions = FunctionLines(client.log)
         self._stages = StageLines()
         self._failures = FailureLines()
 
@@ -209,6 +215,11 @@ class _Lines:
             self._listener.note(text, is_error=False)
         for text in self._failures.new_lines(info, now_s=now_s):
             self._listener.note(text, is_error=True)
+
+    def forward(self) -> None:
+        """Raises NotFound, Unreachable."""
+        for level, text in self._functions.new_lines():
+            self._listener.forward(text, level=level)
 
 
 def _end(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final
 
 from unistream.master.job_info import ExceptionInfo, JobInfo
+from unistream.master.job_log import JobLine
 
 FAILURES_EVERY_S: Final = 10.0  # Dagster's event log grows with each line and is never trimmed
 FAILURE_LINES_MAX: Final = 3
+FUNCTION_LINES_MAX: Final = 50
 MESSAGE_CHARS_MAX: Final = 300
 
 
@@ -28,6 +31,25 @@ class StageLines:
             f"{stage.rows_in:,} rows in, {stage.rows_out:,} rows out, {stage.shuffle_bytes:,} bytes shuffled"
             for number, stage in enumerate(new, start=len(finished) - len(new) + 1)
         ]
+
+
+class FunctionLines:
+    """What the functions of the pipeline have logged; a run that attaches also shows lines from before. At
+    most FUNCTION_LINES_MAX a call: of many the newest ones, and how many there were before them."""
+
+    def __init__(self, read: Callable[[int], Sequence[JobLine]]) -> None:
+        self._read = read
+        self._seq: int | None = None
+
+    def new_lines(self) -> list[tuple[str, str]]:
+        """Level and text, oldest first. Raises what `read` raises."""
+        lines = self._read(self._seq or 0)
+        self._seq = lines[-1].seq if lines else self._seq or 0
+        shown = lines[-FUNCTION_LINES_MAX:]
+        left_out = len(lines) - len(shown) + sum(line.dropped for line in lines)
+        text = f"{left_out:,} more lines were logged: 'unistream logs' shows those that are kept"
+        more = [("INFO", text)] if left_out else []
+        return more + [(one.level, f"{one.task}, {one.logger}: {one.message}") for one in shown]
 
 
 class FailureLines:

@@ -89,6 +89,10 @@ class RunReport:
         log = self._context.log
         self._reported(lambda: log.error("%s", text) if is_error else log.info("%s", text))
 
+    def forward(self, text: str, *, level: str) -> None:
+        number = logging.getLevelNamesMapping().get(level, logging.INFO)
+        self._reported(lambda: self._context.log.log(number, "%s", text))
+
     def _resume_from(self, snapshot: str) -> str:
         self._tag({SAVEPOINT_TAG: snapshot})
         return f"the next run goes on from {snapshot}"

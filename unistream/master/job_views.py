@@ -23,6 +23,7 @@ from unistream.master.history import (
     summary_of,
 )
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, MetadataHealth
+from unistream.master.job_log import JobLine
 from unistream.master.job_master import JobMaster
 from unistream.master.operations import Operation, answered, find, taken_over
 from unistream.master.ports import MasterPorts
@@ -105,6 +106,17 @@ class JobViews:
             return checkpoints_from_records(record, store.checkpoints(job), store.checkpoint_totals(job))
 
         return self._page(found, "checkpoints", read)
+
+    def log(self, job: JobId, after: int, limit: int) -> Sequence[JobLine]:
+        """What its functions have logged behind line `after`. Of a job that ended long ago, or under another
+        leader, nothing is left. Raises NotFound."""
+        _, master = self._unended(job)
+        if master is None:
+            master = self.masters().get(job)
+        if master is not None:
+            return master.journal.log.after(after, limit)
+        self.job(job)
+        return []
 
     def operation(self, job: JobId, trigger: str) -> Operation | None:
         """A savepoint or a stop that was started under this trigger id, by this leader or an earlier one;

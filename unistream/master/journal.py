@@ -17,6 +17,7 @@ from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo, resumable_of
+from unistream.master.job_log import JobLog
 from unistream.master.job_setup import resumable_directory
 from unistream.master.ports import Records
 from unistream.master.row_counts import late_rows, out_of_order_rows
@@ -24,7 +25,7 @@ from unistream.master.sink_totals import SinkTotals
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph, shown
-from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
 from unistream.model.stored_job import SinkSoFar
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord
 
@@ -75,6 +76,7 @@ class Journal:
         self._out_of_order = out_of_order_rows(job)
         self._sinks = SinkTotals(restored, {} if own is None else own.totals.sinks)
         self._stages: tuple[StageProgress, ...] = ()
+        self.log = JobLog(clock)
         self._latest = None if own is None else own.directory
         self._savepoint = None if own is None or not own.concludes else own.directory
         self._resumes_from = (
@@ -227,6 +229,10 @@ class Journal:
                 watermark_ms=report.watermark,
             )
         )
+
+    def logged(self, report: LogReported) -> None:
+        """What a function of the user has logged."""
+        self.log.add(report, named_task(self.graph, report.attempt))
 
     def metrics(self, attempt: AttemptId, metrics: TaskMetrics, *, final: bool = False) -> None:
         """Keeps those of the newest attempt of each subtask. After `final` metrics a late heartbeat is

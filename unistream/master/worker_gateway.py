@@ -62,6 +62,8 @@ class WorkerGateway:
             crash_point("ack.received")
         if isinstance(message, mm.CommitReported):
             master.journal.commit(message)
+        elif isinstance(message, mm.LogReported):
+            master.journal.logged(message)
         else:
             if isinstance(message, mm.TaskStateChanged) and message.metrics is not None:
                 master.journal.metrics(message.attempt, message.metrics, final=True)

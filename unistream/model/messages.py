@@ -263,6 +263,25 @@ class CommitReported(_Message, frozen=True, kw_only=True):
     watermark: int | None = None
 
 
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Logged by a function of the user; `level` as Python names it."""
+
+    at_ms: int
+    level: str
+    logger: str
+    message: str
+
+
+class LogReported(_Message, frozen=True, kw_only=True):
+    """Lines of one attempt, for people. `dropped`: how many came behind them, which were too many; `number`:
+    of the report, from 1, since it may come twice."""
+
+    attempt: AttemptId
+    number: int
+    lines: tuple[LogLine, ...]
+    dropped: int = 0
+
+
 class FetchArtifact(_Message, frozen=True, kw_only=True):
     """Answered with `Artifact`."""
 
@@ -336,6 +355,7 @@ TaskReport = (
     | StoredInputsRead
     | SplitRequested
     | CommitReported
+    | LogReported
 )
 """What a worker reports about an attempt; the only messages to a JobManager in bundles."""
 ToJobManager = RegisterTaskManager | Heartbeat | TaskReport | FetchArtifact

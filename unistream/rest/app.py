@@ -44,6 +44,7 @@ from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.commits import CommitsApi
+from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
 from unistream.rest.refusal import RefusalApi
@@ -273,6 +274,7 @@ def create_app(
     MetricsApi(dispatcher).routes(router)
     RefusalApi(dispatcher).routes(router)
     CommitsApi(dispatcher).routes(router)
+    JobLogApi(dispatcher).routes(router)
     KeptJobsApi(dispatcher).routes(router)
     RunLinksApi(dispatcher).routes(router)
     app.include_router(router)

@@ -135,3 +135,13 @@ async def body_of(request: Request, kind: type[B]) -> B:
         raise ConfigError(f"the body does not fit: {error}") from error
     except RecursionError:
         raise ConfigError("the body is nested too deeply") from None
+
+
+def whole_number(request: Request, name: str, default: int, most: int, *, least: int = 0) -> int:
+    """The parameter `name`. Raises ConfigError: it is not a whole number from `least` to `most`."""
+    text = request.query_params.get(name, str(default))
+    if not (
+        text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and least <= int(text) <= most
+    ):
+        raise ConfigError(f"{name}: {text[:80]!r} is not a whole number from {least} to {most}")
+    return int(text)

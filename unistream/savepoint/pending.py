@@ -134,8 +134,9 @@ def _check(found: Sequence[Pending], known: Mapping[OperatorUid, Known], *, is_g
 def merged(due: Sequence[Due], more: Sequence[Due]) -> list[Due]:
     """Both by checkpoint, ascending, each committable once.
 
-    >>> merged([Due(2, (b"b",))], [Due(1, (b"a",)), Due(2, (b"b", b"c"))])
-    [Due(checkpoint_id=1, payloads=(b'a',)), Due(checkpoint_id=2, payloads=(b'b', b'c'))]
+    >>> both = merged([Due(2, (b"b",))], [Due(1, (b"a",)), Due(2, (b"b", b"c"))])
+    >>> [(one.checkpoint_id, one.payloads) for one in both]
+    [(1, (b'a',)), (2, (b'b', b'c'))]
     """
     both = sorted((*due, *more), key=lambda one: one.checkpoint_id)
     return [

@@ -5,6 +5,7 @@ EXECUTOR, TARGET, HEARTBEAT_S, SILENT_AFTER_S (empty: no sensor looks for dead r
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,8 @@ def raises(env: us.Environment) -> None:
     fail_at = int(os.environ.get("FAIL_AT", "42"))
 
     def invert(row: dict[str, int]) -> dict[str, float]:
+        if row["id"] == fail_at:
+            logging.getLogger("numbers").warning("row %s has no inverse", fail_at)
         return {"inverse": 1 / (row["id"] - fail_at)}
 
     rows(env).map(invert, returns={"inverse": pa.float64()}).name("invert").uid("invert").sink_to(

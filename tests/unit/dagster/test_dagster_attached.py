@@ -25,6 +25,7 @@ from unistream.dagster.attached import (
     run_step,
 )
 from unistream.master.job_info import ExceptionInfo, JobInfo
+from unistream.master.job_log import JobLine
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"
@@ -43,6 +44,7 @@ class FakeJob:
         self.restarting = 0  # pictures of the job in which not all tasks run
         self.job_type = "STREAMING"
         self.exceptions: tuple[ExceptionInfo, ...] = ()
+        self.lines: list[JobLine] = []
         self._while_waiting = while_waiting
         self._state = "RUNNING"
         self._savepoint: str | None = None
@@ -55,6 +57,9 @@ class FakeJob:
     @property
     def job_id(self) -> JobId:
         return JOB
+
+    def log(self, after: int = 0) -> list[JobLine]:
+        return [line for line in self.lines if line.seq > after]
 
     def status(self) -> JobInfo:
         self.restarting -= 1
@@ -137,6 +142,9 @@ class Story:
     def note(self, text: str, *, is_error: bool) -> None:
         self.notes.append(text)
 
+    def forward(self, text: str, *, level: str) -> None:
+        self.notes.append(f"{level} {text}")
+
 
 def policy(
     on_terminate: OnTerminate = "stop_with_savepoint",
@@ -166,6 +174,18 @@ def test_a_job_that_ends_by_itself_is_only_closed() -> None:
     assert run_step(lambda: job, policy(), story).state == "FINISHED"
     assert job.calls == ["close"]
     assert story.reported == ["started"]
+
+
+def test_what_functions_log_is_forwarded_with_its_level_also_the_last_lines() -> None:
+    def ends(job: FakeJob) -> None:
+        job.lines.append(
+            JobLine(seq=1, at_ms=0, level="ERROR", logger="orders", task="map (1/1)", message="no number")
+        )
+        job.end("FINISHED")
+
+    story = Story()
+    assert run_step(lambda: FakeJob(ends), policy(), story).state == "FINISHED"
+    assert story.notes == ["ERROR map (1/1), orders: no number"]
 
 
 def test_a_completed_checkpoint_is_told_once() -> None:

@@ -6,8 +6,15 @@ import pytest
 from msgspec import structs
 
 from unistream.base.ids import JobId, LineageId, VertexId
-from unistream.dagster.lines import MESSAGE_CHARS_MAX, FailureLines, StageLines
+from unistream.dagster.lines import (
+    FUNCTION_LINES_MAX,
+    MESSAGE_CHARS_MAX,
+    FailureLines,
+    FunctionLines,
+    StageLines,
+)
 from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
+from unistream.master.job_log import JobLine
 from unistream.model.bounded import StageProgress
 
 INFO = JobInfo(
@@ -118,3 +125,30 @@ def test_each_stage_of_a_job_on_spark_is_a_line_when_it_has_finished() -> None:
         "stage 2 of 3 (b) h",
         "stage 3 of 3 (c) h",
     ]
+
+
+def logged(seq: int, *, dropped: int = 0) -> JobLine:
+    return JobLine(
+        seq=seq,
+        at_ms=0,
+        level="WARNING",
+        logger="orders",
+        task="map (1/1)",
+        message=f"number {seq}",
+        dropped=dropped,
+    )
+
+
+def test_lines_of_functions_are_shown_once_and_of_many_the_newest() -> None:
+    kept: list[JobLine] = []
+    lines = FunctionLines(lambda after: [one for one in kept if one.seq > after])
+    assert lines.new_lines() == []
+    kept.append(logged(1))
+    assert lines.new_lines() == [("WARNING", "map (1/1), orders: number 1")]
+    assert lines.new_lines() == []
+    kept += [logged(seq) for seq in range(2, FUNCTION_LINES_MAX + 5)]
+    kept.append(logged(FUNCTION_LINES_MAX + 5, dropped=7))
+    more, *shown = lines.new_lines()
+    assert more == ("INFO", "11 more lines were logged: 'unistream logs' shows those that are kept")
+    assert len(shown) == FUNCTION_LINES_MAX
+    assert shown[-1][1].endswith(f"number {FUNCTION_LINES_MAX + 5}")

@@ -336,6 +336,7 @@ REFUSED = [
     mm.Heartbeat(task_manager=TaskManagerId("stranger")),
     mm.TaskStateChanged(attempt=ATTEMPT, state="RUNNING"),
     mm.CommitReported(attempt=ATTEMPT, sink_uid="s", checkpoint_id=CheckpointId(1), rows=1),
+    mm.LogReported(attempt=ATTEMPT, number=1, lines=()),
     mm.FetchArtifact(job=JobId("0" * 32), sha256="0" * 64),
 ]
 
@@ -394,6 +395,22 @@ class TestWorkersMessages:
         store = cluster.store()
         assert sum(commit.rows for commit in store.commits(job)) == 15
         store.close()
+
+    def test_lines_of_a_job_are_kept_behind_its_end(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        attempt = cluster.workers.await_message(mm.DeployTask).deployment.attempt
+        line = mm.LogLine(at_ms=1, level="INFO", logger="orders", message="hello")
+        report = mm.LogReported(attempt=attempt, number=1, lines=(line,))
+        for _ in range(2):
+            assert cluster.workers.call_master(report) == mm.Ack()
+        cluster.dispatcher.cancel(job)
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        [found] = cluster.dispatcher.log(job, 0, 10)
+        assert (found.message, found.level) == ("hello", "INFO")
+        assert "(1/" in found.task
+        with pytest.raises(NotFound):
+            cluster.dispatcher.log(JobId("f" * 32), 0, 10)
 
     def test_metrics_are_summed_over_the_current_attempts(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))

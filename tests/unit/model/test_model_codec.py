@@ -170,6 +170,12 @@ TO_JOB_MANAGER: list[m.ToJobManager] = [
     m.SplitRequested(attempt=ATTEMPT),
     m.StoredInputsRead(attempt=ATTEMPT),
     m.CommitReported(attempt=ATTEMPT, sink_uid="out", checkpoint_id=CheckpointId(1), rows=0),
+    m.LogReported(
+        attempt=ATTEMPT,
+        number=1,
+        lines=(m.LogLine(at_ms=1, level="INFO", logger="a.b", message="NUL \0 \u202e"),),
+        dropped=3,
+    ),
     m.FetchArtifact(job=ATTEMPT.job, sha256="0f" * 32),
 ]
 ANSWERS: list[m.Answer] = [

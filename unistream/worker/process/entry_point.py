@@ -124,8 +124,9 @@ def _live(manager: TaskManager, signals: tuple[signal.Signals, ...]) -> Ending:
     """One registration, until the worker ends."""
     _on_signals(manager.release, signals)
     try:
-        manager.start()
-        manager.wait()
+        with manager.user_log.installed():
+            manager.start()
+            manager.wait()
         return manager.ending
     finally:
         if not manager.close():

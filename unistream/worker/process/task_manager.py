@@ -44,6 +44,7 @@ from unistream.worker.process.ports import WorkerPorts
 from unistream.worker.process.slot_table import SlotTable
 from unistream.worker.process.task_control import TaskControl
 from unistream.worker.process.task_registry import TaskRegistry
+from unistream.worker.process.user_log import UserLog
 from unistream.worker.task import (
     Mailbox,
     StreamTask,
@@ -89,6 +90,7 @@ class TaskManager:
             clock=self._clock,
         )
         self._server: Server | None = None
+        self.user_log = UserLog(ports.master.reports.post, self._clock)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class TaskManager:
         return self._ports.new_task(
             deployment,
             build=self._build,
-            report=self._ports.master.reports.post,
+            report=self.user_log.of(deployment.attempt).post,
             on_end=self._on_end,
             clock=self._clock,
         )
@@ -233,7 +235,7 @@ class TaskManager:
         stores = self._ports.stores
         environment = TaskEnvironment(
             clock=self._clock,
-            report=self._ports.master.reports.post,
+            report=self.user_log.begin(deployment.attempt).post,
             executor=self._ports.snapshots,
             commits=self._ports.commits,
             state_writer=stores.state_writer,
@@ -248,6 +250,7 @@ class TaskManager:
 
     def _on_end(self, task: TaskRun, state: TaskState) -> None:
         self._tasks.end(task.attempt)
+        self.user_log.end(task.attempt)
         cancelled = task.cancelled_at_ms is not None  # perhaps after its last step
         if cancelled or state is not TaskState.FINISHED:
             self._partitions.release(task.attempt)
@@ -257,6 +260,7 @@ class TaskManager:
     # --- the lease's view of it (`ports.Member`) ------------------------------------------------------
 
     def heartbeat(self) -> Heartbeat:
+        self.user_log.report()
         running = tuple((task.attempt, task.metrics()) for task in self._tasks.all_running())
         return Heartbeat(task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs)
 

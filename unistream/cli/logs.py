@@ -1,0 +1,55 @@
+"""`unistream logs`: what the functions of a job have logged."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
+from unistream.cli.output import moment
+from unistream.client.lookup import find_job
+from unistream.master.job_log import JobLine
+
+POLL_S: Final = 1.0
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
+
+
+def logs(
+    job: Job,
+    follow: Follow = False,
+    jobmanager: JobManager = None,
+    defines: Defines = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the functions of one job have logged, oldest first; with --json one line is one value.
+
+    The newest thousand lines are kept while the job is in memory of its cluster.
+    """
+    seq = 0
+    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
+        while True:
+            has_ended = not follow or client.status().is_terminal
+            lines = client.log(seq)
+            _print(lines, as_json=as_json)
+            seq = lines[-1].seq if lines else seq
+            if has_ended:
+                return
+            time.sleep(POLL_S)
+
+
+def _print(lines: Iterable[JobLine], *, as_json: bool) -> None:
+    for line in lines:
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+            continue
+        if line.dropped:
+            sys.stdout.write(f"… {line.dropped:,} lines of {line.task} were dropped: it logs too much\n")
+        at = moment(line.at_ms)
+        sys.stdout.write(f"{at} {line.level:<7} {line.task}  {line.logger}: {line.message}\n")
+    sys.stdout.flush()
