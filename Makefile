@@ -11,7 +11,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test test-fast crash-matrix ha-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev bench clean
+.PHONY: help prerequisites setup check format test test-fast crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev browser screenshots bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ crash-matrix: setup  ## a run for each place at which a process can be killed, a
 ha-matrix: setup  ## several masters: long outages of ZooKeeper, of a database and a disk, and a Spark cluster
 	@UNISTREAM_HA_MATRIX=1 $(RUN) pytest -q -s -p no:randomly tests/integration/test_several_masters*.py
 
+dagster-matrix: setup  ## streams under Dagster's daemon and webserver, which are killed; the tour
+	@UNISTREAM_DAGSTER_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_dagster_service.py tests/integration/test_dagster_tour.py
+
 sim: setup  ## replay one simulated run and print its story; SEED=N
 	@$(RUN) python -m unistream.testing.sim --seed $(or $(SEED),0) --story
 
@@ -81,6 +84,14 @@ demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|
 
 dev: setup  ## Dagster's UI, a session cluster, and flights that arrive all the time; TARGET=spark|local
 	@$(RUN) python -m dagster_defs.dev --target $(TARGET)
+
+browser: setup  ## Dagster's UI in a real browser: Materialize, the run, Terminate; installs Chromium
+	-@bash deployments/local/browser.sh
+	@$(RUN) pytest -q -rs tests/browser
+
+screenshots: setup  ## the pictures in docs/guide/dagster.md; installs Chromium
+	@bash deployments/local/browser.sh
+	@$(RUN) python -m tests.browser.screenshots
 
 bench: setup  ## figures, one JSON line each
 	@$(RUN) python -m benchmarks.windowed_count

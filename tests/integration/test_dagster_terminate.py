@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 from collections.abc import Callable
-from typing import Any
 
 import dagster as dg
 import fsspec
-import httpx
 import pytest
 from deltalake import DeltaTable
 
 from tests.integration.crash_runs import in_the_gate
 from tests.integration.dagster_location import (
     ROWS,
-    WAIT_S,
     Location,
     ids,
     log_of,
@@ -123,82 +119,3 @@ def test_two_signals_in_a_row_leave_nothing_behind(locate: Callable[..., Locatio
     child.send_signal(signal.SIGINT)
     assert location.end(child) != 0
     assert the_run(location).status == dg.DagsterRunStatus.CANCELED
-
-
-@pytest.mark.slow
-def test_dagster_terminates_and_executes_again(locate: Callable[..., Location]) -> None:
-    """What the buttons of the UI do: launch, terminate, re-execute, terminate."""
-    location = locate()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = location.start("dagster_webserver", "-m", "dagster_assets", "-h", "127.0.0.1", "-p", str(port))
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as ui:
-        location.await_that("the webserver", lambda: answers(ui))
-        first = launch(ui)
-        location.await_job(progressed)
-        terminate(location, ui, first)
-        tags = location.instance.get_run_by_id(first).tags
-        second = again(ui, first)
-        started = f"starts from {tags['unistream/savepoint']}"
-        location.await_job(lambda info: progressed(info) and info.job != tags["unistream/job_id"])
-        assert any(started in line for line in log_of(location, location.instance.get_run_by_id(second)))
-        terminate(location, ui, second)
-    assert ids(location) == list(range(len(ids(location))))
-    server.terminate()
-    server.wait(WAIT_S)
-    assert location.left() == []
-
-
-def answers(ui: httpx.Client) -> bool:
-    try:
-        return ui.get("/server_info").is_success
-    except httpx.TransportError:
-        return False
-
-
-def query(ui: httpx.Client, text: str, **variables: Any) -> dict[str, Any]:
-    answer = ui.post("/graphql", json={"query": text, "variables": variables}).json()
-    assert "errors" not in answer, answer
-    return answer["data"]
-
-
-def launch(ui: httpx.Client) -> str:
-    selector = {
-        "repositoryLocationName": "dagster_assets",
-        "repositoryName": "__repository__",
-        "jobName": "__ASSET_JOB",
-        "assetSelection": [{"path": ["rows"]}, {"path": ["windows"]}],
-    }
-    data = query(
-        ui,
-        """mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
-            __typename ... on LaunchRunSuccess { run { id } } ... on PythonError { message } } }""",
-        params={"selector": selector, "runConfigData": "{}"},
-    )
-    return data["launchRun"]["run"]["id"]
-
-
-def again(ui: httpx.Client, parent: str) -> str:
-    data = query(
-        ui,
-        """mutation($params: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $params) {
-            __typename ... on LaunchRunSuccess { run { id } } ... on PythonError { message } } }""",
-        params={"parentRunId": parent, "strategy": "ALL_STEPS"},
-    )
-    return data["launchRunReexecution"]["run"]["id"]
-
-
-def terminate(location: Location, ui: httpx.Client, run: str) -> None:
-    data = query(
-        ui,
-        """mutation($run: String!) { terminateRun(runId: $run, terminatePolicy: SAFE_TERMINATE) {
-            __typename ... on TerminateRunFailure { message } } }""",
-        run=run,
-    )
-    assert data["terminateRun"]["__typename"] == "TerminateRunSuccess", data
-
-    def status() -> dg.DagsterRunStatus:
-        return location.instance.get_run_by_id(run).status
-
-    location.await_that("the end of the run", lambda: status() == dg.DagsterRunStatus.CANCELED)

@@ -1,0 +1,140 @@
+"""A code location for tests with a daemon and a webserver: many streams, each with a table of its own.
+
+Settings come from the environment: LAKE; BROKEN (what is wrong with the definitions; empty: nothing).
+"""
+
+# Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+import unistream as us
+from unistream.dagster import (
+    UnistreamResource,
+    build_commit_sensor,
+    build_drain_and_resume_schedule,
+    build_reconciling_sensor,
+    build_stop_with_savepoint_schedule,
+    sink_asset,
+    unistream_assets,
+)
+
+LAKE = Path(os.environ["LAKE"])
+START_MS = 1_767_225_600_000  # 2026-01-01
+RATE = 500  # rows/s
+STEP_MS = 7_200  # of event time between two rows: an hour in a second
+CONFIG = {
+    "execution.checkpointing.interval": "300 ms",
+    "parallelism.default": "1",
+    "heartbeat.interval": "500 ms",
+}
+COLUMNS = {"id": us.datagen.Sequential(), "at": us.datagen.EventTime(start_ms=START_MS, step_ms=STEP_MS)}
+
+
+def numbers(env: us.Environment, name: str) -> None:
+    """An unbounded stream of numbers into a table. The file NAME.version changes it: "broken" fails."""
+    version = LAKE / f"{name}.version"
+    text = version.read_text() if version.exists() else ""
+
+    def checked(row: dict[str, Any]) -> bool:
+        return bool(text != "broken" or row["id"] / 0)
+
+    by_at = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    source = us.DatagenSource(COLUMNS, rows=None, bounded=False, rows_per_second=RATE)
+    rows = env.from_source(source, by_at, name="numbers").uid("numbers").filter(checked).uid("checked")
+    rows.sink_to(us.DeltaSink(str(LAKE / name))).uid("lake")
+
+
+def stream(name: str, key: str = "unistream", sink_uid: str = "lake") -> dg.AssetsDefinition:
+    """`key`: of the resource with which it runs."""
+
+    def step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        resource: UnistreamResource = getattr(context.resources, key)
+        yield from resource.run(context, lambda env: numbers(env, name))
+
+    declare: Callable[..., Any] = unistream_assets(
+        specs=[sink_asset(name, sink_uid=sink_uid)], name=name, required_resource_keys={key}
+    )
+    return declare(step)
+
+
+DETACHED = [
+    stream(name) for name in ("clicks", "ended", "daemon", "days", "below", "upgraded", "nightly", "evening")
+]
+ATTACHED = [stream(name, "attached") for name in ("killed", "lost", "leader", "terminated")]
+EMBEDDED = [stream("embedded", "embedded")]
+WRONG = [stream("wrong", sink_uid="lakes")]
+
+HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-01-03:00")
+hours = dg.AssetSpec("hours", deps=["days"], partitions_def=HOURS)
+FOR_EACH_CLOSED = dg.AutomationCondition.eager().without(dg.AutomationCondition.in_latest_time_window())
+
+
+@dg.asset(deps=[hours], partitions_def=HOURS, automation_condition=FOR_EACH_CLOSED)
+def summary(context: dg.AssetExecutionContext) -> None:
+    """Says how many rows there are of its hour."""
+    from deltalake import DeltaTable
+
+    window = context.partition_time_window
+    times = DeltaTable(str(LAKE / "days")).to_pyarrow_table(columns=["at"])["at"].to_pylist()
+    rows = sum(window.start.timestamp() * 1000 <= at < window.end.timestamp() * 1000 for at in times)
+    with (LAKE / "summary.txt").open("a") as file:
+        file.write(f"{context.partition_key} {rows}\n")
+
+
+@dg.asset(deps=["below"], automation_condition=dg.AutomationCondition.eager())
+def report() -> None:
+    """Runs while the stream goes on."""
+    with (LAKE / "report.txt").open("a") as file:
+        file.write("1\n")
+
+
+def between(context: dg.OpExecutionContext) -> None:
+    """Of a night: nobody writes."""
+    with (LAKE / "between.txt").open("a") as file:
+        file.write("1\n")
+
+
+def resource(**options: Any) -> UnistreamResource:
+    return UnistreamResource(**{"target": "remote", "config": CONFIG, "heartbeat_interval_s": 0.5, **options})
+
+
+def named(name: str) -> dg.AssetsDefinition:
+    return next(one for one in DETACHED if one.op.name == name)
+
+
+nightly = build_drain_and_resume_schedule(named("nightly"), "* * * * *", between=between, drain=False)
+
+if os.environ.get("BROKEN") == "partitions":
+    unistream_assets(
+        specs=[
+            sink_asset("daily", sink_uid="lake", partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
+        ]
+    )
+
+defs = dg.Definitions(
+    assets=[*DETACHED, *ATTACHED, *EMBEDDED, *WRONG, hours, summary, report],
+    resources={
+        "unistream": resource(),
+        "attached": resource(mode="attached"),
+        "embedded": resource(target="local"),
+    },
+    sensors=[
+        build_commit_sensor(DETACHED, partitions=[hours], minimum_interval_seconds=1),
+        build_reconciling_sensor(
+            ATTACHED, resource="attached", silent_after_s=4.0, minimum_interval_seconds=1
+        ),
+        nightly.sensor,
+        dg.AutomationConditionSensorDefinition(
+            "automation",
+            target=dg.AssetSelection.assets("summary", "report"),
+            minimum_interval_seconds=1,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+        ),
+    ],
+    schedules=[build_stop_with_savepoint_schedule(named("evening"), "* * * * *"), nightly.schedule],
+    executor=dg.in_process_executor,
+)
