@@ -1,7 +1,7 @@
 """A run that is terminated ends its job in order first, and the next run goes on from there.
 
 The runs live in processes of their own, as Dagster's run workers do: `dagster asset materialize` gets
-signals; a webserver terminates what it has launched.
+signals. What a webserver terminates is in test_dagster_service.
 """
 
 from __future__ import annotations
