@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Shown:
-    """Steps as lines on stderr, and the job that computes as one that changes in place."""
+    """Steps as lines on stderr, and the job that computes as one that changes in place (unless `quiet`)."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -32,8 +32,7 @@ class Shown:
     def step(self, progress: Progress) -> None:
         """A step is done."""
         self._close()
-        if not self._quiet:
-            report(_line(progress))
+        report(_line(progress))
 
     def job(self, info: JobInfo) -> None:
         """How far the job is that computes."""

@@ -12,6 +12,7 @@ require("dagster", "unistream.dagster")
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from unistream.dagster.assets import sink_asset, unistream_assets
+from unistream.dagster.backfill_asset import build_backfill_asset
 from unistream.dagster.checks import build_row_count_check, build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
 from unistream.dagster.component import UnistreamJobComponent
@@ -33,6 +34,7 @@ __all__ = [
     "UnistreamJobComponent",
     "UnistreamResource",
     "UnistreamTranslator",
+    "build_backfill_asset",
     "build_commit_sensor",
     "build_drain_and_resume_schedule",
     "build_reconciling_sensor",

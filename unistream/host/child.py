@@ -1,6 +1,6 @@
 """Starts a worker's process, which ends with its parent.
 
-`python -m unistream.host.child PARENT_PID MODULE` runs MODULE as `python -m MODULE` would, in a process
+`python -m unistream.host.child PARENT_PID MODULE …` runs MODULE as `python -m MODULE …` would, in a process
 that ends when PARENT_PID does, for any reason. On Linux the kernel kills it at once; elsewhere, and if the
 parent ended before that was set up, a thread checks every `WATCH_S`.
 """
@@ -42,7 +42,7 @@ def _watch(parent: int) -> None:
 def main() -> None:
     parent, module = int(sys.argv[1]), sys.argv[2]
     die_with_parent(parent)
-    sys.argv = [module]
+    sys.argv = [module, *sys.argv[3:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -49,7 +49,9 @@ def test_the_instance_for_streams_is_one_that_dagster_takes(tmp_path: Path) -> N
     assert wait_s > UnistreamResource().terminate_timeout_s + 60
 
 
-@pytest.mark.parametrize("module", ["assets", "attached", "resource", "silence", "watching"])
+@pytest.mark.parametrize(
+    "module", ["assets", "attached", "backfill_asset", "backfill_command", "resource", "silence", "watching"]
+)
 def test_examples_in_docstrings_run(module: str) -> None:
     outcome = doctest.testmod(importlib.import_module(f"unistream.dagster.{module}"))
     assert outcome.attempted > 0
