@@ -164,8 +164,8 @@ def running(session: RestClient) -> str:
     return job
 
 
-def why(result: dg.ExecuteInProcessResult) -> str:
-    failure = result.failure_data_for_node("minutes")
+def why(result: dg.ExecuteInProcessResult, step: str = "minutes") -> str:
+    failure = result.failure_data_for_node(step)
     assert failure is not None
     assert failure.user_failure_data is not None
     return failure.user_failure_data.description or ""
@@ -225,6 +225,8 @@ def test_a_run_that_was_terminated_or_killed_goes_on_when_it_is_repeated(
     second.kill()
     assert location.end(second) == -signal.SIGKILL, "the command has ended with its run"
     assert [job.job for job in session.jobs() if job.ended_ms is None] == []
+    early = stream.materialize(stream.module.flights)
+    assert "a backfill of job flights has not ended, and the job is stopped for it" in why(early, "flights")
 
     result = stream.materialize(stream.module.minutes, *RANGE)
     assert result.success, why(result)

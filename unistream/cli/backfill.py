@@ -147,7 +147,7 @@ def _go_on_or_begin(asked: _Asked, state: str | None, *, abort: bool, dry_run: b
     from unistream.backfill.journal import JobLock, unfinished
     from unistream.client import home
 
-    root = Path(state).absolute() if state is not None else home.home() / "backfills"
+    root = Path(state).absolute() if state is not None else home.home() / home.BACKFILLS
     begun = unfinished(root, asked.job)
     name = begun.order.job_name if begun is not None else _name(asked)
     with JobLock(root, name):

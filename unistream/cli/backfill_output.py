@@ -109,7 +109,7 @@ def how_to_go_on(journal: Journal) -> str:
     words = ["unistream", "backfill", journal.order.job_name]
     from unistream.client import home
 
-    if root != home.home() / "backfills":
+    if root != home.home() / home.BACKFILLS:
         words += ["--state", str(root)]
     command = shlex.join(words)
     return f"go on with '{command}', or give it up with '{command} --abort'"

@@ -2,6 +2,7 @@
 
     <home>/clusters/<id>.json   0600; removed when the cluster ends
     <home>/sessions/<name>/     the folder of a session cluster, unless it is given one; it stays
+    <home>/backfills/           journals of backfills
     <home>/runs/<id>/           the folder of a cluster for one job
     <home>/metadata.db          the history of all clusters of this user, unless they are given another one
 
@@ -21,6 +22,8 @@ from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
 
 HOME_VARIABLE = "UNISTREAM_HOME"
+BACKFILLS = "backfills"
+"""Folder in it: journals of backfills."""
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@
     another job writes the same tables now             by `on_running`: it attaches to that job; or replaces
                                                        it, if its version of the pipeline is another one; or
                                                        it fails, as always without a remote cluster
+    a backfill has stopped it, and has not ended       it fails
     none of these                                      a new job, from the snapshot that `resume` names
 
 A submission is named by its run, so that one whose answer was lost is found by the run that repeats it. Jobs
@@ -22,8 +23,10 @@ import dagster as dg
 
 from unistream.api.environment import Environment
 from unistream.api.upgrade import is_other_version, upgraded
+from unistream.backfill.journal import unfinished
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import JobId, job_of_request
+from unistream.client.home import BACKFILLS, home
 from unistream.client.job_client import JobClient
 from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.resume import LATEST, StillRuns
@@ -91,10 +94,19 @@ class JobStart:
             if self.on_running == "upgrade" and self._is_other_version(running.job):
                 return self._upgraded(running.job, request_of(self.run.run_id, self.step))
             return self._attached(running.job, "which writes the same tables already")
+        self._check_backfill()
         begin = f"starts from {savepoint}" if savepoint else "starts from the beginning of its sources"
         self.log.note(f"job {self.name} {begin}", is_error=False)
         request = request_of(self.run.run_id, self.step) if self.target == "remote" else None
         return self.environment.execute_async(self.name, savepoint=savepoint, request_id=request)
+
+    def _check_backfill(self) -> None:
+        """A job that a backfill has stopped goes on from there, and not also from here."""
+        if unfinished(home() / BACKFILLS, self.name) is not None:
+            raise ConfigError(
+                f"a backfill of job {self.name} has not ended, and the job is stopped for it: execute the run "
+                f"of the backfill again, or 'unistream backfill {self.name}' (--abort: without a replacement)"
+            )
 
     def _savepoint(self) -> str | None:
         """Raises StillRuns, as `Environment.latest_snapshot`."""
