@@ -104,8 +104,9 @@ class JobStart:
         """A job that a backfill has stopped goes on from there, and not also from here."""
         if unfinished(home() / BACKFILLS, self.name) is not None:
             raise ConfigError(
-                f"a backfill of job {self.name} has not ended, and the job is stopped for it: execute the run "
-                f"of the backfill again, or 'unistream backfill {self.name}' (--abort: without a replacement)"
+                f"a backfill of job {self.name} has not ended, and the job is stopped for it: execute the "
+                f"run of the backfill again, or 'unistream backfill {self.name}'; with --abort without a "
+                "replacement"
             )
 
     def _savepoint(self) -> str | None:
