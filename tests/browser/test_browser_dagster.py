@@ -1,0 +1,78 @@
+"""Dagster's UI as a person uses it: Materialize, the page of the run, its metadata, Terminate.
+
+The stack is that of `make dev`, the browser a real one: `make browser` installs Chromium and runs this.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Chromium, found
+from tests.browser.dev_stack import ATTACHED, COMMIT_S, TABLES, DevStack, Pages
+from tests.eventually import eventually
+from tests.integration.test_demo import marked
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]  # with the start of everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    stack: DevStack
+    browser: Chromium
+    pages: Pages
+
+
+@pytest.fixture(scope="module")
+def mark() -> Iterator[str]:
+    """An environment value that every process inherits; none of them may be left."""
+    value = uuid.uuid4().hex
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TEST_MARK", value)
+        yield value
+        environment.delenv("TEST_MARK")
+        eventually(lambda: marked(value) == [], "no process is left")
+
+
+@pytest.fixture(scope="module")
+def screen(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[Screen]:
+    """The UI of a new stack, at its asset graph."""
+    if found() is None:
+        pytest.skip("there is no Chromium on the PATH: `make browser` installs it, as root on Debian")
+    folder = tmp_path_factory.mktemp("browser")
+    with (
+        DevStack(folder / "stack", seconds_a_year=3_600) as stack,
+        Chromium(folder / "chromium") as browser,
+    ):
+        pages = Pages(browser, stack.url)
+        pages.enter(stack)
+        yield Screen(stack=stack, browser=browser, pages=pages)
+
+
+def test_materialize_shows_the_job_and_then_what_it_commits(screen: Screen) -> None:
+    run = screen.pages.materialize(*TABLES)
+    screen.pages.until_run(run, "Success")
+    job = screen.pages.tags()["unistream/job_id"]
+    assert screen.stack.job(job)["state"] == "RUNNING", "the run has ended, and its job goes on"
+    assert number(screen.pages.until_metadata("flights_hourly", "unistream/rows")) > 0
+    assert screen.pages.until_metadata("flights_hourly", "unistream/job_id") == job
+    assert number(screen.pages.until_metadata("flights_hourly", "unistream/checkpoint_id")) > 0
+
+
+def number(shown: str) -> int:
+    return int(shown.replace(",", ""))
+
+
+def test_terminate_stops_the_job_with_a_savepoint(screen: Screen) -> None:
+    run = screen.pages.materialize_with(ATTACHED, *TABLES)
+    screen.pages.until_run(run, "Started")
+    screen.browser.until_shown("ASSET_OBSERVATION", COMMIT_S)
+    screen.pages.terminate(run)
+    tags = screen.pages.tags()
+    job = screen.stack.job(tags["unistream/job_id"])
+    assert job["state"] == "FINISHED"
+    assert Path(tags["unistream/savepoint"].removeprefix("file://"), "_metadata").stat().st_size > 0
