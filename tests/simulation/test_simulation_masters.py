@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.found_by import known_first
 from unistream.testing.sim.batch import run_batch
 from unistream.testing.sim.masters import REQUIRED_MARKS
 from unistream.testing.sim.masters.mutants import MUTANTS
@@ -43,7 +44,7 @@ def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_rea
 @pytest.mark.parametrize("name", [n for n in MUTANTS if RARE.get(n, 0) < max(SEEDS, MUTANT_SEEDS_MAX)])
 def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     with plant(MUTANTS[name]):
-        for seed in (*regressions(), *range(max(SEEDS, MUTANT_SEEDS_MAX))):
+        for seed in known_first(name, (*regressions(), *range(max(SEEDS, MUTANT_SEEDS_MAX)))):
             outcome = run_seed(seed)
             if outcome.violation is not None:
                 violation = outcome.violation.removeprefix("Violation: ")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.found_by import known_first
 from unistream.testing.sim.mutants import MUTANTS, planted
 from unistream.testing.sim.run import run_seed
 
@@ -16,7 +17,7 @@ SEEDS_MAX = 1_000
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     with planted(name):
-        for seed in range(SEEDS_MAX):
+        for seed in known_first(name, range(SEEDS_MAX)):
             outcome = run_seed(seed)
             if outcome.violation is not None:
                 violation = outcome.violation.removeprefix("Violation: ")
