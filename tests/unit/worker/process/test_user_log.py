@@ -127,7 +127,8 @@ def test_too_many_lines_are_counted_and_not_formatted(worker: Worker) -> None:
 )
 def test_what_cannot_be_sent_is_changed(worker: Worker, text: str, sent: str) -> None:
     worker.user_log.begin(ATTEMPT)
-    log.info("%s", text)
+    record = logging.LogRecord("orders", logging.INFO, __file__, 1, "%s", (text,), None)
+    worker.user_log.handle(record)  # not by the logger: what pytest captures has to be sendable, too
     assert worker.lines() == [(0, sent)]
 
 
