@@ -35,6 +35,7 @@ def announced(checkpoint: int, subtask: int, count: int | None, *payloads: bytes
         "subtask": [subtask] * len(rows),
         "of": [None if count is None else 10 for count, _ in rows],
         "count": [count for count, _ in rows],
+        "watermark": [None for _ in rows],
         "payload": [payload for _, payload in rows],
     }
     return pa.RecordBatch.from_pydict(columns, schema=COMMITTABLES)
