@@ -92,8 +92,10 @@ def test_a_terminated_run_leaves_a_savepoint_and_the_next_one_goes_on_from_it(se
     [job] = service.jobs("terminated")
     assert job.state == "FINISHED"
     second = ui.again(first)
-    service.await_rows("terminated", rows)
-    assert any(f"starts from {savepoint}" in line for line in service.log_of(second))
+    service.await_that(
+        "it goes on", lambda: any(f"starts from {savepoint}" in line for line in service.log_of(second))
+    )
+    service.await_rows("terminated", max(rows, len(service.ids("terminated"))))
     ui.terminate(second)
     service.await_end(second, "CANCELED")
     service.assert_exact("terminated")
@@ -140,7 +142,9 @@ def test_a_new_version_replaces_the_job_and_a_broken_one_does_not(service: Servi
     version.write_text("broken")
     broken = ui.materialize("upgraded")
     service.await_end(broken, "FAILURE")
-    assert any("the old version" in line for line in service.log_of(broken)), service.log_of(broken)[-20:]
+    assert any("the old one goes on from" in line for line in service.log_of(broken)), service.log_of(broken)[
+        -20:
+    ]
     running = [job for job in service.jobs("upgraded") if job.ended_ms is None]
     assert len(running) == 1
     service.await_rows("upgraded", rows)

@@ -80,7 +80,7 @@ def summary(context: dg.AssetExecutionContext) -> None:
 
     window = context.partition_time_window
     times = DeltaTable(str(LAKE / "days")).to_pyarrow_table(columns=["at"])["at"].to_pylist()
-    rows = sum(window.start.timestamp() * 1000 <= at < window.end.timestamp() * 1000 for at in times)
+    rows = sum(window.start <= at < window.end for at in times)
     with (LAKE / "summary.txt").open("a") as file:
         file.write(f"{context.partition_key} {rows}\n")
 
@@ -98,8 +98,16 @@ def between(context: dg.OpExecutionContext) -> None:
         file.write("1\n")
 
 
+DEFAULTS = {
+    "target": "remote",
+    "config": CONFIG,
+    "heartbeat_interval_s": 0.5,
+    "first_checkpoint_timeout_s": 20.0,
+}
+
+
 def resource(**options: Any) -> UnistreamResource:
-    return UnistreamResource(**{"target": "remote", "config": CONFIG, "heartbeat_interval_s": 0.5, **options})
+    return UnistreamResource(**{**DEFAULTS, **options})
 
 
 def named(name: str) -> dg.AssetsDefinition:
