@@ -103,14 +103,7 @@ class Location:
 
     def left(self) -> list[psutil.Process]:
         """Processes of this test that have not ended 10 s from now."""
-        marked = [process for process in psutil.process_iter() if self._is_marked(process)]
-        return psutil.wait_procs(marked, timeout=10)[1]
-
-    def _is_marked(self, process: psutil.Process) -> bool:
-        try:
-            return process.environ().get(MARK) == self.mark
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return False
+        return left_of(self.mark, 10)
 
     def close(self) -> None:
         for child in self._children:
@@ -120,6 +113,19 @@ class Location:
         for process in self.left():
             process.kill()
         self.instance.dispose()
+
+
+def left_of(mark: str, timeout_s: float) -> list[psutil.Process]:
+    """Processes with this value of MARK that have not ended `timeout_s` from now."""
+
+    def is_marked(process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(MARK) == mark
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+    marked = [process for process in psutil.process_iter() if is_marked(process)]
+    return psutil.wait_procs(marked, timeout=timeout_s)[1]
 
 
 def progressed(info: JobInfo) -> bool:

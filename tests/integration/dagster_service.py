@@ -19,8 +19,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.eventually import eventually
-from tests.integration.dagster_location import MARK, PIPELINES
+from tests.integration.dagster_location import MARK, PIPELINES, left_of
 from tests.integration.dagster_ui import Ui, free_port
+from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.master.job_info import JobInfo
@@ -117,14 +118,12 @@ class Service:
 
     def left(self) -> list[psutil.Process]:
         """Processes of this service that have not ended 15 s from now."""
-        marked = [process for process in psutil.process_iter() if self._is_marked(process)]
-        return psutil.wait_procs(marked, timeout=15)[1]
+        return left_of(self._mark, 15)
 
-    def _is_marked(self, process: psutil.Process) -> bool:
-        try:
-            return process.environ().get(MARK) == self._mark
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return False
+    def command(self, *words: str) -> None:
+        """`dagster …` of the service, to its end."""
+        self._start("command", "dagster", *words)
+        assert self._processes.pop("command").wait(WAIT_S) == 0, self.logs()
 
     def worker_of(self, run: str) -> psutil.Process:
         """The process of the run."""
@@ -153,7 +152,7 @@ class Service:
         try:
             with self.cluster() as client:
                 return client.jobs() is not None
-        except Exception:  # it starts
+        except Unreachable:  # it starts
             return False
 
     def jobs(self, name: str) -> list[JobInfo]:

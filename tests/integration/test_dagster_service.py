@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.dagster_service import OF_DAGSTER_MATRIX, WAIT_S, Service
+from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
 
 pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.timeout(300)]
 
@@ -262,23 +262,17 @@ def test_a_daemon_that_is_killed_again_and_again_reports_each_row_once(service: 
 # --- schedules --------------------------------------------------------------------------------------
 
 
-def command(service: Service, *words: str) -> None:
-    """`dagster …` of the service."""
-    service._start("command", "dagster", *words)
-    assert service._processes.pop("command").wait(WAIT_S) == 0, service.logs()
-
-
 def test_a_stream_is_stopped_in_the_evening_though_the_daemon_dies(service: Service) -> None:
     ui = service.ui
     service.await_end(ui.materialize("evening"))
     rows = service.await_rows("evening")
     schedule = "evening_stop_with_savepoint_schedule"
-    command(service, "schedule", "start", schedule, "-m", "dagster_streams")
+    service.command("schedule", "start", schedule, "-m", "dagster_streams")
     service.await_that("its run", lambda: _runs_of_job(service, "evening"))
     service.kill("daemon")
     service.start("daemon")
     service.await_that("the job is stopped", lambda: service.jobs("evening")[-1].ended_ms is not None)
-    command(service, "schedule", "stop", schedule, "-m", "dagster_streams")
+    service.command("schedule", "stop", schedule, "-m", "dagster_streams")
     assert [job.state for job in service.jobs("evening")] == ["FINISHED"]
     service.await_end(ui.materialize("evening"))
     service.await_rows("evening", rows)
@@ -290,9 +284,9 @@ def test_a_stream_makes_room_at_night_and_goes_on_though_the_daemon_dies(service
     service.await_end(service.ui.materialize("nightly"))
     rows = service.await_rows("nightly")
     schedule = "nightly_stop_and_resume_schedule"
-    command(service, "schedule", "start", schedule, "-m", "dagster_streams")
+    service.command("schedule", "start", schedule, "-m", "dagster_streams")
     service.await_that("its run", lambda: _runs_of_job(service, "nightly"))
-    command(service, "schedule", "stop", schedule, "-m", "dagster_streams")
+    service.command("schedule", "stop", schedule, "-m", "dagster_streams")
     service.kill("daemon")
     service.start("daemon")
     service.await_that("it goes on", lambda: len(service.jobs("nightly")) == 2)

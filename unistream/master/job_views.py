@@ -110,9 +110,7 @@ class JobViews:
     def log(self, job: JobId, after: int, limit: int) -> Sequence[JobLine]:
         """What its functions have logged behind line `after`. Of a job that ended long ago, or under another
         leader, nothing is left. Raises NotFound."""
-        _, master = self._unended(job)
-        if master is None:
-            master = self.masters().get(job)
+        master = self.masters().get(job)
         if master is not None:
             return master.journal.log.after(after, limit)
         self.job(job)

@@ -13,7 +13,14 @@ from typing import Self
 import dagster as dg
 import pytest
 
-from unistream.base.errors import AlreadyEnded, ConfigError, OutcomeUnknown, UnistreamError, Unreachable
+from unistream.base.errors import (
+    AlreadyEnded,
+    ConfigError,
+    NotFound,
+    OutcomeUnknown,
+    UnistreamError,
+    Unreachable,
+)
 from unistream.base.ids import JobId, LineageId
 from unistream.client.job_client import JobClient, JobResult, result_of
 from unistream.dagster.attached import (
@@ -45,6 +52,7 @@ class FakeJob:
         self.job_type = "STREAMING"
         self.exceptions: tuple[ExceptionInfo, ...] = ()
         self.lines: list[JobLine] = []
+        self.log_fails: Exception | None = None
         self._while_waiting = while_waiting
         self._state = "RUNNING"
         self._savepoint: str | None = None
@@ -59,6 +67,8 @@ class FakeJob:
         return JOB
 
     def log(self, after: int = 0) -> list[JobLine]:
+        if self.log_fails is not None:
+            raise self.log_fails
         return [line for line in self.lines if line.seq > after]
 
     def status(self) -> JobInfo:
@@ -186,6 +196,13 @@ def test_what_functions_log_is_forwarded_with_its_level_also_the_last_lines() ->
     story = Story()
     assert run_step(lambda: FakeJob(ends), policy(), story).state == "FINISHED"
     assert story.notes == ["ERROR map (1/1), orders: no number"]
+
+
+def test_a_cluster_without_a_log_ends_no_run() -> None:
+    job, story = FakeJob(lambda job: job.end("FINISHED")), Story()
+    job.log_fails = NotFound("there is no such page")
+    assert run_step(lambda: job, policy(), story).state == "FINISHED"
+    assert story.notes == []
 
 
 def test_a_completed_checkpoint_is_told_once() -> None:
@@ -355,7 +372,10 @@ def test_a_detached_step_ends_with_the_next_checkpoint_and_the_job_goes_on() -> 
         job.checkpoints = 3
 
     job, story = FakeJob(), Story()
-    job.checkpoints = 2
+    job.checkpoints, job.log_fails = (
+        2,
+        NotFound("of an earlier version: it has no log, which holds nothing up"),
+    )
     clock = threading.Timer(2 * POLL_S, checkpointed, [job])
     clock.start()
     assert run_step(lambda: job, policy(), story, detaches=True).checkpoints_completed == 3
