@@ -176,7 +176,7 @@ class Service:
         """Messages of a run, and why its steps have failed."""
         found = []
         for entry in self.instance.all_logs(run):
-            found.append(entry.user_message)
+            found.append(entry.user_message or entry.message)  # only the latter has those of the daemon
             event = entry.dagster_event
             if event is not None and event.is_step_failure and event.step_failure_data.user_failure_data:
                 found.append(event.step_failure_data.user_failure_data.description or "")
