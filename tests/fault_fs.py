@@ -17,6 +17,8 @@ from typing import Any
 
 from fsspec import AbstractFileSystem
 
+from unistream.storage.durable_local import DurableLocalFileSystem
+
 
 class FaultKind(Enum):
     """Kind of a fault."""
@@ -200,3 +202,15 @@ class PowerCut:
                 self._restore(directory / name, child)
             else:
                 (directory / name).write_bytes(self._contents.get(child, b""))
+
+
+class PausedBeforeNaming(DurableLocalFileSystem):
+    """Others go on after a file is written, before it has its name."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    def _give_name(self, temporary: Path, target: Path, mode: str) -> None:
+        self._meanwhile()
+        super()._give_name(temporary, target, mode)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from tests.fault_fs import PausedBeforeNaming
 from unistream.base.durable_files import temporary_of
 from unistream.base.errors import CorruptSnapshot, Transient
 from unistream.base.ids import LeaderEpoch
 from unistream.port.storage import ArtifactStore
 from unistream.storage.artifacts import FsArtifactStore
-from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.testing.sim.ha import Pointers, SimArtifacts
 from unistream.testing.sim.world import World
 
@@ -69,23 +68,11 @@ def test_what_a_killed_put_has_left_is_removed_unless_a_later_leader_is_at_it(
 def test_a_put_that_goes_on_after_it_was_removed_says_so_and_can_be_repeated(tmp_path: Path) -> None:
     """A leader that stood still between writing and naming."""
     later = FsArtifactStore(str(tmp_path))
-    fs = Paused(lambda: later.remove_unfinished(TWO))
+    fs = PausedBeforeNaming(lambda: later.remove_unfinished(TWO))
     with pytest.raises(Transient, match="cannot store the job's code"):
         FsArtifactStore(str(tmp_path), fs=fs).put(b"code", ONE)
     assert later.names() == []
     assert later.put(b"code", ONE) == f"{SHA256}-1"
-
-
-class Paused(DurableLocalFileSystem):
-    """Others go on after a file is written, before it has its name."""
-
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
-        super().__init__()
-        self._meanwhile = meanwhile
-
-    def _give_name(self, temporary: Path, target: Path, mode: str) -> None:
-        self._meanwhile()
-        super()._give_name(temporary, target, mode)
 
 
 def test_what_is_removed_is_missing(store: ArtifactStore) -> None:

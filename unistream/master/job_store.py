@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, UnistreamError
+from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch
 from unistream.core.contract import RestorePoint
 from unistream.model.elements import SnapshotKind
@@ -92,7 +92,7 @@ class JobStore:
         by this leader. Raises Fenced: another one has its id; ConfigError: it is too large."""
         with self._lock:
             self.snapshots(job.job).starts_with(restore)
-            self._artifacts.put(artifact, self.epoch)
+            self._put_artifact(artifact)
             crash_point("job.code_stored")
             pointer = self._pointer(job)
             crash_point("job.stored")
@@ -112,10 +112,17 @@ class JobStore:
                 self._remove_unneeded((former.stored,))
 
     def _pointer(self, job: StoredJob) -> JobPointer:
-        stored = self._artifacts.put(encode_stored(job), self.epoch)
+        stored = self._put_artifact(encode_stored(job))
         return JobPointer(
             stored=stored, artifact=job.artifact, name=job.graph.name, submitted_ms=job.submitted_ms
         )
+
+    def _put_artifact(self, content: bytes) -> str:
+        try:
+            return self._artifacts.put(content, self.epoch)
+        except Transient:
+            self._ha.check()  # a newer leader sweeps away what this one is writing
+            raise
 
     def unfinished(self) -> Sequence[JobId]:
         """Jobs without a result."""
@@ -160,7 +167,7 @@ class JobStore:
     def set_committing(self, job: JobId, sealed: Sealed) -> None:
         """A BATCH job is about to make this visible: it never starts from its beginning again."""
         with self._lock:
-            stored = self._artifacts.put(encode_stored(sealed), self.epoch)
+            stored = self._put_artifact(encode_stored(sealed))
             crash_point("committables.stored")
             former = self.committing(job)
             self._put(_name(job, "committing"), CommittingPointer(sealed=stored))

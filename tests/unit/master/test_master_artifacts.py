@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from tests.fault_fs import Fault, FaultFileSystem, FaultKind
+from tests.fault_fs import Fault, FaultFileSystem, FaultKind, PausedBeforeNaming
 from tests.unit.master.conftest import graph
 from unistream.base.durable_files import temporary_of
-from unistream.base.errors import Fenced
+from unistream.base.errors import Fenced, Transient
 from unistream.base.ids import JobId, LeaderEpoch, LineageId, VertexId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.job_store import JobStore
@@ -47,6 +47,11 @@ class Cluster:
         """The next leader."""
         store = FolderHaStore(self._ha, claim_folder(self._ha))
         return JobStore(store, FsArtifactStore(str(self.artifacts), fs=self._fs))
+
+    def lead_and_pause(self, meanwhile: Callable[[], object]) -> JobStore:
+        """The next leader; it happens after this has written each file, before that has its name."""
+        store = FolderHaStore(self._ha, claim_folder(self._ha))
+        return JobStore(store, FsArtifactStore(str(self.artifacts), fs=PausedBeforeNaming(meanwhile)))
 
     def pause(self, meanwhile: Callable[[], object]) -> None:
         """It happens after a leader has decided which file it removes first, and before it does."""
@@ -223,6 +228,32 @@ def test_what_a_leader_wrote_when_it_was_killed_is_removed_by_the_next(cluster: 
     assert cluster.stored() > stored
     cluster.lead().sweep()
     assert cluster.stored() == stored
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        pytest.param(lambda old: submit(old, "b"), id="submit"),
+        pytest.param(lambda old: rescale(old, 2), id="rescale"),
+        pytest.param(lambda old: old.set_committing(JobId("a"), FIRST), id="seal"),
+    ],
+)
+def test_a_deposed_leader_whose_file_is_swept_away_while_it_writes_it_is_fenced(
+    cluster: Cluster, writes: Callable[[JobStore], object]
+) -> None:
+    submit(cluster.lead(), "a")
+    deposed = cluster.lead_and_pause(lambda: cluster.lead().sweep())
+    with pytest.raises(Fenced):
+        writes(deposed)
+    assert_all_is_there(cluster.lead())
+
+
+def test_a_leader_that_cannot_write_and_is_not_deposed_says_that_it_can_be_tried_again(
+    cluster: Cluster,
+) -> None:
+    leader = cluster.lead_and_pause(lambda: [path.unlink() for path in cluster.artifacts.iterdir()])
+    with pytest.raises(Transient, match="cannot store the job's code"):
+        submit(leader, "a")
 
 
 def test_what_could_not_be_removed_is_removed_later(cluster: Cluster) -> None:
