@@ -54,13 +54,16 @@ class JobIo:
         self._post = post
         self._totals = totals
         self._pointing: dict[CheckpointId, TotalsSoFar] = {}
+        self._preparing: list[Future[None]] = []
 
     def start(self, request: Request) -> None:
         """Returns at once."""
         if isinstance(request, contract.WriteManifest):
             self._pool.submit(self._write_it, request, self._totals_with(request.manifest.checkpoint_id))
         else:
-            self._pool.submit(self._perform, request)
+            future = self._pool.submit(self._perform, request)
+            if isinstance(request, contract.PrepareDirectory):
+                self._preparing = [one for one in (*self._preparing, future) if not one.done()]
 
     def _totals_with(self, checkpoint_id: CheckpointId) -> TotalsSoFar:
         """The same when the write is repeated, since its outcome is not known: a pointer never changes."""
@@ -69,6 +72,11 @@ class JobIo:
             while len(self._pointing) > POINTING_MAX:
                 del self._pointing[next(iter(self._pointing))]
         return self._pointing[checkpoint_id]
+
+    @property
+    def preparing(self) -> list[Future[None]]:
+        """Directories of snapshots that may still be made."""
+        return list(self._preparing)
 
     def discard(self, command: contract.DiscardSnapshot) -> Future[None]:
         """Removes a snapshot that nothing needs; a failure is logged. Returns at once.

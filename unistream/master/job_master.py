@@ -408,7 +408,8 @@ class JobMaster:
         self._ended.set()
         if result is not None:
             discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
-            self._ports.io.wait([*discards, self._io.forget()], CLEANUP_TIMEOUT_S)
+            self._ports.io.wait([*discards, *self._io.preparing], CLEANUP_TIMEOUT_S)
+            self._ports.io.wait([self._io.forget()], CLEANUP_TIMEOUT_S)
             self._durable.cleaned(result)
         logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
         self._on_ended(self.setup.job)

@@ -22,6 +22,7 @@ from typing import Final
 
 from fsspec import AbstractFileSystem
 
+from unistream.base.durable_files import named_after
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Transient
 from unistream.base.ids import CheckpointId, JobId
 from unistream.base.limits import MIB
@@ -189,6 +190,8 @@ class FsCheckpointStorage:
         with transient(f"cannot remove {location.url}"):
             if claimed is None:
                 _remove_directory(location)
+                if self._is_checkpoint(location):
+                    _remove_set_aside(Location(location.fs, location.path.rpartition("/")[0], self._pause))
             else:
                 _remove_named(location, claimed)
             if shared:
@@ -249,7 +252,9 @@ class FsCheckpointStorage:
         if not folder.is_local or not folder.is_directory():
             return
         with transient(f"cannot remove {folder.url}"):
-            for one in (*map(folder.below, folder.names()), folder):
+            _remove_set_aside(folder)
+            shown = (name for name in folder.names() if not name.startswith("."))
+            for one in (*map(folder.below, shown), folder):
                 if one.is_directory() and not one.names():
                     one.fs.rmdir(one.path)
 
@@ -370,6 +375,13 @@ def _remove_directory(location: Location) -> None:
         if isinstance(fs, DurableLocalFileSystem):
             path = fs.set_aside(path)
         fs.rm(path, recursive=True)
+
+
+def _remove_set_aside(folder: Location) -> None:
+    """What a removal that was killed has left in a job's folder: no other one finds it by its name."""
+    for name in folder.names():
+        if _CHECKPOINT.fullmatch(named_after(name) or ""):
+            folder.fs.rm(f"{folder.path}/{name}", recursive=True)
 
 
 def _remove_named(location: Location, files: Sequence[str]) -> None:

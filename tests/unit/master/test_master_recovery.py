@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -385,6 +386,34 @@ def test_all_of_a_job_goes_with_its_end_but_the_result(succession: Succession) -
     assert jobs.pointer(job) is None
     assert succession.cluster.artifacts.names() == []
     assert succession.lead().submit(request(request_id="once")) == job, "also when the metadata are lost"
+
+
+def test_a_checkpoint_that_was_starting_leaves_no_folder(
+    succession: Succession, checkpointed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is made when the job has ended."""
+    leader, real = succession.cluster.dispatcher, FsCheckpointStorage.directory
+    begun, ended, made = threading.Event(), threading.Event(), threading.Event()
+
+    def directory(*given: Any) -> str:
+        if given[2] < 3:
+            return real(*given)
+        begun.set()
+        assert ended.wait(WAIT_S)
+        time.sleep(0.2)  # the clean-up has begun
+        found = real(*given)
+        made.set()
+        return found
+
+    monkeypatch.setattr(FsCheckpointStorage, "directory", directory)
+    job = leader.submit(request(config=checkpointed))
+    assert begun.wait(WAIT_S)
+    leader.cancel(job)
+    assert leader.wait(job, WAIT_S)
+    ended.set()
+    eventually(is_cleaned(leader, job), "it is cleaned", WAIT_S)
+    assert made.wait(WAIT_S)
+    assert not (succession.cluster.root / "checkpoints" / job).exists()
 
 
 def test_a_job_that_ended_under_an_earlier_leader_is_known_without_its_history(

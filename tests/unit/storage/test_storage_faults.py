@@ -15,6 +15,7 @@ import pytest
 
 from tests.fault_fs import Fault, FaultFileSystem, FaultKind, PowerCut
 from tests.unit.storage.keyed_manifests import JOB, manifest
+from unistream.base.durable_files import temporary_of
 from unistream.base.errors import (
     ConfigError,
     CorruptSnapshot,
@@ -545,6 +546,24 @@ def test_a_job_id_is_one_plain_name(tmp_path: Path, job: str) -> None:
         storage.directory(JobId(job), CheckpointId(1), SnapshotKind.CHECKPOINT, None)
     with pytest.raises(ConfigError):
         storage.completed(JobId(job))
+
+
+@pytest.mark.parametrize("removes", ["forget", "the next discard"])
+def test_what_a_removal_that_was_killed_has_left_goes_with_the_next(tmp_path: Path, removes: str) -> None:
+    storage = FsCheckpointStorage(str(tmp_path))
+    directory = begin(storage)
+    folder = tmp_path / JOB
+    left = temporary_of(folder / "chk-7")
+    left.mkdir()
+    (left / "state").write_bytes(b"of a checkpoint that was being removed")
+    other = temporary_of(folder / "notes")
+    other.mkdir()
+    if removes == "forget":
+        storage.forget(JOB)
+    else:
+        storage.discard(directory)
+    assert not left.exists()
+    assert other.exists(), "it is not of this storage"
 
 
 def test_forget_removes_only_an_empty_folder(tmp_path: Path) -> None:
