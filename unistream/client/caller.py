@@ -81,7 +81,7 @@ class Caller(Closing):
                 within_s=min(attempt_limit(call, limit_s), left_s),
             )
 
-        began_s, attempts, lost = time.monotonic(), 0, 0
+        began_s, attempts, lost, said = time.monotonic(), 0, 0, ""
         while True:
             answer = self._attempt(send, limit_s - (time.monotonic() - began_s))
             if isinstance(answer, Response):
@@ -91,6 +91,7 @@ class Caller(Closing):
                 raise ClusterEnded(ended) from answer
             attempts += 1
             lost += answer.failure in LOST
+            said = str(answer) if answer.failure is Failure.UNAVAILABLE else said
             self._known = self._known or lost > 0
             tried = Tried(
                 failure=answer.failure,
@@ -105,7 +106,8 @@ class Caller(Closing):
                 case End.DONE:
                     return Response(method, path, 202, b"{}")
                 case End.GIVE_UP:
-                    raise self._given_up(tried, str(answer), longer, doubt) from answer
+                    why = str(answer) if said in ("", str(answer)) else f"{answer}; before it said: {said}"
+                    raise self._given_up(tried, why, longer, doubt) from answer
 
     def _given_up(self, tried: Tried, why: str, longer: bool, doubt: str) -> Unreachable:
         where = self._address.name if self.is_elected else self.url

@@ -108,6 +108,19 @@ def test_one_that_stays_unavailable_says_why(serving: Callable[..., Server]) -> 
         client.jobs()
 
 
+def test_what_one_has_said_before_it_fell_silent_is_said(serving: Callable[..., Server]) -> None:
+    """The reason is known, though the last attempt has none."""
+    seen: list[str] = []
+    server = serving(
+        answers(lambda _: (503, {"errors": ["the disk is full"]}) if len(seen) < 2 else None, seen)
+    )
+    with (
+        RestClient(server.url, timeout_s=BOUND_S) as client,
+        pytest.raises(Unreachable, match=r"does not answer: .*; before it said: .*the disk is full"),
+    ):
+        client.jobs()
+
+
 def test_a_server_that_always_breaks_off_is_given_up_before_the_limit(serving: Callable[..., Server]) -> None:
     seen: list[str] = []
     server = serving(answers(lambda _: None, seen))
