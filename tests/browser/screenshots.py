@@ -51,7 +51,7 @@ def take(pages: Pages, folder: Path) -> list[Path]:
     browser = pages.browser
     first = pages.materialize(*TABLES)
     pages.until_run(first, "Success")
-    pages.until_metadata("flights_hourly", "unistream/rows")
+    pages.until_metadata("flights_hourly", "unistream/new_rows")
     taken = [browser.picture(folder / "commits.png")]
     for _ in range(2):
         await_next(pages, "unistream/outbox_seq")
@@ -93,7 +93,7 @@ def plots(pages: Pages, path: Path) -> Path:
     browser = pages.browser
     pages.open("assets/flights_hourly?view=overview")
     browser.click("button", "Plots")
-    browser.until_shown("unistream/commits")
+    browser.until_shown("unistream/new_commits")
     browser.until(lambda: "Passing" in browser.text, "the freshness of the table")
     browser.evaluate(TO_THE_TOP)
     return browser.picture(path)

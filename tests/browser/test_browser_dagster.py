@@ -58,7 +58,7 @@ def test_materialize_shows_the_job_and_then_what_it_commits(screen: Screen) -> N
     screen.pages.until_run(run, "Success")
     job = screen.pages.tags()["unistream/job_id"]
     assert screen.stack.job(job)["state"] == "RUNNING", "the run has ended, and its job goes on"
-    assert number(screen.pages.until_metadata("flights_hourly", "unistream/rows")) > 0
+    assert number(screen.pages.until_metadata("flights_hourly", "unistream/new_rows")) > 0
     assert screen.pages.until_metadata("flights_hourly", "unistream/job_id") == job
     assert number(screen.pages.until_metadata("flights_hourly", "unistream/checkpoint_id")) > 0
 

@@ -13,13 +13,14 @@ from sqlalchemy import create_engine, inspect, text
 
 from tests.contract.given_metadata import ONE, commit, job, job_id, snapshot
 from unistream.base.errors import ConfigError
-from unistream.base.ids import LeaderEpoch
+from unistream.base.ids import LeaderEpoch, OperatorUid
 from unistream.cli.main import main
 from unistream.metadata import migrate
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.tables import metadata as our_tables
 from unistream.model.elements import SnapshotKind
+from unistream.model.positions import SourcePositions
 from unistream.port.retention import DAY_MS, Retention
 from unistream.port.run_links import Watcher
 
@@ -81,7 +82,9 @@ def test_up_down_and_up_again_with_rows_in_them(database_url: str) -> None:
     assert [row.commit.checkpoint_id for row in outbox] == list(range(13, 21)), "those of the last seven days"
     assert outbox[0].job_name == "delays"
     assert outbox[0].commit.watermark_ms is None, "not known of commits from before"
-    new = commit(21, rows=0, at_ms=NEWEST_MS, watermark_ms=5)
+    assert outbox[0].commit.positions == ()
+    read = SourcePositions(uid=OperatorUid("in"), connector="kafka", name="t", offsets={"0": 7, "10": 1})
+    new = commit(21, rows=0, at_ms=NEWEST_MS, watermark_ms=5, positions=(read,))
     assert store.record_commit(new, LEADER) == outbox[-1].seq + 1
     assert store.outbox()[-1].commit == new
     list(store.prune(Retention(commits=5), NEWEST_MS, LEADER))
@@ -128,7 +131,7 @@ def test_an_older_schema_on_postgresql_is_refused_and_left_as_it_is(database_url
     before = execute(
         database_url, "SELECT table_name, column_name FROM information_schema.columns ORDER BY 1, 2"
     )
-    with pytest.raises(ConfigError, match=r"run `unistream db upgrade` \(.*is at 0002, wanted is 0005\)$"):
+    with pytest.raises(ConfigError, match=r"run `unistream db upgrade` \(.*is at 0002, wanted is 0006\)$"):
         ensure(database_url)
     after = execute(
         database_url, "SELECT table_name, column_name FROM information_schema.columns ORDER BY 1, 2"
@@ -163,7 +166,7 @@ def test_the_commands_of_an_operator(database_url: str, capsys: pytest.CaptureFi
     missing = "there is no metadata database: `unistream db upgrade` makes it"
     assert code == 2
     assert (missing if database_url.startswith("sqlite") else "it is at no revision") in error
-    assert db(capsys, database_url, "upgrade")[1].endswith(" is at revision 0005\n")
+    assert db(capsys, database_url, "upgrade")[1].endswith(" is at revision 0006\n")
     store = SqlMetadataStore(database_url)
     store.add_job(job(ended_ms=5), ONE)
     store.record_checkpoint(OLD_JOB, snapshot(1, kind=SnapshotKind.SAVEPOINT), ONE)

@@ -18,7 +18,6 @@ import pytest
 import unistream as us
 from tests.contract.test_contract_sink import (
     Case,
-    Counters,
     batch,
     delta,
     delta_partitioned,
@@ -33,6 +32,7 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, Operat
 from unistream.model.elements import Batch
 from unistream.port.line import KeepsLine
 from unistream.port.sink import CommitResult, Committer, SinkContext, SinkWriter, StatefulCommitter
+from unistream.testing.harness.operators import CountingMetrics
 
 
 class Ledger(us.TwoPhaseCommitSink[str]):
@@ -147,7 +147,7 @@ class Job:
             index=0,
             parallelism=1,
             restored=None if since is None else CheckpointId(since.checkpoint),
-            metrics=Counters(),
+            metrics=CountingMetrics(),
             predecessor=None if since is None else since.job,
         )
 

@@ -35,16 +35,9 @@ from unistream.port.source import (
     SourceReader,
     SplitFinished,
 )
+from unistream.testing.harness.operators import CountingMetrics
 
 ROWS = 5_000
-
-
-class Counters:
-    def __init__(self) -> None:
-        self.values: dict[str, int] = {}
-
-    def add(self, name: str, amount: int) -> None:
-        self.values[name] = self.values.get(name, 0) + amount
 
 
 class Driver:
@@ -67,7 +60,7 @@ class Driver:
             parallelism=1,
             wake=self.awake.set,
             request_split=self.request,
-            metrics=Counters(),
+            metrics=CountingMetrics(),
             request_phase=self.request_phase,
         )
         reader.open(context)
@@ -314,7 +307,7 @@ def test_unknown_options_are_refused(source: Source) -> None:
 def test_a_damaged_split_is_refused(source: Source) -> None:
     reader = source.create_reader()
     context = ReaderContext(
-        index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=Counters()
+        index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=CountingMetrics()
     )
     reader.open(context)
     try:

@@ -97,7 +97,7 @@ class Service:
             return ["dagster_webserver", *workspace, "-h", "127.0.0.1", "-p", str(self._ports["ui"])]
         folder = str(self._folder / "cluster")
         return ["unistream.cli.main", "cluster", "start", "-t", "local", "--workdir", folder, "-D",
-                f"rest.port={self._ports['rest']}"]  # fmt: skip
+                f"rest.port={self._ports['rest']}", "-D", "heartbeat.interval=500 ms"]  # fmt: skip
 
     def _start(self, name: str, *words: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:

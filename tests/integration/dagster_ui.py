@@ -33,6 +33,18 @@ query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
   assetMaterializations(limit: 1000) { runId partition metadataEntries { label
     ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text } } } } } }
 """
+BACKFILL: Final = """
+mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
+  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }
+"""
+BACKFILL_STATUS: Final = """
+query($id: String!) { partitionBackfillOrError(backfillId: $id) {
+  __typename ... on PartitionBackfill { status } } }
+"""
+FRESHNESS: Final = """
+query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  freshnessStatusInfo { freshnessStatus } } } }
+"""
 LOCATIONS: Final = """
 query { workspaceOrError { ... on Workspace { locationEntries { name locationOrLoadError {
   __typename ... on PythonError { message cause { message } } } } } } }
@@ -107,6 +119,21 @@ class Ui:
         """All runs that have selected it, the newest first."""
         found = self.ask(RUNS)["runsOrError"]["results"]
         return [run for run in found if {"path": [asset]} in (run["assetSelection"] or [])]
+
+    def backfill(self, asset: str, *partitions: str) -> str:
+        """Of a range, as the dialog requests it; its id."""
+        params = {"assetSelection": _paths([asset]), "partitionNames": list(partitions)}
+        launched = self.ask(BACKFILL, params=params)["launchPartitionBackfill"]
+        assert launched["__typename"] == "LaunchBackfillSuccess", launched
+        return str(launched["backfillId"])
+
+    def backfill_status(self, backfill: str) -> str:
+        return str(self.ask(BACKFILL_STATUS, id=backfill)["partitionBackfillOrError"]["status"])
+
+    def freshness(self, asset: str) -> str:
+        """How the daemon has judged it last: HEALTHY, WARNING, DEGRADED, UNKNOWN."""
+        found = self.ask(FRESHNESS, key={"path": [asset]})["assetNodeOrError"]["freshnessStatusInfo"]
+        return str(found["freshnessStatus"]) if found else "UNKNOWN"
 
     def materializations(self, asset: str) -> list[dict[str, Any]]:
         """The newest first: run, partition, and numbers and texts of the metadata."""

@@ -3,66 +3,43 @@
 from __future__ import annotations
 
 import importlib
-import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from tests.eventually import eventually
 from tests.integration.backfilled import killing
 from tests.integration.dagster_location import PIPELINES, WAIT_S, Location, log_of
+from tests.integration.dagster_minutes import (
+    ALL,
+    FIRST,
+    KEYS,
+    LATER,
+    RANGE,
+    TWO_MINUTES,
+    Row,
+    rows_of,
+    send,
+    settings,
+    truth,
+    write_history,
+)
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
-from unistream.testing.devtools.kafka_tools import produce_values
+from unistream.dagster.watching import key_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-BEGIN_MS = 1_000_000  # 00:16:40
-STEP_MS = 200
-WINDOW_MS = 10_000
-KEYS = 7
-HISTORY = 1_800  # 6 min
-FIRST = 1_000  # rows in the topic before the backfill: to 00:20:00
-ALL = 1_500
-RANGE = ("1970-01-01T00:17", "1970-01-01T00:18")
-LATER = "1970-01-01T00:19"  # its last windows are open
 START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-
-Row = tuple[int, int, int, int]
-
-
-def at_ms(number: int) -> int:
-    return BEGIN_MS + number * STEP_MS
-
-
-def minute(number: int) -> int:
-    return number * 60_000
-
-
-def truth(count: int, right: range = range(0)) -> list[Row]:
-    """(window, key, n, total) of the windows that are closed after `count` rows of the topic. `right`: times
-    of windows that were computed from the history, ms."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for i in range(count):
-        start = at_ms(i) // WINDOW_MS * WINDOW_MS
-        if start + WINDOW_MS - 1 <= at_ms(count - 1) - 501:
-            n, total = found.get((start, i % KEYS), (0, 0))
-            found[start, i % KEYS] = n + 1, total + i * 3 + (start not in right)
-    return sorted((start, key, n, total) for (start, key), (n, total) in found.items())
-
-
-TWO_MINUTES = range(minute(17), minute(19))
 
 
 class Stream:
@@ -70,12 +47,10 @@ class Stream:
 
     def __init__(self, location: Location, module: ModuleType, kafka: str, topic: str, folder: Path) -> None:
         self.location, self.module = location, module
-        self._kafka, self._topic, self._lake = kafka, topic, folder / "lake"
+        self._kafka, self._topic, self._folder = kafka, topic, folder
 
     def send(self, first: int, end: int) -> None:
-        rows = ({"id": i, "key": i % KEYS, "value": i * 3 + 1, "at": at_ms(i)} for i in range(first, end))
-        values = [json.dumps(row).encode() for row in rows]
-        produce_values(self._kafka, self._topic, values, partitions=[i % 2 for i in range(first, end)])
+        send(self._kafka, self._topic, first, end)
 
     def materialize(self, asset: dg.AssetsDefinition, *partitions: str) -> dg.ExecuteInProcessResult:
         """In this process, as the dialog launches a run for a range."""
@@ -99,17 +74,20 @@ class Stream:
         runs = self.location.instance.get_runs(limit=1)
         return log_of(self.location, runs[0]) if runs else []
 
-    def found(self) -> list[Row]:
-        if not DeltaTable.is_deltatable(str(self._lake)):
-            return []
-        return sorted(
-            (int(row["window_start"].timestamp() * 1000), row["key"], row["n"], row["total"])
-            for row in DeltaTable(str(self._lake)).to_pyarrow_table().to_pylist()
-        )
+    def heartbeats(self) -> int:
+        """When the newest run of a process, which computes, has sent the last one; ms since 1970."""
+        [run] = self.location.instance.get_runs(limit=1)
+        links = self.module.resource().links()
+        assert links is not None
+        with closing(links):
+            link = links.find(key_of(run, "minutes")).link
+        assert link is not None
+        assert link.released_ms is None
+        return int(link.heartbeat_ms)
 
     def assert_exact(self, wanted: list[Row]) -> None:
-        eventually(lambda: len(self.found()) >= len(wanted), f"{len(wanted)} rows", WAIT_S, 0.2)
-        assert self.found() == wanted
+        eventually(lambda: len(rows_of(self._folder)) >= len(wanted), f"{len(wanted)} rows", WAIT_S, 0.2)
+        assert rows_of(self._folder) == wanted
 
 
 @pytest.fixture
@@ -139,14 +117,9 @@ def stream(
 ) -> Iterator[Stream]:
     """It runs on a session cluster, and all that it has finished is wrong."""
     kafka, topic = source
-    settings = {"KAFKA": kafka, "TOPIC": topic, "FOLDER": str(tmp_path), "BEGIN_MS": str(BEGIN_MS)}
-    for name, value in settings.items():
+    for name, value in settings(kafka, topic, tmp_path).items():
         monkeypatch.setenv(name, value)
-    (tmp_path / "history").mkdir()
-    numbers = range(HISTORY)
-    rows = {"id": numbers, "key": [i % KEYS for i in numbers], "value": [i * 3 for i in numbers]}
-    times = pa.array([at_ms(i) for i in numbers], pa.timestamp("ms"))
-    pq.write_table(pa.table({**rows, "at": times}), tmp_path / "history" / "rows.parquet", row_group_size=200)
+    write_history(tmp_path)
     monkeypatch.syspath_prepend(str(PIPELINES))
     monkeypatch.delitem(sys.modules, "dagster_backfill", raising=False)
     made = Stream(locate(), importlib.import_module("dagster_backfill"), kafka, topic, tmp_path)
@@ -222,6 +195,7 @@ def test_a_run_that_was_terminated_or_killed_goes_on_when_it_is_repeated(
     location.environment.update(still)  # it computes once more, and then stands still
     second = stream.launch(*RANGE)
     location.await_that("the command stands still", lambda: list(marks.iterdir()))
+    assert stream.heartbeats() > 0, "the run is alive"
     second.kill()
     assert location.end(second) == -signal.SIGKILL, "the command has ended with its run"
     assert [job.job for job in session.jobs() if job.ended_ms is None] == []

@@ -81,12 +81,12 @@ def test_each_row_is_reported_once(
     first = ticks.events("rows")
     assert len(first) == 1
     assert first[0]["unistream/job_id"] == job.job_id
-    assert first[0]["unistream/rows"] > 0
+    assert first[0]["unistream/new_rows"] > 0
     assert job.wait(WAIT_S).state == "FINISHED"
     rows = job.status().sinks["raw"].rows
 
     def reported() -> int:
-        return sum(event["unistream/rows"] for event in ticks.after_tick("rows"))
+        return sum(event["unistream/new_rows"] for event in ticks.after_tick("rows"))
 
     eventually(lambda: reported() == rows, "all rows are reported", WAIT_S, 0.2)
     many = len(ticks.events("rows"))
@@ -99,7 +99,7 @@ def test_each_row_is_reported_once(
     assert event is not None
     assert event.asset_materialization is not None
     assert event.asset_materialization.tags["dagster/data_version"] == str(newest["unistream/table_version"])
-    assert sum(event["unistream/rows"] for event in ticks.events("windows")) == 60
+    assert sum(event["unistream/new_rows"] for event in ticks.events("windows")) == 60
     for event in reversed(ticks.events("rows")[:-1]):
         assert "unistream/outbox_seq" in event
 

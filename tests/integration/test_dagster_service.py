@@ -7,6 +7,7 @@ One service for all tests of this file; each test has a stream and a table of it
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_materialize_clicked_three_times_writes_each_row_once(service: Service) 
     assert [event["run"] for event in of_runs] == [third, *reversed(runs)]
     assert of_runs[0]["dagster/row_count"] >= len(before), "rows of the table, not those of the job"
     commits = [event for event in ui.materializations("clicks") if not event["run"]]
-    assert sum(event["unistream/rows"] for event in commits) == len(service.ids("clicks"))
+    assert sum(event["unistream/new_rows"] for event in commits) == len(service.ids("clicks"))
 
 
 @pytest.mark.parametrize("drain", [False, True], ids=["stop", "stop --drain"])
@@ -252,11 +253,25 @@ def test_a_daemon_that_is_killed_again_and_again_reports_each_row_once(service: 
     total = len(service.ids("daemon"))
 
     def reported() -> int:
-        return sum(event["unistream/rows"] for event in ui.materializations("daemon") if not event["run"])
+        return sum(event["unistream/new_rows"] for event in ui.materializations("daemon") if not event["run"])
 
     service.await_that("all rows are reported", lambda: reported() >= total)
     assert reported() == total
     service.assert_exact("daemon")
+
+
+def test_a_stream_is_fresh_by_its_commits_until_it_is_stopped(service: Service) -> None:
+    """By the policy of a minute, long after the run that has started it."""
+    ui = service.ui
+    service.await_end(ui.materialize("fresh"))
+    service.await_that("it is judged", lambda: ui.freshness("fresh") == "HEALTHY")
+    until = time.monotonic() + 75
+    while time.monotonic() < until:
+        assert ui.freshness("fresh") == "HEALTHY"
+        time.sleep(1.0)
+    service.stop("fresh")
+    service.await_that("it is not fresh any more", lambda: ui.freshness("fresh") == "DEGRADED")
+    service.assert_exact("fresh")
 
 
 # --- schedules --------------------------------------------------------------------------------------

@@ -28,14 +28,10 @@ from unistream.connector.delta.table import Conflict, LakeTable, TableCommit, Un
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext
+from unistream.testing.harness.operators import CountingMetrics
 
 LINEAGE = LineageId("lineage-1")
 ALREADY = CommitOutcome.ALREADY_COMMITTED
-
-
-class Counters:
-    def add(self, name: str, amount: int) -> None:
-        """Not looked at here."""
 
 
 def context(uid: str = "sink", restored: int | None = None) -> SinkContext:
@@ -48,7 +44,7 @@ def context(uid: str = "sink", restored: int | None = None) -> SinkContext:
         index=0,
         parallelism=1,
         restored=None if restored is None else CheckpointId(restored),
-        metrics=Counters(),
+        metrics=CountingMetrics(),
     )
 
 

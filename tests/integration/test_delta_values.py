@@ -22,13 +22,9 @@ from unistream.connector.delta.stage import decode_committable
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, CommitResult, SinkContext
+from unistream.testing.harness.operators import CountingMetrics
 
 LINEAGE = LineageId("lineage-1")
-
-
-class Counters:
-    def add(self, name: str, amount: int) -> None:
-        """Not looked at here."""
 
 
 def context() -> SinkContext:
@@ -41,7 +37,7 @@ def context() -> SinkContext:
         index=0,
         parallelism=1,
         restored=None,
-        metrics=Counters(),
+        metrics=CountingMetrics(),
     )
 
 

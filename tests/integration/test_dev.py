@@ -53,7 +53,7 @@ def test_a_stream_is_materialised_once_and_its_commits_are_seen(tmp_path: Path, 
         assert ui.tags(second)["unistream/job_id"] == ui.tags(first)["unistream/job_id"], "one job writes"
         eventually(
             lambda: any(
-                not event["run"] and event["unistream/rows"]
+                not event["run"] and event["unistream/new_rows"]
                 for event in ui.materializations("flights_hourly")
             ),
             "a commit is a materialisation without a run",

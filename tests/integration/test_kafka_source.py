@@ -230,6 +230,27 @@ def expect_committed(kafka: str, group: str, topic: str, partition: int, expecte
         consumer.close()
 
 
+def test_records_that_are_not_read_yet_are_counted(kafka: str, topic: str):
+    """Until all of them are; what is behind the end of a bounded source does not count."""
+    fill(kafka, topic, range(300))
+    given = source(kafka, topic)
+    found = splits(given)
+    fill(kafka, topic, range(300, 400))
+    shown: list[int] = []
+    with SourceDriver(given, found) as task:
+        eventually(
+            lambda: isinstance(task.reader.poll(), Rows) or task.counters["pendingRecords"] == 300,
+            "what is there is known",
+            DEADLINE_S,
+        )
+        shown.append(task.counters["pendingRecords"])
+        for _ in task.polled():
+            shown.append(task.counters["pendingRecords"])
+    assert shown == sorted(shown, reverse=True)
+    assert 0 < shown[0] <= 300
+    assert shown[-1] == 0
+
+
 def test_closing_an_unfinished_reader_leaves_no_thread(kafka: str, topic: str):
     fill(kafka, topic, range(100))
     before = {thread.name for thread in threading.enumerate()}

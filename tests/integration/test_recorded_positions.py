@@ -106,6 +106,8 @@ def test_the_second_job_gets_each_event_once_from_the_table_and_then_from_the_to
         jobs.send(0, 1_000)
         job = jobs.write()
         jobs.await_rows(job, "rows", len(expected(range(1_000))))
+        shown = job.wait_for(lambda info: info.records_behind == 0, WAIT_S)
+        assert [one.offsets for one in shown.sinks["lake"].positions] == [{"0": 500, "1": 500}]
         job.stop(drain=drain)
         jobs.send(1_000, 1_500)
         job = jobs.read(parallelism=3)

@@ -26,6 +26,7 @@ from unistream.port.operator import CommitPermit
 from unistream.port.sink import Sink, SinkContext
 from unistream.savepoint.finalize import Outcome, finalize
 from unistream.testing.harness import OperatorHarness, restore_state
+from unistream.testing.harness.operators import CountingMetrics
 
 UID = OperatorUid("sink")
 LINEAGE = LineageId("lineage")
@@ -102,18 +103,13 @@ def staged(sink: Sink, checkpoint: int, *ids: int) -> list[bytes]:
             index=0,
             parallelism=1,
             restored=None,
-            metrics=Counters(),
+            metrics=CountingMetrics(),
         ),
         (),
     )
     writer.write(Batch(pa.RecordBatch.from_arrays([pa.array(ids, pa.int64())], names=["id"])))
     writer.flush(end_of_input=False)
     return list(writer.prepare_commit(CheckpointId(checkpoint)))
-
-
-class Counters:
-    def add(self, name: str, amount: int) -> None:
-        """Not looked at here."""
 
 
 def everything(case: Case) -> None:

@@ -15,6 +15,7 @@ from unistream.base.errors import ConfigError
 from unistream.connector.registry import create_discovery
 from unistream.model.event_time import event_times
 from unistream.model.time_range import TimeRange, time_text
+from unistream.port.metrics import Uncounted
 from unistream.port.source import (
     Exhausted,
     Idle,
@@ -100,12 +101,7 @@ def _bounds(records: pa.RecordBatch, column: str) -> tuple[int, int]:
     return found["min"], found["max"]
 
 
-class _Uncounted:
-    def add(self, name: str, amount: int) -> None:
-        pass
-
-
 def _context(ready: threading.Event) -> ReaderContext:
     return ReaderContext(
-        index=0, parallelism=1, wake=ready.set, request_split=lambda: None, metrics=_Uncounted()
+        index=0, parallelism=1, wake=ready.set, request_split=lambda: None, metrics=Uncounted()
     )

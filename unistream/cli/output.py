@@ -116,6 +116,8 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
         ("sink", f"{escape(uid)}: {sink.rows:,} rows in {sink.commits} commits{_version(sink)}")
         for uid, sink in info.sinks.items()
     ]
+    if info.records_behind is not None and not info.is_terminal:
+        facts.append(("to read", f"{info.records_behind:,} records"))
     facts += [
         ("late rows", f"{escape(operator)}: {_dropped(rows, info.restarts)}")
         for operator, rows in info.late_rows.items()

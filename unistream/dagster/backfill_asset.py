@@ -10,7 +10,9 @@ ended, so a run that repeats one whose process died needs to know nothing of it.
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -19,13 +21,18 @@ import dagster as dg
 
 from unistream.api.environment import Environment
 from unistream.base.config import Configuration
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, UnistreamError
+from unistream.base.ids import JobId
+from unistream.client.lookup import find_job
 from unistream.dagster.attached import INTERRUPTIONS
 from unistream.dagster.backfill_command import Ended, Figures, perform
 from unistream.dagster.operations import RESOURCE
-from unistream.dagster.report import SINK_METADATA
+from unistream.dagster.report import BACKFILL_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.watching import LeftToAnother, RunWatch
 from unistream.model.time_range import moment_ms, time_text
+
+logger = logging.getLogger(__name__)
 
 _GO_ON: Final = "Re-execute this run: a backfill that has begun goes on where it stopped"
 
@@ -93,7 +100,10 @@ def build_backfill_asset(
     )
 
     about = {"kinds": {"unistream"}, "description": f"Results of {backfill.job}, by time", **options}
-    spec = dg.AssetSpec(key, deps=_upstream(stream, sink), partitions_def=partitions_def, **about)
+    metadata = {**about.pop("metadata", {}), BACKFILL_METADATA: backfill.job}
+    spec = dg.AssetSpec(
+        key, deps=_upstream(stream, sink), partitions_def=partitions_def, metadata=metadata, **about
+    )
 
     @dg.multi_asset(
         specs=[spec],
@@ -153,8 +163,36 @@ class _Backfill:
         def say(line: str) -> None:
             context.log.info("%s", line)
 
+        with closing(self.watched(unistream.watch(context), unistream)) as watch:
+
+            def check() -> None:
+                if watch.lost is not None:
+                    raise LeftToAnother(watch.lost)
+
+            return result_of(self._performed([*words, *options], say, check, context, unistream))
+
+    def watched(self, watch: RunWatch, unistream: UnistreamResource) -> RunWatch:
+        """Its heartbeats, as those of the runs that watch the job: of a host that dies, the run is found."""
         try:
-            ended = perform([*words, *options], say, end_s=unistream.terminate_timeout_s)
+            with closing(find_job(unistream.configuration(), self.job)) as client:
+                watch.begin(JobId(client.job_id))
+        except UnistreamError as error:  # the command says what is wrong
+            logger.info("event=backfill_not_watched job=%s reason=%r", self.job, str(error))
+        return watch
+
+    def _performed(
+        self,
+        words: Sequence[str],
+        say: Callable[[str], None],
+        check: Callable[[], None],
+        context: dg.AssetExecutionContext,
+        unistream: UnistreamResource,
+    ) -> Ended:
+        try:
+            return perform(words, say, end_s=unistream.terminate_timeout_s, check=check)
+        except LeftToAnother as left:
+            text = f"{left}: this run has ended its backfill, which is unfinished"
+            raise dg.Failure(text, allow_retries=False) from left
         except INTERRUPTIONS:
             context.log.warning(
                 "the backfill was interrupted, and the job %s may be stopped. %s; so does 'unistream "
@@ -162,7 +200,6 @@ class _Backfill:
                 *(self.job, _GO_ON, self.job),
             )
             raise
-        return result_of(ended)
 
     def command(self, begin: datetime, end: datetime) -> list[str]:
         """As the log of the run shows it: without the configuration, in which there may be secrets."""

@@ -111,11 +111,18 @@ def environment_of(inherited: Mapping[str, str], path: Sequence[str]) -> dict[st
     return {**inherited, "PYTHONPATH": os.pathsep.join(folder for folder in path if folder)}
 
 
-def perform(words: Sequence[str], log: Callable[[str], None], *, end_s: float) -> Ended:
-    """Runs the command to its end. `log` is given each line of its stderr at once, in this thread.
+def perform(
+    words: Sequence[str],
+    log: Callable[[str], None],
+    *,
+    end_s: float,
+    check: Callable[[], object] = lambda: None,
+) -> Ended:
+    """Runs the command to its end. `log` is given each line of its stderr at once, in this thread; `check` is
+    called every `POLL_S` and raises what is to end the command.
 
-    If `log` raises, or this thread is interrupted, the command is interrupted too and has `end_s` to end;
-    then, or when that wait is interrupted, it is killed. What was raised is raised again.
+    If one of them raises, or this thread is interrupted, the command is interrupted too and has `end_s` to
+    end; then, or when that wait is interrupted, it is killed. What was raised is raised again.
     """
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     started: Future[subprocess.Popen[bytes]] = Future()
@@ -123,7 +130,7 @@ def perform(words: Sequence[str], log: Callable[[str], None], *, end_s: float) -
     # it, and no signal can come between the start and the note of it
     ended = in_background(lambda: _run(words, started, lines.put), "backfill")
     try:
-        _follow(ended, lines, log)
+        _follow(ended, lines, log, check)
     except BaseException:
         _end(started, ended, end_s)
         with contextlib.suppress(Exception):  # as when the log itself has raised
@@ -160,8 +167,14 @@ def _run(words: Sequence[str], started: Future[subprocess.Popen[bytes]], say: Ca
         return Ended(code=code, output=output.read(), lines=tuple(kept))
 
 
-def _follow(ended: Future[Ended], lines: queue.SimpleQueue[str], log: Callable[[str], None]) -> None:
+def _follow(
+    ended: Future[Ended],
+    lines: queue.SimpleQueue[str],
+    log: Callable[[str], None],
+    check: Callable[[], object],
+) -> None:
     while not ended.done():
+        check()
         with contextlib.suppress(queue.Empty):
             log(lines.get(timeout=POLL_S))
     _forward(lines, log)

@@ -29,6 +29,7 @@ def build_stream_checks(
     max_late_rows: int | None = None,
     max_late_ratio: float | None = None,
     max_watermark_lag: str | None = None,
+    max_records_behind: int | None = None,
     max_dead_letter_ratio: float | None = None,
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN,
     job_name: str | None = None,
@@ -48,6 +49,8 @@ def build_stream_checks(
         max_late_ratio: Such as 0.01: of these to the rows that the sources have read, since the tasks began.
         max_watermark_lag: Such as "5 min": wall clock minus watermark, for jobs in event time. A source that
             has nothing new to read lags as well; without any watermark the check fails after that time.
+        max_records_behind: Records that are in the topics and that the job has not read; of a job whose
+            sources do not say so (files, tables) the check fails.
         max_dead_letter_ratio: Such as 0.001: of the records that a source could not decode to all that it
             has read, since its tasks began; the worst source counts.
         severity: Of a check that fails.
@@ -65,6 +68,7 @@ def build_stream_checks(
         late_rows=max_late_rows,
         late_ratio=_share("max_late_ratio", max_late_ratio),
         watermark_lag_ms=None if max_watermark_lag is None else parse_duration_ms(max_watermark_lag),
+        records_behind=max_records_behind,
         dead_letter_ratio=_share("max_dead_letter_ratio", max_dead_letter_ratio),
     )
     step = assets.op.name

@@ -25,9 +25,10 @@ from unistream.base.ids import CheckpointId, JobId
 from unistream.client.commits import commits_after
 from unistream.client.resume import known_job
 from unistream.dagster.closing_partitions import Cursor, Partitioned, newly_closed, partitioned
-from unistream.dagster.report import SINK_METADATA, job_metadata
+from unistream.dagster.report import SINK_METADATA, job_metadata, positions_metadata
 from unistream.dagster.resource import UnistreamResource
-from unistream.port.metadata import OutboxRecord
+from unistream.model.positions import SourcePositions
+from unistream.port.metadata import CommitRecord, OutboxRecord
 
 SEQ_METADATA: Final = "unistream/outbox_seq"
 """Metadata of an event: the last commit in it."""
@@ -50,6 +51,8 @@ class Visible:
         commits: How many.
         job: Of the last one, as `checkpoint_id` and `table_version`.
         seq: Its number in the outbox.
+        lag_ms: The time of its commit minus its watermark; None: it has none.
+        positions: See `CommitRecord.positions`.
     """
 
     rows: int
@@ -58,6 +61,8 @@ class Visible:
     checkpoint_id: CheckpointId
     table_version: int | None
     seq: int
+    lag_ms: int | None
+    positions: tuple[SourcePositions, ...]
 
 
 def coalesced(
@@ -96,8 +101,14 @@ def coalesced(
                 checkpoint_id=last.commit.checkpoint_id,
                 table_version=last.commit.table_version,
                 seq=last.seq,
+                lag_ms=_lag_ms(last.commit),
+                positions=last.commit.positions,
             )
     return found
+
+
+def _lag_ms(commit: CommitRecord) -> int | None:
+    return None if commit.watermark_ms is None else max(0, commit.at_ms - commit.watermark_ms)
 
 
 def watermarks_of(
@@ -229,12 +240,15 @@ def _job_metadata(job: JobId, unistream: UnistreamResource) -> dict[str, Any]:
 def _event(key: dg.AssetKey, visible: Visible, of_job: Mapping[str, Any]) -> dg.AssetMaterialization:
     metadata = {
         **of_job,
-        "unistream/rows": visible.rows,
-        "unistream/commits": visible.commits,
+        "unistream/new_rows": visible.rows,
+        "unistream/new_commits": visible.commits,
+        **positions_metadata(visible.positions),
         "unistream/checkpoint_id": visible.checkpoint_id,
         SEQ_METADATA: visible.seq,
     }
     tags = {}
+    if visible.lag_ms is not None:
+        metadata["unistream/lag_s"] = visible.lag_ms / 1000
     if visible.table_version is not None:
         metadata["unistream/table_version"] = visible.table_version
         tags["dagster/data_version"] = str(visible.table_version)

@@ -84,6 +84,7 @@ class StreamChecks(dg.Model, dg.Resolvable):
     max_late_rows: int | None = None
     max_late_ratio: float | None = None
     max_watermark_lag: str | None = None
+    max_records_behind: int | None = None
     max_dead_letter_ratio: float | None = None
 
 

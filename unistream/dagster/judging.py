@@ -23,6 +23,7 @@ RESTARTS: Final = "restarts"
 LATE_ROWS: Final = "late_rows"
 LATE_RATIO: Final = "late_ratio"
 LAG: Final = "lag"
+RECORDS_BEHIND: Final = "records_behind"
 DEAD_LETTERS: Final = "dead_letters"
 
 _DEAD_LETTERS_COUNTER: Final = "dead_letters"  # of a source
@@ -38,6 +39,7 @@ class Limits:
         late_rows: Rows dropped behind the watermark.
         late_ratio: Of these, to the rows that its sources have read; 0 to 1.
         watermark_lag_ms: Wall clock minus watermark.
+        records_behind: Records that its sources know of and have not read.
         dead_letter_ratio: Of any source, records that it could not decode, to all that it has read; 0 to 1.
     """
 
@@ -46,6 +48,7 @@ class Limits:
     late_rows: int | None = None
     late_ratio: float | None = None
     watermark_lag_ms: int | None = None
+    records_behind: int | None = None
     dead_letter_ratio: float | None = None
 
     @property
@@ -57,6 +60,7 @@ class Limits:
             LATE_ROWS: self.late_rows,
             LATE_RATIO: self.late_ratio,
             LAG: self.watermark_lag_ms,
+            RECORDS_BEHIND: self.records_behind,
             DEAD_LETTERS: self.dead_letter_ratio,
         }
         return [RUNS, *(name for name, limit in limits.items() if limit is not None)]
@@ -111,6 +115,8 @@ def judged(
         found[LATE_RATIO] = _late_ratio(info, limits.late_ratio)
     if limits.watermark_lag_ms is not None:
         found[LAG] = _lag(info, limits.watermark_lag_ms, now_ms)
+    if limits.records_behind is not None:
+        found[RECORDS_BEHIND] = _records_behind(info, limits.records_behind)
     if limits.dead_letter_ratio is not None:
         found[DEAD_LETTERS] = _dead_letters(info, limits.dead_letter_ratio)
     return found
@@ -173,6 +179,14 @@ def _lag(info: JobInfo, limit_ms: int, now_ms: int) -> Verdict:
         text = f"the watermark is {lag_s:.0f} s behind"
     text = f"{text}, allowed {limit_ms / 1000:.0f} s"
     return Verdict(lag_s * 1000 <= limit_ms, text, {"lag_s": lag_s})
+
+
+def _records_behind(info: JobInfo, limit: int) -> Verdict:
+    behind = info.records_behind
+    if behind is None:
+        return Verdict(False, "no source of the job says how many records it has not read", {})
+    text = f"{behind:,} records are not read yet, allowed {limit:,}"
+    return Verdict(behind <= limit, text, {"records_behind": behind})
 
 
 def _dead_letters(info: JobInfo, limit: float) -> Verdict:

@@ -30,7 +30,7 @@ from unistream.client.job_client import JobClient
 from unistream.client.run_links import LinkStore
 from unistream.client.submission import attach
 from unistream.dagster.attached import EndPolicy, stop_when_running, takes_no_savepoint
-from unistream.dagster.report import SINK_METADATA
+from unistream.dagster.report import BACKFILL_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.silence import Limits, Step, Suspicion, Verdict, judged, of_run, remembered, written
 from unistream.dagster.watching import MISSED_MAX, key_of, mark_of, watcher_of
@@ -46,6 +46,8 @@ RETRIED_WITHIN_S: Final = 600.0  # later nobody waits for a retry that did not c
 
 WILL_RETRY_TAG: Final = "dagster/will_retry"
 RETRY_TAG: Final = "dagster/auto_retry_run_id"
+
+_OURS: Final = {SINK_METADATA, BACKFILL_METADATA}
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ def build_reconciling_sensor(
     that were being terminated when it went.
 
     Args:
-        assets: Made by `unistream_assets`.
+        assets: Made by `unistream_assets` or `build_backfill_asset`.
         name: Of the sensor.
         resource: Key of the `UnistreamResource` of the runs.
         silent_after_s: Since the last heartbeat of a run; at least three times `heartbeat_interval_s` counts.
@@ -76,11 +78,11 @@ def build_reconciling_sensor(
         clock: Seconds since the epoch, as Dagster stamps its events.
 
     Raises:
-        ConfigError: an asset was not made by `unistream_assets`, or a duration is not above 0.
+        ConfigError: an asset was made by neither, or a duration is not above 0.
     """
     if silent_after_s <= 0 or unlinked_after_s <= 0:
         raise ConfigError("silent_after_s and unlinked_after_s must be above 0")
-    steps = _steps(assets)
+    steps, backfills = _steps(assets), _backfills(assets)
 
     @dg.sensor(
         name=name,
@@ -94,7 +96,8 @@ def build_reconciling_sensor(
         limits = Limits(
             silent_ms=int(1_000 * max(silent_after_s, least_s)), unlinked_ms=int(1_000 * unlinked_after_s)
         )
-        tick = _Tick(context.instance, unistream, limits, steps, remembered(context.cursor), clock())
+        before = remembered(context.cursor)
+        tick = _Tick(context.instance, unistream, limits, steps, backfills, before, clock())
         try:
             text = tick.perform()
         except UnistreamError as error:  # who was suspected could not send a heartbeat either
@@ -108,14 +111,24 @@ def _steps(assets: Iterable[dg.AssetsDefinition]) -> dict[str, frozenset[dg.Asse
     """Assets by step."""
     found: dict[str, frozenset[dg.AssetKey]] = {}
     for definition in assets:
-        plain = [spec.key for spec in definition.specs if SINK_METADATA not in spec.metadata]
+        plain = [spec.key for spec in definition.specs if not _OURS & spec.metadata.keys()]
         if plain:
             raise ConfigError(
                 f"asset {plain[0].to_user_string()} is of no sink: build_reconciling_sensor takes what "
-                "unistream_assets has made"
+                "unistream_assets or build_backfill_asset has made"
             )
         found[definition.op.name] = frozenset(definition.keys)
     return found
+
+
+def _backfills(assets: Iterable[dg.AssetsDefinition]) -> dict[str, str]:
+    """Name of the job by step, of those that compute its table again."""
+    return {
+        definition.op.name: spec.metadata[BACKFILL_METADATA]
+        for definition in assets
+        for spec in definition.specs
+        if BACKFILL_METADATA in spec.metadata
+    }
 
 
 @dataclass
@@ -123,6 +136,7 @@ class _Tick:
     """One evaluation of the sensor.
 
     Attributes:
+        backfills: See `_backfills`.
         now_s: Of Dagster's clock.
         suspicions: For the next one.
         ends_until_s: Until then it waits for the ends of jobs; monotonic.
@@ -132,6 +146,7 @@ class _Tick:
     unistream: UnistreamResource
     limits: Limits
     steps: Mapping[str, frozenset[dg.AssetKey]]
+    backfills: Mapping[str, str]
     before: Mapping[str, Suspicion]
     now_s: float
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
@@ -209,7 +224,8 @@ class _Tick:
         step = Step(
             run=run, step=name, seen=links.find(key_of(run, name)), quiet_ms=None, suspicion=suspicion
         )
-        if step.link is not None or step.is_taken:
+        is_quiet = name in self.backfills  # it computes for hours, also where no job was there to be watched
+        if step.link is not None or step.is_taken or is_quiet:
             return step
         return Step(
             run=run, step=name, seen=step.seen, quiet_ms=self._quiet_ms(run, name), suspicion=suspicion
@@ -237,7 +253,9 @@ class _Tick:
             return None
         text = f"The process of the run is gone: {seen}"
         if run.status == dg.DagsterRunStatus.STARTED:
-            self.instance.report_run_failed(run, f"{text}. {_NEXT[self.unistream.target == 'remote']}")
+            backfill = self.backfills.get(step.step)
+            then = _NEXT[self.unistream.target == "remote"] if backfill is None else _left_behind(backfill)
+            self.instance.report_run_failed(run, f"{text}. {then}")
             return f"run {run.run_id} is reported as failed"
         how = self._ended_job(step, links)
         if how is None:
@@ -264,6 +282,8 @@ class _Tick:
     def _ended_job(self, step: Step, links: LinkStore) -> str | None:
         """How the job of a run has ended that was being terminated; None: not yet."""
         link = step.seen.link
+        if step.step in self.backfills:
+            return _left_behind(self.backfills[step.step])
         if link is None or not (step.link or step.is_taken):
             return "it had no job"
         if self.unistream.target != "remote":
@@ -290,6 +310,13 @@ _NEXT: Final = {
     True: "Its job is left as it is: the next run attaches to it.",
     False: "Its job has ended with it: the next run goes on from its newest checkpoint.",
 }
+
+
+def _left_behind(job: str) -> str:
+    return (
+        f"the backfill of job {job} may be unfinished, and the job stopped: the same run again goes on, and "
+        f"so does 'unistream backfill {job}'"
+    )
 
 
 def ended(

@@ -19,6 +19,7 @@ from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobClient
 from unistream.dagster.start import JOB_TAG
 from unistream.master.job_info import JobInfo
+from unistream.model.positions import SourcePositions
 from unistream.port.sink import DescribesTable, Sink
 
 SINK_METADATA: Final = "unistream/sink_uid"
@@ -26,6 +27,9 @@ SINK_METADATA: Final = "unistream/sink_uid"
 
 SAVEPOINT_TAG: Final = "unistream/savepoint"
 """Tag of a run: the snapshot that its job has left; empty: none yet."""
+
+BACKFILL_METADATA: Final = "unistream/backfill_of"
+"""Metadata key of an AssetSpec: the name of the job whose table it computes again."""
 
 COLUMN_SCHEMA: Final = "dagster/column_schema"
 
@@ -155,6 +159,7 @@ def asset_metadata(spec: dg.AssetSpec, info: JobInfo) -> dict[str, Any]:
     sink = info.sinks.get(spec.metadata.get(SINK_METADATA, ""))
     if sink is not None:
         metadata |= {"unistream/rows": sink.rows, "unistream/commits": sink.commits}
+        metadata |= positions_metadata(sink.positions)
         if sink.table_version is not None:
             metadata["unistream/table_version"] = sink.table_version
     return metadata
@@ -177,7 +182,19 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
     if watermark_ms not in (MIN_WATERMARK, MAX_WATERMARK) and abs(watermark_ms) < _YEAR_9999_MS:
         metadata["unistream/watermark"] = dg.MetadataValue.timestamp(watermark_ms / 1000)
+    if info.records_behind is not None:
+        metadata["unistream/records_behind"] = info.records_behind
     return metadata
+
+
+def positions_metadata(positions: Sequence[SourcePositions]) -> dict[str, Any]:
+    """Up to where the sources were read, by what is read and partition; empty: it is not known."""
+    if not positions:
+        return {}
+    offsets: dict[str, dict[str, int]] = {}
+    for one in positions:
+        offsets.setdefault(one.name, {}).update(one.offsets)
+    return {"unistream/offsets": dg.MetadataValue.json(offsets)}
 
 
 def table_schema(schema: pa.Schema) -> dg.TableSchema:

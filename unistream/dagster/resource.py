@@ -120,7 +120,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             detaches = self._detaches(env)
             start = self._start(context, env, name, report)
             report.policy(self._policy(start, detaches=detaches))
-            watch = self._watch(context)
+            watch = self.watch(context)
             info = run_step(start, self.end_policy(), report, detaches=detaches, watch=watch)
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
@@ -173,7 +173,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         resource, and the sensor, have to find the same."""
         return open_links(self.configuration(), self.target, timeout_s=CALL_TIMEOUT_S)
 
-    def _watch(self, context: dg.AssetExecutionContext) -> RunWatch:
+    def watch(self, context: dg.AssetExecutionContext) -> RunWatch:
+        """The heartbeats of the step; they begin when it has a job."""
         step, run, instance = context.op_execution_context.op.name, context.run, context.instance
 
         def status() -> dg.DagsterRunStatus | None:

@@ -5,7 +5,7 @@ Times are wall-clock milliseconds since the epoch, durations milliseconds, sizes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -25,7 +25,9 @@ from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure, TaskMetrics
+from unistream.model.positions import SourcePositions
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
+from unistream.port.metrics import PENDING_RECORDS
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that never change again in the cluster that has the job."""
@@ -112,12 +114,14 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The visible output of one sink: `rows` and `commits` of all attempts, and the newest commit."""
+    """The visible output of one sink: `rows` and `commits` of all attempts, and the newest commit; its
+    `positions`: see `port.metadata.CommitRecord`."""
 
     rows: int = 0
     commits: int = 0
     checkpoint_id: CheckpointId | None = None
     table_version: int | None = None
+    positions: tuple[SourcePositions, ...] = ()
 
 
 class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +208,11 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in TERMINAL_STATES
 
     @property
+    def records_behind(self) -> int | None:
+        """Records that the sources know of and have not read; None: no source says so."""
+        return pending_records_of(self.metrics)
+
+    @property
     def all_tasks_run(self) -> bool:
         """It is up: a savepoint can be taken."""
         return self.state == "RUNNING" and all(s.state in {"RUNNING", "FINISHED"} for s in self.subtasks)
@@ -213,6 +222,16 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         """Directory of the newest savepoint that a job can be resumed from: after a drain not `savepoint`,
         which is after the end of data, but the one with the id before, of the same positions."""
         return resumable_of(self.checkpoints) or self.resumes_from
+
+
+def pending_records_of(metrics: Mapping[str, int]) -> int | None:
+    """Of all sources, from counters by ``<operator name>.<counter>``.
+
+    >>> pending_records_of({"flights.pendingRecords": 3, "records_in": 8})
+    3
+    """
+    known = [value for name, value in metrics.items() if name.endswith(f".{PENDING_RECORDS}")]
+    return sum(known) if known else None
 
 
 def resumable_of(checkpoints: Iterable[CheckpointInfo]) -> str | None:

@@ -12,6 +12,7 @@ import msgspec
 from unistream.base.clock import Clock
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
+from unistream.core.checkpoint import read_positions, sources_before
 from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState, RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
@@ -26,8 +27,9 @@ from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
+from unistream.model.positions import SourcePositions
 from unistream.model.stored_job import SinkSoFar
-from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord
+from unistream.port.metadata import POSITIONS_RECORDED_MAX, AttemptChange, CommitRecord, ExceptionRecord
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
 
@@ -77,6 +79,9 @@ class Journal:
         self._sinks = SinkTotals(restored, {} if own is None else own.totals.sinks)
         self._stages: tuple[StageProgress, ...] = ()
         self.log = JobLog(clock)
+        self._read: OrderedDict[CheckpointId, tuple[SourcePositions, ...]] = OrderedDict()
+        for known in () if own is None else (*own.older, own):
+            self._keep_read(known.manifest.checkpoint_id, read_positions(graph, known.manifest.vertices))
         self._latest = None if own is None else own.directory
         self._savepoint = None if own is None or not own.concludes else own.directory
         self._resumes_from = (
@@ -205,6 +210,7 @@ class Journal:
                 recorded_bytes=record.state_bytes,
             )
             self._checkpoints[record.checkpoint_id] = record
+            self._keep_read(record.checkpoint_id, record.read)
             while len(self._checkpoints) > CHECKPOINTS_KEPT_MAX:
                 self._checkpoints.popitem(last=False)
             if record.status is SnapshotStatus.COMPLETED and record.path is not None:
@@ -216,7 +222,8 @@ class Journal:
     def commit(self, report: CommitReported) -> None:
         """See `SinkTotals.commit`."""
         with self._lock:
-            rows = self._sinks.commit(report)
+            positions = self._read_for(report)
+            rows = self._sinks.commit(report, positions)
             self._note()
         self._catalogue.record_commit(
             CommitRecord(
@@ -227,8 +234,21 @@ class Journal:
                 rows=rows,
                 table_version=report.table_version,
                 watermark_ms=report.watermark,
+                positions=positions,
             )
         )
+
+    def _keep_read(self, checkpoint_id: CheckpointId, read: tuple[SourcePositions, ...]) -> None:
+        if read:
+            self._read[checkpoint_id] = read
+            while len(self._read) > CHECKPOINTS_KEPT_MAX:
+                self._read.popitem(last=False)
+
+    def _read_for(self, report: CommitReported) -> tuple[SourcePositions, ...]:
+        """See `CommitRecord.positions`."""
+        before = sources_before(self._graph, report.attempt.vertex)
+        found = tuple(one for one in self._read.get(report.checkpoint_id, ()) if one.uid in before)
+        return found if sum(len(one.offsets) for one in found) <= POSITIONS_RECORDED_MAX else ()
 
     def logged(self, report: LogReported) -> None:
         """What a function of the user has logged."""

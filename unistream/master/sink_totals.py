@@ -13,6 +13,7 @@ from typing import Final
 from unistream.base.ids import CheckpointId
 from unistream.master.job_info import SinkInfo
 from unistream.model.messages import CommitReported
+from unistream.model.positions import SourcePositions
 from unistream.model.stored_job import SinkSoFar
 
 COMMITS_KEPT_MAX: Final = 4_096  # only new commits are repeated after a restart
@@ -44,11 +45,12 @@ class SinkTotals:
             for checkpoint_id, rows in known.newest:
                 self._keep(uid, checkpoint_id, rows)
 
-    def commit(self, report: CommitReported) -> int:
-        """The rows of this commit. One that is reported again counts once, with the larger number of rows.
+    def commit(self, report: CommitReported, positions: tuple[SourcePositions, ...] = ()) -> int:
+        """The rows of this commit; `positions`: see `port.metadata.CommitRecord`.
 
-        A commit that was found done counts too, since its attempt may have failed before it reported; but not
-        the pending commits of the snapshot that the job was started from: they belong to the former job.
+        One that is reported again counts once, with the larger number of rows. One that was found done counts
+        too, since its attempt may have failed before it reported; but not the pending commits of the snapshot
+        that the job was started from: they belong to the former job.
         """
         former = report.already and self._restored is not None and report.checkpoint_id <= self._restored
         before = self._commits.get((report.sink_uid, report.checkpoint_id))
@@ -56,11 +58,13 @@ class SinkTotals:
         self._keep(report.sink_uid, report.checkpoint_id, rows)
         sink = self.sinks.get(report.sink_uid, SinkInfo())
         versions = [v for v in (sink.table_version, report.table_version) if v is not None]
+        is_newest = sink.checkpoint_id is None or report.checkpoint_id >= sink.checkpoint_id
         self.sinks[report.sink_uid] = SinkInfo(
             rows=sink.rows + rows - (before or 0),
             commits=sink.commits + (before is None),
             checkpoint_id=max(report.checkpoint_id, sink.checkpoint_id or report.checkpoint_id),
             table_version=max(versions, default=None),
+            positions=positions if is_newest else sink.positions,
         )
         return rows
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, func, insert, select
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.metadata import tables as t
 from unistream.metadata.database import Database, fields, without
+from unistream.model.positions import decode_positions, encode_positions
 from unistream.port.metadata import CommitRecord, OutboxRecord, SinkTotals
 
 _KEY = ("job", "sink_uid", "checkpoint_id")
@@ -17,7 +18,8 @@ _KEY = ("job", "sink_uid", "checkpoint_id")
 
 def record_commit(database: Database, record: CommitRecord, epoch: LeaderEpoch) -> int | None:
     """See `MetadataStore.record_commit`. The outbox has a row for what is new in it."""
-    values = fields(record)
+    positions = encode_positions(record.positions) if record.positions else None
+    values = {**fields(record), "positions": positions}
     key = {name: values.pop(name) for name in _KEY}
     with database.of_job(record.job, epoch) as (connection, job):
         if not _is_news(connection, key, record):
@@ -45,9 +47,14 @@ def read_commits(database: Database, job: JobId, limit: int) -> Sequence[CommitR
     c = t.commits
     newest = select(c).where(c.c.job == job).order_by(c.c.checkpoint_id.desc(), c.c.sink_uid.desc())
     return [
-        CommitRecord(**without(row, "version", "leader_epoch"))
+        _commit(without(row, "version", "leader_epoch"))
         for row in reversed(database.rows(newest.limit(limit)))
     ]
+
+
+def _commit(values: dict[str, Any]) -> CommitRecord:
+    text, where = values.pop("positions"), f"the record of checkpoint {values['checkpoint_id']}"
+    return CommitRecord(**values, positions=decode_positions(text, where) if text else ())
 
 
 def read_sinks(database: Database, job: JobId) -> dict[str, SinkTotals]:
@@ -87,7 +94,7 @@ def read_outbox(database: Database, after: int, limit: int) -> Sequence[OutboxRe
             seq=row.seq,
             job_name=row.job_name,
             lineage=row.lineage,
-            commit=CommitRecord(**without(row, "seq", "job_name", "lineage", "leader_epoch")),
+            commit=_commit(without(row, "seq", "job_name", "lineage", "leader_epoch")),
         )
         for row in database.rows(page)
     ]

@@ -17,7 +17,7 @@ from unistream.base.errors import ConfigError
 from unistream.metadata.engine import OUTDATED, database_errors, open_engine
 from unistream.metadata.tables import COUNTERS, TABLE_PREFIX, VERSION_TABLE, counters, metadata
 
-NEWEST_REVISION: Final = "0005"
+NEWEST_REVISION: Final = "0006"
 """The last one in `migrations/versions`; a test compares."""
 
 

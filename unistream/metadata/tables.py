@@ -209,6 +209,7 @@ commits: Final = Table(
     Column("rows", BigInteger, nullable=False),
     Column("table_version", BigInteger),
     Column("watermark_ms", BigInteger),
+    Column("positions", Text),
     *_changed_by(),
     Index(None, "job", "checkpoint_id"),
 )
@@ -226,6 +227,7 @@ outbox: Final = Table(
     Column("rows", BigInteger, nullable=False),
     Column("table_version", BigInteger),
     Column("watermark_ms", BigInteger),
+    Column("positions", Text),
     Column("leader_epoch", BigInteger, nullable=False),
 )
 """Commits in the order in which readers may rely on them; rows outlive their job."""

@@ -11,6 +11,7 @@ import msgspec
 
 from unistream.base.ids import CheckpointId, VertexId
 from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.positions import SourcePositions
 
 
 class SnapshotStatus(Enum):
@@ -79,6 +80,7 @@ class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
         vertices: Empty until its tasks were triggered, in the journal and in the database.
         recorded_bytes: The size of its state where `vertices` is empty.
         discarded: It was complete, and newer snapshots have replaced it.
+        read: Of a completed one, up to where sources were read; not in the database.
     """
 
     checkpoint_id: CheckpointId
@@ -92,6 +94,7 @@ class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
     recorded_bytes: int = 0
     discarded: bool = False
     format: SavepointFormat | None = SavepointFormat.CANONICAL
+    read: tuple[SourcePositions, ...] = ()
 
     @property
     def recorded_duration_ms(self) -> int | None:

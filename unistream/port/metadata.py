@@ -21,6 +21,7 @@ from unistream.base.ids import (
     LineageId,
 )
 from unistream.model.checkpoint_figures import CheckpointFigures
+from unistream.model.positions import SourcePositions
 from unistream.port.retention import Pruned, Retention
 from unistream.port.run_links import RunLinks
 
@@ -32,6 +33,9 @@ ATTEMPTS_READ_MAX: Final = 10_000
 STATE_EVENT: Final = "state"
 """`EventRecord.kind` of a job's new state, which is its `detail`."""
 
+
+POSITIONS_RECORDED_MAX: Final = 256
+"""Partitions in one commit; each takes some 20 B in the database, twice."""
 
 CLUSTER_SILENT_MS: Final = 60_000
 """A cluster of another machine without a heartbeat for so long has ended."""
@@ -135,8 +139,14 @@ class ExceptionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint of one sink became visible. `watermark_ms`: no row up to it comes in a later one, but
-    late ones; None: it is not known."""
+    """One checkpoint of one sink became visible.
+
+    Attributes:
+        watermark_ms: No row up to it comes in a later one, but late ones; None: it is not known.
+        positions: Up to where the sources of the sink's rows were read at the checkpoint, if that is known
+            and they have at most `POSITIONS_RECORDED_MAX` partitions. Rows before them may come in a later
+            commit: from windows, or since the barriers overtook them.
+    """
 
     job: JobId
     sink_uid: str
@@ -145,6 +155,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     table_version: int | None = None
     watermark_ms: int | None = None
+    positions: tuple[SourcePositions, ...] = ()
 
 
 class OutboxRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Counters that an operator, reader or writer keeps."""
+"""Counters and gauges that an operator, reader or writer keeps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,28 @@ RECORDS_OUT_OF_ORDER: Final = "numRecordsOutOfOrder"
 """Rows of a source that are earlier than its declared order allows; the name goes on with the split."""
 
 
+PENDING_RECORDS: Final = "pendingRecords"
+"""Gauge of a source: records that are there and that it has not read (Flink's name, FLIP-33)."""
+
+
 def out_of_order_counter(split_id: str) -> str:
     return f"{RECORDS_OUT_OF_ORDER}.{split_id}"
 
 
 class Metrics(Protocol):
-    """Named counters of one operator, shown with the job."""
+    """Named counters and gauges of one operator, shown with the job, added up over subtasks."""
 
     def add(self, name: str, amount: int) -> None: ...
+
+    def set(self, name: str, value: int) -> None:
+        """The gauge has this value now; it has none before."""
+
+
+class Uncounted:
+    """Those of an operator that runs without a job that could show them."""
+
+    def add(self, name: str, amount: int) -> None:
+        pass
+
+    def set(self, name: str, value: int) -> None:
+        pass

@@ -27,6 +27,7 @@ from unistream.core.memory import describe_bytes
 from unistream.model.chain import JobCode
 from unistream.model.snapshot import Manifest
 from unistream.operator.sink import CommitRounds, Committed, CommittingOperator, Due, StageCommitter
+from unistream.port.metrics import Uncounted
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, Committer, SinkContext, StatefulCommitter
 from unistream.savepoint.pending import Known, SinkPlan, Step, merged, pending, plan_commits
@@ -226,16 +227,9 @@ class _Finalizing:
             index=0,
             parallelism=1,
             restored=self.manifest.restores_as,
-            metrics=_Uncounted(),
+            metrics=Uncounted(),
             finalizing=True,
         )
-
-
-class _Uncounted:
-    """`Metrics` without a job that shows them."""
-
-    def add(self, name: str, amount: int) -> None:
-        pass
 
 
 def _summed(step: Step, due: Sequence[Due], found: Sequence[Committed]) -> SinkCommit:

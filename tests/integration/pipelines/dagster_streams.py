@@ -6,6 +6,7 @@ Settings come from the environment: LAKE; BROKEN (what is wrong with the definit
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import os
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,12 @@ def numbers(env: us.Environment, name: str) -> None:
     rows.sink_to(us.DeltaSink(str(LAKE / name))).uid("lake")
 
 
-def stream(name: str, key: str = "unistream", sink_uid: str = "lake") -> dg.AssetsDefinition:
+def stream(
+    name: str,
+    key: str = "unistream",
+    sink_uid: str = "lake",
+    freshness: dg.FreshnessPolicy | None = None,
+) -> dg.AssetsDefinition:
     """`key`: of the resource with which it runs."""
 
     def step(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
@@ -56,7 +62,9 @@ def stream(name: str, key: str = "unistream", sink_uid: str = "lake") -> dg.Asse
         yield from resource.run(context, lambda env: numbers(env, name))
 
     declare: Callable[..., Any] = unistream_assets(
-        specs=[sink_asset(name, sink_uid=sink_uid)], name=name, required_resource_keys={key}
+        specs=[sink_asset(name, sink_uid=sink_uid, freshness_policy=freshness)],
+        name=name,
+        required_resource_keys={key},
     )
     return declare(step)
 
@@ -64,6 +72,8 @@ def stream(name: str, key: str = "unistream", sink_uid: str = "lake") -> dg.Asse
 DETACHED = [
     stream(name) for name in ("clicks", "ended", "daemon", "days", "below", "upgraded", "nightly", "evening")
 ]
+MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
+DETACHED.append(stream("fresh", freshness=MINUTE))
 ATTACHED = [stream(name, "attached") for name in ("killed", "lost", "leader", "terminated")]
 EMBEDDED = [stream("embedded", "embedded")]
 WRONG = [stream("wrong", sink_uid="lakes")]

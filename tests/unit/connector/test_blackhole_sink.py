@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pyarrow as pa
 
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.connector.blackhole import BlackholeSink
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
-
-
-class Counters:
-    def __init__(self) -> None:
-        self.values: Counter[str] = Counter()
-
-    def add(self, name: str, amount: int) -> None:
-        self.values[name] += amount
+from unistream.testing.harness.operators import CountingMetrics
 
 
 def test_rows_and_bytes_are_counted() -> None:
-    job, metrics = JobId("0" * 32), Counters()
+    job, metrics = JobId("0" * 32), CountingMetrics()
     context = SinkContext(
         job=job,
         lineage=LineageId("l"),
@@ -42,4 +33,4 @@ def test_rows_and_bytes_are_counted() -> None:
     writer.flush(end_of_input=True)
     assert list(writer.prepare_commit(CheckpointId(1))) == []
     writer.close()
-    assert metrics.values == {"numRecordsSend": 15, "numBytesSend": 120}
+    assert metrics.counts == {"numRecordsSend": 15, "numBytesSend": 120}

@@ -15,13 +15,9 @@ from unistream.connector.collect import CollectSink, read_collected
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, Committer, SinkContext, SinkWriter
+from unistream.testing.harness.operators import CountingMetrics
 
 FullDisk = Callable[[int], AbstractContextManager[None]]
-
-
-class Counters:
-    def add(self, name: str, amount: int) -> None:
-        """Not looked at here."""
 
 
 def opened(folder: str, checkpoint: int, lineage: str = "l") -> tuple[SinkWriter, Committer]:
@@ -34,7 +30,7 @@ def opened(folder: str, checkpoint: int, lineage: str = "l") -> tuple[SinkWriter
         index=0,
         parallelism=1,
         restored=CheckpointId(checkpoint),
-        metrics=Counters(),
+        metrics=CountingMetrics(),
     )
     writer, committer = sink.create_writer(), sink.create_committer()
     assert committer is not None

@@ -24,6 +24,7 @@ from unistream.connector.datagen import (
 )
 from unistream.connector.registry import create_discovery
 from unistream.port.source import Idle, Polled, ReaderContext, Rows, Source, SourceReader
+from unistream.testing.harness.operators import CountingMetrics
 
 COLUMNS = {
     "id": Sequential(100, 2),
@@ -35,16 +36,11 @@ COLUMNS = {
 }
 
 
-class Counters:
-    def add(self, name: str, amount: int) -> None:
-        """Not looked at here."""
-
-
 def reader(source: Source) -> SourceReader:
     made = source.create_reader()
     made.open(
         ReaderContext(
-            index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=Counters()
+            index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=CountingMetrics()
         )
     )
     made.add_splits(create_discovery(source.info()).discover())

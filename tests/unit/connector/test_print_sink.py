@@ -11,11 +11,7 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, Operat
 from unistream.connector.print_ import PrintSink, render_rows
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
-
-
-class Counters:
-    def add(self, name: str, amount: int) -> None:
-        """Not looked at here."""
+from unistream.testing.harness.operators import CountingMetrics
 
 
 def context(index: int, parallelism: int) -> SinkContext:
@@ -28,7 +24,7 @@ def context(index: int, parallelism: int) -> SinkContext:
         index=index,
         parallelism=parallelism,
         restored=None,
-        metrics=Counters(),
+        metrics=CountingMetrics(),
     )
 
 

@@ -239,26 +239,35 @@ def test_a_command_that_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "end_s"),
+    ("does", "end_s", "by_check"),
     [
-        pytest.param("", 30, id="it ends when it is asked to"),
-        pytest.param("signal.signal(signal.SIGTERM, signal.SIG_IGN)", 0.1, id="it does not"),
+        pytest.param("", 30, False, id="it ends when it is asked to"),
+        pytest.param("", 30, True, id="since its check says so"),
+        pytest.param("signal.signal(signal.SIGTERM, signal.SIG_IGN)", 0.1, False, id="it does not"),
     ],
 )
 def test_a_command_does_not_outlive_a_call_that_is_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, end_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, end_s: float, by_check: bool
 ) -> None:
     lines = ("import signal, sys, time", does, "sys.stderr.write('here\\n')", "time.sleep(100)")
     (tmp_path / "slow_to_load.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(psutil.Process().children(recursive=True))
 
+    seen: list[str] = []
+
     def interrupt(line: str) -> None:
         assert line == "here"
-        raise KeyboardInterrupt
+        seen.append(line)
+        if not by_check:
+            raise KeyboardInterrupt
+
+    def check() -> None:
+        if seen:
+            raise KeyboardInterrupt
 
     began_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        perform(words("slow_to_load"), interrupt, end_s=end_s)
+        perform(words("slow_to_load"), interrupt, end_s=end_s, check=check)
     assert set(psutil.Process().children(recursive=True)) <= before
     assert time.monotonic() - began_s < 90

@@ -77,6 +77,21 @@ def test_a_job_is_judged(change: dict[str, Any], age_ms: int | None, failed: dic
         assert text in found[name].text
 
 
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [
+        pytest.param({"a.pendingRecords": 60, "b.pendingRecords": 40}, "", id="at the limit"),
+        pytest.param({"a.pendingRecords": 101}, "101 records are not read yet, allowed 100", id="above it"),
+        pytest.param({"records_in": 5}, "no source of the job says", id="files"),
+    ],
+)
+def test_how_far_a_job_is_behind_its_topics(metrics: dict[str, int], text: str) -> None:
+    info = structs.replace(INFO, metrics=metrics)
+    found = judged(info, checkpoint(0), Limits(records_behind=100), NOW_MS)["records_behind"]
+    assert found.passed is (not text)
+    assert text in found.text
+
+
 def reader(index: int, rows: int, dead: int = 0, *, source: str = "orders") -> SubtaskInfo:
     user = {f"{source}.dead_letters": dead, "another.dead_letters": 99} if dead else {}
     metrics = TaskMetrics(records_in=rows, user=user)

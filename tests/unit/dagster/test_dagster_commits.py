@@ -8,9 +8,11 @@ import dagster as dg
 import pytest
 
 from unistream.base.errors import ConfigError
-from unistream.base.ids import CheckpointId, JobId, LineageId
+from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.dagster import build_commit_sensor, sink_asset, unistream_assets
 from unistream.dagster.commits import SEQ_METADATA, coalesced, last_reported
+from unistream.dagster.report import positions_metadata
+from unistream.model.positions import SourcePositions
 from unistream.port.metadata import CommitRecord, OutboxRecord
 
 ORDERS, LATE = dg.AssetKey("orders"), dg.AssetKey("late")
@@ -88,6 +90,23 @@ def test_commits_of_an_asset_are_one_event(
         for key, one in found.items()
     }
     assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("watermark", "lag"), [(None, None), (4, 6), (10, 0), (12, 0)], ids=["none", "behind", "level", "ahead"]
+)
+def test_the_lag_is_that_of_the_last_commit(watermark: int | None, lag: int | None) -> None:
+    records = [commit(1, 1, 5, watermark=1), commit(10, 2, 6, watermark=watermark)]
+    assert coalesced(records, ASSETS, lambda _key: 0)[ORDERS].lag_ms == lag
+
+
+def test_offsets_are_by_what_is_read_and_partition() -> None:
+    def read(uid: str, name: str, **offsets: int) -> SourcePositions:
+        return SourcePositions(uid=OperatorUid(uid), connector="kafka", name=name, offsets=offsets)
+
+    assert positions_metadata(()) == {}
+    found = positions_metadata((read("a", "flights", p0=7, p1=9), read("b", "airports", p0=2)))
+    assert found["unistream/offsets"].value == {"flights": {"p0": 7, "p1": 9}, "airports": {"p0": 2}}
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from unistream.client.run_links import LinkStore, LocalLinks
 from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
 from unistream.dagster.attached import OnTerminate
 from unistream.dagster.reconciling import ended
+from unistream.dagster.report import BACKFILL_METADATA
 from unistream.dagster.watching import key_of, mark_of, watcher_of
 from unistream.metadata.migrate import upgrade
 from unistream.metadata.store import SqlMetadataStore
@@ -40,6 +41,7 @@ class World:
         self.cursor: str | None = None
         self.later_s = 0.0
         self.resource: type[UnistreamResource] = UnistreamResource
+        self.others: list[dg.AssetsDefinition] = []
 
     def materialize(self, inside: Callable[[dg.DagsterRun], None], *, name: str = "orders") -> None:
         """A run that calls `inside` while its step runs."""
@@ -59,7 +61,7 @@ class World:
             yield
 
         sensor = build_reconciling_sensor(
-            [orders],
+            [orders, *self.others],
             silent_after_s=silent_after_s,
             unlinked_after_s=60,
             clock=lambda: time.time() + self.later_s,
@@ -284,6 +286,38 @@ def test_a_step_that_has_not_begun_is_waited_for(world: World) -> None:
         yield dg.MaterializeResult(asset_key="orders_table")
 
     assert dg.materialize([before, orders], instance=world.instance).success
+
+
+def test_a_backfill_whose_host_has_died_is_repeated_and_the_job_is_left_alone(world: World) -> None:
+    """Also one that was being terminated. Without a job to be watched it may compute for hours."""
+    spec = dg.AssetSpec("days", metadata={BACKFILL_METADATA: "orders"})
+    ends: list[str] = []
+
+    def inside(run: dg.DagsterRun, *, terminated: bool) -> None:
+        world.later_s = LONG_S
+        for _ in range(3):
+            assert world.tick() == "1 runs of these assets are under way"
+        world.later_s = 0
+        world.links.attach(key_of(run, "days"), JOB, watcher_of(run, "days"))
+        if terminated:
+            world.instance.report_run_canceling(run)
+        world.wait()
+        assert world.tick().startswith(f"run {run.run_id}: step days, which watched job {JOB}, has sent no")
+        world.wait()
+        ends.append(world.tick().removeprefix(f"run {run.run_id} "))
+        assert "The process of the run is gone: step days" in world.said(run)
+        assert "the same run again goes on, and so does 'unistream backfill orders'" in world.said(run)
+
+    cases = [False, True]
+
+    @dg.multi_asset(specs=[spec], name="days")
+    def days(context: dg.AssetExecutionContext):  # type: ignore[no-untyped-def]
+        inside(context.run, terminated=cases.pop(0))
+
+    world.others = [days]
+    while cases:
+        dg.materialize([days], instance=world.instance, raise_on_error=False)
+    assert ends == ["is reported as failed", "is reported as canceled"]
 
 
 class LockedLinks(LocalLinks):

@@ -482,4 +482,5 @@ def test_json_of_a_record(
         "recorded_bytes": 5,
         "discarded": False,
         "format": None,
+        "read": (),
     }

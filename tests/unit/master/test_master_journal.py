@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from unistream.base.ids import AttemptId, CheckpointId, JobId, OperatorUid, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, OperatorUid, VertexId
 from unistream.core.contract import AttemptView, JobView
 from unistream.master.journal import Journal
-from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import CommitReported, TaskMetrics
-from unistream.port.metadata import CommitRecord
+from unistream.model.positions import SourcePositions
+from unistream.port.metadata import POSITIONS_RECORDED_MAX, CommitRecord
 from unistream.testing.harness.operators import ManualClock
 
 JOB = JobId("j")
@@ -57,13 +60,18 @@ def test_the_newest_counters_are_shown(reports: list[Told], shown: int) -> None:
 
 
 class Commits:
-    """A catalogue that keeps the rows of commits."""
+    """A catalogue that keeps the rows and positions of commits."""
 
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
+        self.positions: dict[int, tuple[SourcePositions, ...]] = {}
 
     def record_commit(self, record: CommitRecord) -> None:
         self.rows[record.checkpoint_id] = record.rows
+        self.positions[record.checkpoint_id] = record.positions
+
+    def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
+        """Not looked at here."""
 
 
 Report = tuple[int, int, int, bool]  # attempt, checkpoint, its rows, whether they were visible before
@@ -99,3 +107,67 @@ def test_rows_of_a_sink_are_what_the_job_has_committed(
             )
         )
     assert journal.sinks["sink"].rows == sum(catalogue.rows.values()) == rows
+
+
+TOPIC = SourceInfo(connector="kafka", options={}, bounded=False, pull=False, recorded_as="t")
+
+
+def two_sources() -> JobGraph:
+    """Of which only `near` is before the sink."""
+
+    def vertex(name: str, source: SourceInfo | None) -> JobVertex:
+        operator = OperatorInfo(uid=OperatorUid(name), name=name)
+        return JobVertex(
+            id=VertexId(name),
+            name=name,
+            operators=(operator,),
+            parallelism=1,
+            max_parallelism=8,
+            source=source,
+        )
+
+    edge = JobEdge(id=EdgeId("e"), source=VertexId("near"), target=VERTEX.id, ship=Ship.REBALANCE)
+    vertices = (vertex("near", TOPIC), vertex("far", TOPIC), VERTEX)
+    return JobGraph(name="g", vertices=vertices, edges=(edge,), config={})
+
+
+def read_up_to(uid: str, *offsets: int) -> SourcePositions:
+    found = {str(partition): offset for partition, offset in enumerate(offsets)}
+    return SourcePositions(uid=OperatorUid(uid), connector="kafka", name="t", offsets=found)
+
+
+NEAR, FAR = read_up_to("near", 5, 6), read_up_to("far", 9)
+MANY = read_up_to("near", *range(POSITIONS_RECORDED_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "read", "recorded"),
+    [
+        pytest.param(3, (NEAR, FAR), (NEAR,), id="of the sources whose rows the sink gets"),
+        pytest.param(3, (FAR,), (), id="of another source only"),
+        pytest.param(2, (NEAR,), (), id="of another checkpoint"),
+        pytest.param(3, (MANY,), (), id="too many"),
+    ],
+)
+def test_a_commit_says_up_to_where_sources_were_read(
+    checkpoint: int, read: tuple[SourcePositions, ...], recorded: tuple[SourcePositions, ...]
+) -> None:
+    catalogue: Any = Commits()
+    journal = Journal(JOB, two_sources(), catalogue, ManualClock())
+    for status in (SnapshotStatus.IN_PROGRESS, SnapshotStatus.COMPLETED):
+        journal.checkpoint(
+            CheckpointFigures(
+                checkpoint_id=CheckpointId(checkpoint),
+                kind=SnapshotKind.CHECKPOINT,
+                status=status,
+                timestamp_ms=0,
+                duration_ms=0,
+                read=read if status is SnapshotStatus.COMPLETED else (),
+            )
+        )
+    attempt = AttemptId(JOB, VERTEX.id, 0, 0)
+    for rows in (4, 4):  # and again
+        report = CommitReported(attempt=attempt, sink_uid="sink", checkpoint_id=CheckpointId(3), rows=rows)
+        journal.commit(report)
+    assert catalogue.positions == {3: recorded}
+    assert journal.sinks["sink"].positions == recorded

@@ -23,6 +23,7 @@ from unistream.model.elements import Batch
 from unistream.model.positions import SourcePositions, encode_positions
 from unistream.operator.sink import Committables, Due
 from unistream.operator.sink.committables import announce
+from unistream.port.metrics import Uncounted
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
     CommitOutcome,
@@ -39,10 +40,6 @@ from unistream.savepoint.pending import Known, Pending, Step, pending, plan_comm
 
 LINEAGE = LineageId("lineage")
 JOB = JobId("0" * 32)
-
-
-class Uncounted:
-    def add(self, name: str, amount: int) -> None: ...
 
 
 def context(restored: int | None = None, attempt: int = 0) -> SinkContext:

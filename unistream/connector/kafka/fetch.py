@@ -75,6 +75,7 @@ class FetchThread:
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._active: dict[tuple[str, int], Position] = {}  # used by the thread only: next to be decoded
+        self._ends: dict[tuple[str, int], int] = {}  # replaced as a whole
         self._thread = threading.Thread(target=self._run, name="kafka-fetch", daemon=True)
 
     def start(self) -> None:
@@ -101,6 +102,11 @@ class FetchThread:
             if self._error is None or not self._chunks.empty():
                 return None
             raise self._error from None
+
+    def records_after(self, position: Position) -> int:
+        """How many are there, as far as is known; offsets without a record count, too."""
+        end = self._ends.get((position.topic, position.partition), position.offset)
+        return max(0, (end if position.stop is None else min(end, position.stop)) - position.offset)
 
     def close(self) -> None:
         """Ends the thread and its connections, within the client's request timeout."""
@@ -131,6 +137,7 @@ class FetchThread:
                     self._wait_for_change(None)
                     continue
                 polled = self._poll(client)
+                self._ends = client.ends
                 for key, batches in polled.items():
                     self._deliver(client, key, batches)
                 now = time.monotonic()
@@ -176,6 +183,7 @@ class FetchThread:
             self._active |= {(p.topic, p.partition): p for p in added}
             assigned = client.assign(list(self._active.values()))
             self._active = {(p.topic, p.partition): p for p in assigned}
+            self._ends = client.ends
 
     def _not_reported(self, reports: list[Position], error: Exception, again: bool) -> None:
         if not again:

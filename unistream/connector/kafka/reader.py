@@ -12,6 +12,7 @@ from unistream.connector.kafka.config import Properties, group_id
 from unistream.connector.kafka.decode import RecordDecoder
 from unistream.connector.kafka.fetch import Chunk, FetchThread
 from unistream.model.messages import Split
+from unistream.port.metrics import PENDING_RECORDS
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 RETRY_MS: Final = 1_000  # a fallback; the thread wakes the task
@@ -64,6 +65,7 @@ class KafkaReader:
                     return SplitFinished(split_id)
             chunk = self._thread.take()
             if chunk is None:
+                self._show_pending()
                 return Exhausted() if self._complete and not self._positions else Idle(RETRY_MS)
             rows = self._accept(chunk)
             if rows is not None:
@@ -88,11 +90,17 @@ class KafkaReader:
         assert self._fetch is not None, "open() comes first"
         return self._fetch
 
+    def _show_pending(self) -> None:
+        assert self._context is not None
+        pending = sum(self._thread.records_after(position) for position in self._positions.values())
+        self._context.metrics.set(PENDING_RECORDS, pending)
+
     def _accept(self, chunk: Chunk) -> Rows | None:
         """Takes over the chunk's position; returns its rows, if it has any."""
         assert self._context is not None
         split_id = chunk.position.split_id
         self._positions[split_id] = chunk.position
+        self._show_pending()
         count = self._context.metrics.add
         if chunk.raw_bytes:
             count(BYTES_IN, chunk.raw_bytes)

@@ -13,6 +13,7 @@ from unistream.core.checkpoint.finalization import MANIFEST_TRIES
 from unistream.core.checkpoint.history import Sample
 from unistream.core.checkpoint.pending import Pending
 from unistream.core.checkpoint.phased_assignment import PhasedAssigner
+from unistream.core.checkpoint.positions import read_positions, sources_before
 from unistream.core.checkpoint.result import vertex_snapshot
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.split_assignment import SplitAssigner

@@ -134,6 +134,7 @@ class CheckpointHistory:
             path=pending.directory,
             reason=reason,
             vertices=_by_vertex(pending, subtasks),
+            read=pending.read if status is SnapshotStatus.COMPLETED else (),
         )
 
     def info(
@@ -189,14 +190,14 @@ def _shown(
     record: CheckpointFigures, started_ms: int, names: dict[VertexId, str], offset_ms: int
 ) -> CheckpointFigures:
     """With the names of the vertices, in the order of the graph, and with its start even if it failed before
-    its directory had a name."""
+    its directory had a name; without what sources had read, which commits show."""
     places = {vertex: place for place, vertex in enumerate(names)}
     vertices = tuple(
         msgspec.structs.replace(vertex, name=names.get(vertex.vertex, vertex.name))
         for vertex in sorted(record.vertices, key=lambda v: places.get(v.vertex, len(places)))
     )
     timestamp_ms = record.timestamp_ms or started_ms + offset_ms
-    return msgspec.structs.replace(record, vertices=vertices, timestamp_ms=timestamp_ms)
+    return msgspec.structs.replace(record, vertices=vertices, timestamp_ms=timestamp_ms, read=())
 
 
 class Sample:

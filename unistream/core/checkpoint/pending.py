@@ -9,13 +9,14 @@ from typing import Final
 
 from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.plan import CheckpointPlan
-from unistream.core.checkpoint.positions import recorded_positions
+from unistream.core.checkpoint.positions import read_positions, recorded_positions
 from unistream.core.checkpoint.result import vertex_snapshot
 from unistream.core.contract import JobSettings, SnapshotRequest, Timer, TimerKind
 from unistream.core.execution import Executions
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CheckpointAcked
+from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import Manifest
 
 LATE_SHOWN_MAX: Final = 5  # names in one message; the figures of the checkpoint list all
@@ -63,6 +64,7 @@ class Pending:
     acks: dict[SubtaskId, CheckpointAcked] = field(default_factory=dict)
     manifest_tries: int = 1
     _written: Manifest | None = None
+    _read: tuple[SourcePositions, ...] = ()
 
     @property
     def kind(self) -> SnapshotKind:
@@ -182,7 +184,13 @@ class Pending:
             vertices=vertices,
         )
         self._written = resolved(manifest)
+        self._read = read_positions(graph, vertices)
         return self._written
+
+    @property
+    def read(self) -> tuple[SourcePositions, ...]:
+        """See `CheckpointFigures.read`."""
+        return self._read
 
     @property
     def written(self) -> Manifest:

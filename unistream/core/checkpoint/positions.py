@@ -55,6 +55,21 @@ def recorded_positions(
     return found
 
 
+def read_positions(graph: JobGraph, snapshots: Sequence[VertexSnapshot]) -> tuple[SourcePositions, ...]:
+    """Up to where each source was read at a checkpoint, for people and orchestrators; without those whose
+    positions are not all known. Rows before them may still be in windows, or in flight."""
+    stored = {snapshot.vertex: snapshot for snapshot in snapshots}
+    sources = (vertex for vertex in graph.vertices if vertex.id in stored)
+    found = (source_positions(vertex, stored[vertex.id]) for vertex in sources)
+    return tuple(one for one in found if one is not None)
+
+
+def sources_before(graph: JobGraph, vertex: VertexId) -> set[OperatorUid]:
+    """The sources whose rows come to a vertex, itself included."""
+    vertices = {vertex} | {edge.source for edge in graph.edges if edge.id in _edges_before(graph, vertex)}
+    return {one.operators[0].uid for one in graph.vertices if one.id in vertices and one.source is not None}
+
+
 def source_positions(vertex: JobVertex, snapshot: VertexSnapshot) -> SourcePositions | None:
     """Of one source at a checkpoint; None: not those of all splits."""
     if vertex.source is None or snapshot.coordinator is None:

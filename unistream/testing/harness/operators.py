@@ -75,13 +75,16 @@ class ManualTimers:
 
 
 class CountingMetrics:
-    """Named counters."""
+    """Named counters and gauges."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def add(self, name: str, amount: int) -> None:
         self.counts[name] += amount
+
+    def set(self, name: str, value: int) -> None:
+        self.counts[name] = value
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ class TaskCounters:
 
 
 class OperatorMetrics:
-    """`port.metrics.Metrics` of one operator: its counters appear as ``<operator name>.<counter>``."""
+    """`port.metrics.Metrics` of one operator: they appear as ``<operator name>.<counter>``."""
 
     def __init__(self, counters: TaskCounters, operator: str) -> None:
         self._user = counters.user
@@ -113,3 +113,6 @@ class OperatorMetrics:
     def add(self, name: str, amount: int) -> None:
         key = f"{self._prefix}.{name}"
         self._user[key] = self._user.get(key, 0) + amount
+
+    def set(self, name: str, value: int) -> None:
+        self._user[f"{self._prefix}.{name}"] = value

@@ -25,22 +25,15 @@ from unistream.connector.delta.stage import (
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
+from unistream.testing.harness.operators import CountingMetrics
 
 TABLE = pa.table({"n": [1, 2, 3]})
 
 
-class Counters:
-    def __init__(self) -> None:
-        self.values: dict[str, int] = {}
-
-    def add(self, name: str, amount: int) -> None:
-        self.values[name] = self.values.get(name, 0) + amount
-
-
 def writer(
     uri: str, partition_by: tuple[str, ...] = (), target: int = 1 << 20
-) -> tuple[DeltaWriter, Counters]:
-    job, metrics = JobId("0" * 32), Counters()
+) -> tuple[DeltaWriter, CountingMetrics]:
+    job, metrics = JobId("0" * 32), CountingMetrics()
     made = DeltaWriter(
         table_uri=uri,
         partition_by=partition_by,
@@ -87,7 +80,7 @@ def test_a_committable_tells_what_was_staged(tmp_path: Path) -> None:
         assert file.size == os.path.getsize(tmp_path / file.path)
         found[file.partition_values["p"]] = pq.read_table(tmp_path / file.path, partitioning=None).to_pydict()
     assert found == {"a": {"n": [2, 4]}, "b": {"n": [1, 3]}}
-    assert metrics.values["numRecordsSend"] == 4
+    assert metrics.counts["numRecordsSend"] == 4
 
 
 def test_any_file_system_can_be_written() -> None:

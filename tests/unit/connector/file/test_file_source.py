@@ -24,12 +24,8 @@ from unistream.connector.file.format import FileSpec, widens
 from unistream.connector.file.split import FileSplit
 from unistream.connector.registry import create_discovery
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
+from unistream.testing.harness.operators import CountingMetrics
 from unistream.testing.harness.source_driver import SourceDriver
-
-
-class Counters:
-    def add(self, name: str, amount: int) -> None:
-        """Not looked at here."""
 
 
 def splits(source: Source) -> list[FileSplit]:
@@ -41,7 +37,9 @@ def read(source: Source) -> pa.Table:
     awake = threading.Event()
     reader = source.create_reader()
     reader.open(
-        ReaderContext(index=0, parallelism=1, wake=awake.set, request_split=lambda: None, metrics=Counters())
+        ReaderContext(
+            index=0, parallelism=1, wake=awake.set, request_split=lambda: None, metrics=CountingMetrics()
+        )
     )
     try:
         reader.add_splits(create_discovery(source.info()).discover())
@@ -458,7 +456,7 @@ def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(tmp_path:
             parallelism=1,
             wake=awake.set,
             request_split=lambda: requests.append(1),
-            metrics=Counters(),
+            metrics=CountingMetrics(),
         )
     )
 

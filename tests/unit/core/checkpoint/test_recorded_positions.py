@@ -9,7 +9,7 @@ from msgspec import structs
 
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.checkpoint.phased_assignment import PhasedAssigner
-from unistream.core.checkpoint.positions import recorded_positions
+from unistream.core.checkpoint.positions import read_positions, recorded_positions, sources_before
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.restore import assign_state
 from unistream.model.elements import SnapshotKind
@@ -164,6 +164,38 @@ def test_the_job_decides_whether_positions_are_recorded(given: JobGraph, is_reco
 def test_a_source_of_very_many_partitions_is_not_recorded(count: int) -> None:
     stored = snapshots(assigner(count, 0).snapshot(1), task(), task())
     assert bool(recorded_positions(graph(), stored)) is (count == POSITIONS_MAX)
+
+
+@pytest.mark.parametrize(
+    ("stored", "then"),
+    [
+        pytest.param(
+            snapshots(TWO, task(split(0, 7)), task(split(1, 9)), others="in"),
+            (positions(p0=7, p1=9),),
+            id="also if rows are on their way",
+        ),
+        pytest.param(snapshots(TWO, task(split(0, 7)), None), (), id="not if a reader has finished"),
+    ],
+)
+def test_what_was_read_is_known_of_each_source(
+    stored: Sequence[VertexSnapshot], then: tuple[SourcePositions, ...]
+) -> None:
+    for given in (graph(), graph(records=False), graph(mode="AT_LEAST_ONCE")):
+        assert read_positions(given, stored) == then
+    assert read_positions(graph(), ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [("source", {SOURCE}), ("committer", {SOURCE}), ("window", {SOURCE}), ("other", set())],
+)
+def test_sources_before_a_vertex(name: str, before: set[OperatorUid]) -> None:
+    given = graph()
+    other = vertex(
+        "other", OperatorInfo(uid=OperatorUid("o"), name=""), source=TOPIC if name != "other" else None
+    )
+    given = structs.replace(given, vertices=(*given.vertices, other))
+    assert sources_before(given, VertexId(name)) == before
 
 
 def hybrid(*, is_read: bool) -> bytes:
