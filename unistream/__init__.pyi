@@ -36,7 +36,7 @@ from unistream.connector.datagen import DatagenSource
 from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.file import FileSink, FileSource
 from unistream.connector.hybrid import HybridSource
-from unistream.connector.kafka import KafkaSource
+from unistream.connector.kafka import KafkaSink, KafkaSource
 from unistream.connector.print_ import PrintSink
 from unistream.connector.static import StaticSource
 from unistream.master.job_info import JobInfo
@@ -164,6 +164,7 @@ __all__ = [
     "JobInfo",
     "JobResult",
     "JointCommitter",
+    "KafkaSink",
     "KafkaSource",
     "KeepsLine",
     "KeyedBatch",

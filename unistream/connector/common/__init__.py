@@ -15,6 +15,7 @@ from unistream.connector.common.committing import (
     rewound,
     uncommitted_elsewhere,
 )
+from unistream.connector.common.json_text import json_misfit, json_rows, json_values
 from unistream.connector.common.json_values import check_values, line_array, lines_of
 from unistream.connector.common.partitions import (
     PartitionKey,
@@ -48,6 +49,7 @@ from unistream.connector.common.row_groups import (
     row_groups,
     time_ranges,
 )
+from unistream.connector.common.samples import sample
 from unistream.connector.common.splits import (
     ListedSplits,
     decoded_split,

@@ -71,9 +71,10 @@ class KafkaClient:
         from unistream.connector.kafka.private import raw_consumer
 
         self._servers = bootstrap_servers
+        self._ends: dict[tuple[str, int], int] = {}
         settings = client_settings(bootstrap_servers, properties)
         if not (settings.get("proxy_url") or settings.get("socks5_proxy")):
-            _await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
+            await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
         with self._our_errors("connecting"):
             self._consumer = raw_consumer(settings)
 
@@ -132,6 +133,7 @@ class KafkaClient:
             raise Unreachable(
                 f"Kafka at {self._servers} gave no offsets of topic {topic!r} partition {silent[0]}"
             )
+        self._ends |= {(topic, found.partition): int(end[found]) for found in wanted}
         return {found.partition: (int(first[found]), int(end[found])) for found in wanted}
 
     def offsets_at(self, topic: str, partitions: Sequence[int], time_ms: int) -> dict[int, int | None]:
@@ -183,7 +185,16 @@ class KafkaClient:
         """What has arrived by then, at most `batches` record batches."""
         with self._our_errors("reading"):
             polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=batches)
+        for found in polled:
+            end = self._consumer.highwater(found)
+            if end is not None:
+                self._ends[found.topic, found.partition] = int(end)
         return {(tp.topic, tp.partition): raw for tp, raw in polled.items()}
+
+    @property
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Topic and partition -> one past its last record, when a broker last said so."""
+        return dict(self._ends)
 
     def pause(self, position: Position) -> None:
         self._consumer.pause(_topic_partition(position.topic, position.partition))
@@ -236,7 +247,7 @@ def split_id(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def _await_listener(servers: Sequence[str], timeout_s: float) -> None:
+def await_listener(servers: Sequence[str], timeout_s: float) -> None:
     """Waits until one of the servers accepts connections. kafka-python would leave a socket open for each
     attempt, and not report the reason. Raises Unreachable, with the reason of the last attempt."""
     deadline = time.monotonic() + timeout_s

@@ -56,7 +56,29 @@ def check_properties(properties: Properties) -> None:
     """Raises ConfigError for an unknown property, or a value of a wrong type."""
     later = {key for key, value in properties.items() if isinstance(value, str) and is_reference(value)}
     client_settings("checked:1", {k: v for k, v in properties.items() if k not in later})
-    _names(dict.fromkeys(later, ""))
+    _names(dict.fromkeys(later, ""), _known(), "source")
+
+
+def admin_settings(bootstrap_servers: str, properties: Properties) -> dict[str, Any]:
+    """Arguments of an admin client, over whose connections a sink writes."""
+    known = _known_of_sink()
+    given = {
+        name: _typed(name, resolved(f"Kafka property {name!r}", properties[key]), known[name])
+        for key, name in _names(properties, known, "sink").items()
+    }
+    defaults = {name: value for name, value in DEFAULTS.items() if name in known}
+    return {
+        **defaults,
+        **given,
+        "bootstrap_servers": [server.strip() for server in bootstrap_servers.split(",")],
+    }
+
+
+def check_sink_properties(properties: Properties) -> None:
+    """As `check_properties`, of a sink."""
+    later = {key for key, value in properties.items() if isinstance(value, str) and is_reference(value)}
+    admin_settings("checked:1", {k: v for k, v in properties.items() if k not in later})
+    _names(dict.fromkeys(later, ""), _known_of_sink(), "sink")
 
 
 def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str, Any]:
@@ -64,7 +86,7 @@ def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str,
     known = _known()
     given = {
         name: _typed(name, resolved(f"Kafka property {name!r}", properties[key]), known[name])
-        for key, name in _names(properties).items()
+        for key, name in _names(properties, known, "source").items()
     }
     return {
         **DEFAULTS,
@@ -89,9 +111,14 @@ def _known() -> Mapping[str, Any]:
     return {name: default for name, default in KafkaConsumer.DEFAULT_CONFIG.items() if name not in OWNED}
 
 
-def _names(properties: Properties) -> dict[str, str]:
-    """Name as given -> kafka-python's name."""
-    known = _known()
+def _known_of_sink() -> Mapping[str, Any]:
+    from kafka import KafkaAdminClient
+
+    return {name: default for name, default in KafkaAdminClient.DEFAULT_CONFIG.items() if name not in OWNED}
+
+
+def _names(properties: Properties, known: Mapping[str, Any], of: str) -> dict[str, str]:
+    """Name as given -> kafka-python's name. `of`: a "source" or a "sink"."""
     names = {key: key.replace(".", "_") for key in properties}
     for key, name in names.items():
         if name == "partition_discovery_interval_ms":
@@ -99,7 +126,7 @@ def _names(properties: Properties) -> dict[str, str]:
                 f"{key!r} is not a property of the client; give the source {name}={properties[key]}"
             )
         if name in OWNED:
-            raise ConfigError(f"Kafka property {key!r} is set by the source; remove it")
+            raise ConfigError(f"Kafka property {key!r} is set by the {of}; remove it")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0].replace('_', '.')!r}?" if near else ""

@@ -31,7 +31,14 @@ from unistream.connector.kafka.decode import (
     RecordDecoder,
 )
 from unistream.connector.kafka.reader import KafkaReader
-from unistream.connector.kafka.topic import Topic, check_same_topic, recorded_offsets, start_offsets
+from unistream.connector.kafka.topic import (
+    Topic,
+    check_same_topic,
+    checked_servers,
+    checked_topic,
+    recorded_offsets,
+    start_offsets,
+)
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, topic_at
 from unistream.model.messages import Split
@@ -108,8 +115,8 @@ class KafkaSource:
         }
         self._schema = _checked_schema(schema, format)
         self._options = KafkaOptions(
-            bootstrap_servers=_checked_servers(bootstrap_servers),
-            topic=_checked_topic(topic),
+            bootstrap_servers=checked_servers(bootstrap_servers),
+            topic=checked_topic(topic),
             starting_offsets=_checked_start(starting_offsets),
             bounded=bounded,
             properties=self._properties,
@@ -275,20 +282,6 @@ def _checked_schema(schema: pa.Schema | None, kind: str) -> pa.Schema:
     if not isinstance(found, pa.Schema) or len(found) == 0 or len(set(found.names)) != len(found):
         raise ConfigError("schema must be a pyarrow.Schema with at least one column and no duplicate names")
     return found
-
-
-def _checked_servers(servers: str) -> str:
-    for server in servers.split(","):
-        host, colon, port = server.strip().rpartition(":")
-        if not (colon and host and port.isdigit()):
-            raise ConfigError(f"bootstrap_servers: {server.strip()!r} is not host:port")
-    return servers
-
-
-def _checked_topic(topic: str) -> str:
-    if not topic or len(topic) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in topic):
-        raise ConfigError(f"{topic!r} is not the name of a Kafka topic (letters, digits, '.', '_', '-')")
-    return topic
 
 
 def _checked_start(start: StartingOffsets) -> str | int | dict[str, int]:

@@ -140,3 +140,19 @@ def recorded_offsets(
                 "nothing is read, since rows would be missing"
             )
     return found
+
+
+def checked_servers(servers: str) -> str:
+    """Raises ConfigError."""
+    for server in servers.split(","):
+        host, colon, port = server.strip().rpartition(":")
+        if not (colon and host and port.isdigit()):
+            raise ConfigError(f"bootstrap_servers: {server.strip()!r} is not host:port")
+    return servers
+
+
+def checked_topic(topic: str) -> str:
+    """Raises ConfigError."""
+    if not topic or len(topic) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in topic):
+        raise ConfigError(f"{topic!r} is not the name of a Kafka topic (letters, digits, '.', '_', '-')")
+    return topic

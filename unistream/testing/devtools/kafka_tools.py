@@ -185,3 +185,52 @@ def delete_records(bootstrap: str, topic: str, before: dict[int, int]) -> None:
 
     with _admin(bootstrap, TIMEOUT_S) as admin:
         admin.delete_records({TopicPartition(topic, p): offset for p, offset in before.items()})
+
+
+def open_transactions(bootstrap: str, begin: str) -> list[str]:
+    """Transactional ids that begin so, of transactions that are not ended."""
+    return _transactions(bootstrap, begin, "Ongoing")
+
+
+def _transactions(bootstrap: str, begin: str, *states: str) -> list[str]:
+    with _admin(bootstrap, TIMEOUT_S) as admin:
+        found = admin.list_transactions(state_filters=list(states))
+    ids = (one.transactional_id for of_broker in found.values() for one in of_broker)
+    return sorted(one for one in ids if one.startswith(begin))
+
+
+def read_committed(bootstrap: str, topic: str, begin: str = "") -> list[bytes | None]:
+    """The values that a consumer of committed records sees, by partition and offset.
+
+    Transactions that are being ended are ended first; `begin`: of their ids.
+
+    Raises:
+        Unreachable: not within TIMEOUT_S.
+    """
+    from kafka import KafkaConsumer, TopicPartition
+
+    deadline = time.monotonic() + TIMEOUT_S
+    while _transactions(bootstrap, begin, "PrepareCommit", "PrepareAbort"):
+        if time.monotonic() > deadline:
+            raise Unreachable(f"transactions of topic {topic!r} are not ended after {TIMEOUT_S:.0f} s")
+        time.sleep(0.02)
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=None,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
+    try:
+        partitions = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)  # of what is committed
+        found: dict[Any, list[bytes | None]] = {partition: [] for partition in partitions}
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            if time.monotonic() > deadline:
+                raise Unreachable(f"topic {topic!r} was not read to its end within {TIMEOUT_S:.0f} s")
+            for partition, records in consumer.poll(timeout_ms=200).items():
+                found[partition] += [record.value for record in records]
+        return [value for partition in partitions for value in found[partition]]
+    finally:
+        consumer.close()

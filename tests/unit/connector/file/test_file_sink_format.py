@@ -12,8 +12,9 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, VertexId
+from unistream.connector.common import sample
 from unistream.connector.file import FileSink
-from unistream.connector.file.sink_format import Format, misfit, sample, write_table
+from unistream.connector.file.sink_format import Format, misfit, write_table
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 from unistream.testing.harness.operators import CountingMetrics

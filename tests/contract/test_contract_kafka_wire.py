@@ -1,0 +1,64 @@
+"""Every private name of kafka-python that `unistream.connector.kafka.wire` uses, touched on a real broker."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import uuid
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.net.manager import KafkaConnectionManager
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.kafka.transactions import ProducerId
+from unistream.connector.kafka.wire import Ended, Producing
+from unistream.testing.devtools.kafka_tools import create_topic
+
+pytestmark = pytest.mark.kafka
+
+
+def test_names_that_are_looked_up() -> None:
+    made = inspect.getsource(KafkaAdminClient.__init__)
+    assert "self._manager = " in made
+    assert "self._net = " in made
+    assert made.index("self._net = ") < made.index(".bootstrap("), "to be stopped if that fails"
+    for name in ("send", "run", "call_soon", "wait_for"):
+        assert callable(getattr(KafkaConnectionManager, name))
+    assert callable(KafkaAdminClient._find_coordinator_id)
+
+
+def test_a_transaction_from_its_begin_to_its_end(kafka: str) -> None:
+    topic, name = f"wire-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex
+    create_topic(kafka, topic, partitions=2)
+    producing = Producing(kafka, {})
+    try:
+        state = producing.topic(topic)
+        assert state.id
+        assert sorted(state.leaders) == [0, 1]
+        assert int(producing.setting("broker", "", "transaction.max.timeout.ms") or 0) == 900_000
+        assert producing.recorded(name, topic) is None
+        first = producing.begin(name, 60_000)
+        producing.record(name, first, name, topic, 7)
+        assert producing.open_ids(name) == [name]
+        assert producing.recorded(name, topic) is None, "not before it is committed"
+        assert producing.committed([name, "never used"]) == {}
+        assert [producing.end(name, first, commit=True) for _ in range(2)] == [Ended.DONE] * 2
+        assert producing.end(name, first, commit=False) is Ended.OTHERWISE
+        assert producing.recorded(name, topic) == 7
+        assert producing.committed([name]) == {name: first}
+        second = producing.begin(name, 60_000)
+        assert (second.id, second.epoch) == (first.id, first.epoch + 1)
+        assert producing.end(name, first, commit=True) is Ended.OTHERWISE
+        assert producing.end("never used", ProducerId(5, 0), commit=True) is Ended.FORGOTTEN
+        with pytest.raises(ConfigError, match=f"topic '{name}' does not exist"):
+            producing.topic(name)
+    finally:
+        producing.close()
+
+
+def test_no_thread_is_left_of_a_broker_that_does_not_answer() -> None:
+    before = threading.active_count()
+    with pytest.raises(Unreachable):
+        Producing("127.0.0.1:1", {"bootstrap.timeout.ms": "300"})
+    assert threading.active_count() == before

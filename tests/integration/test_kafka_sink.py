@@ -1,0 +1,415 @@
+"""A topic as a sink, on a real broker: kills at the named places, restarts, rewinds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+import unistream as us
+from tests.contract.test_contract_sink import batch, context, permit, request
+from tests.eventually import eventually
+from tests.integration.cascaded_sinks import RECOVERING, ROWS, rows_of
+from tests.integration.crash_runs import WAIT_S, Crashes, in_the_gate, run_to_end, submit
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError, Fenced, Unreachable, UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.connector.committers import committer_of
+from unistream.connector.kafka import KafkaSink
+from unistream.connector.kafka.transactions import decode_committable
+from unistream.connector.kafka.wire import Producing
+from unistream.model.elements import Batch
+from unistream.port.sink import CommitOutcome, Committer, SinkWriter
+from unistream.testing.devtools.kafka_tools import (
+    create_topic,
+    open_transactions,
+    read_committed,
+    recreate_topic,
+)
+
+pytestmark = pytest.mark.kafka
+
+OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
+
+
+def numbers(servers: str, topic: str) -> list[int]:
+    """What readers of committed rows see."""
+    return sorted(json.loads(value or b"")["id"] for value in read_committed(servers, topic, topic))
+
+
+def to_topic(servers: str, topic: str, **options: Any) -> Callable[[us.Environment, Path], None]:
+    """40,000 rows in some 3 s."""
+
+    def build(env: us.Environment, lake: Path) -> None:
+        sink = us.KafkaSink(
+            bootstrap_servers=servers, topic=topic, key="key", transactional_id_prefix=topic, **options
+        )
+        rows_of(env, 16_000).sink_to(sink).uid("topic")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "point",
+    in_the_gate(
+        [
+            pytest.param("kafka.begun:2", id="before a transaction has rows"),
+            pytest.param("kafka.flushed:2", id="with all rows written"),
+            pytest.param("kafka.recorded:2", id="behind the record of the commit"),
+            pytest.param("snapshot.uploaded:6", id="after the state was written, before it was acknowledged"),
+            pytest.param("committer.before_commit:2", id="between checkpoint and commit"),
+            pytest.param("committer.committed:2", id="after the commit, before anyone heard of it"),
+        ],
+        1,
+        4,
+        5,
+    ),
+)
+def test_a_topic_loses_and_doubles_nothing(
+    tmp_path: Path, crashes: Crashes, kafka: str, topic: str, point: str
+) -> None:
+    crashes.arm(point)
+    result = run_to_end(tmp_path, crashes, to_topic(kafka, topic), OFTEN)
+    assert numbers(kafka, topic) == list(range(ROWS))
+    assert open_transactions(kafka, topic) == [], "what the dead one has left was aborted"
+    assert result.sinks["topic"].rows == ROWS
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "none"])
+def test_without_transactions_rows_come_at_once_and_without_kills_once(
+    tmp_path: Path, kafka: str, topic: str, delivery: str
+) -> None:
+    run_to_end(tmp_path, None, to_topic(kafka, topic, delivery=delivery), OFTEN)
+    assert numbers(kafka, topic) == list(range(ROWS))
+    assert open_transactions(kafka, topic) == []
+
+
+def test_in_batch_all_rows_come_at_the_end(tmp_path: Path, kafka: str, topic: str) -> None:
+    env = us.Environment({"execution.runtime-mode": "BATCH", "parallelism.default": "2"})
+    to_topic(kafka, topic)(env, tmp_path)
+    assert env.execute("batch").state == "FINISHED"
+    assert numbers(kafka, topic) == list(range(ROWS))
+    assert open_transactions(kafka, topic) == []
+
+
+# --- savepoints -----------------------------------------------------------------------------------------
+
+
+class Jobs:
+    """Jobs of one line, which write numbers to one topic."""
+
+    def __init__(self, cluster: EmbeddedCluster, servers: str, topic: str) -> None:
+        self._cluster, self._servers, self._topic = cluster, servers, topic
+
+    def start(self, parallelism: int = 2, savepoint: str | None = None, **options: Any) -> EmbeddedJobClient:
+        env = us.Environment({"parallelism.default": str(parallelism)})
+        source = us.DatagenSource(
+            {"id": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=2_000
+        )
+        rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+        sink = us.KafkaSink(
+            bootstrap_servers=self._servers, topic=self._topic, transactional_id_prefix=self._topic, **options
+        )
+        rows.rebalance().sink_to(sink).uid("topic")
+        return submit(self._cluster, env, OFTEN, savepoint)
+
+    def stop_after(self, job: EmbeddedJobClient, more: int) -> str:
+        before = len(numbers(self._servers, self._topic))
+        eventually(
+            lambda: len(numbers(self._servers, self._topic)) >= before + more, "rows come", WAIT_S, 0.3
+        )
+        return job.stop()
+
+    def assert_exact(self) -> int:
+        found = numbers(self._servers, self._topic)
+        assert found == list(range(len(found)))
+        assert open_transactions(self._servers, self._topic) == []
+        return len(found)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, kafka: str, topic: str) -> Iterator[Jobs]:
+    values = Configuration({"heartbeat.interval": "200 ms"})
+    with EmbeddedCluster("local", values, workdir=tmp_path / "cluster", rest=False) as cluster:
+        yield Jobs(cluster, kafka, topic)
+
+
+def test_a_job_goes_on_from_a_savepoint_at_any_width_and_from_no_older_one(jobs: Jobs) -> None:
+    savepoint = jobs.stop_after(jobs.start(2), 1_000)
+    first, rows = savepoint, jobs.assert_exact()
+    for width in (3, 1):
+        savepoint = jobs.stop_after(jobs.start(width, savepoint), 1_000)
+        assert jobs.assert_exact() > rows
+        rows = jobs.assert_exact()
+    refused = jobs.start(2, first)
+    end = refused.wait(WAIT_S)
+    assert end.state == "FAILED"
+    assert end.failure is not None
+    assert "but the job was restored from checkpoint" in end.failure.message
+    assert "on_rewind='allow_duplicates'" in end.failure.message
+    assert jobs.assert_exact() == rows
+    again = jobs.start(2, first, on_rewind="allow_duplicates")
+    jobs.stop_after(again, 1_000)
+
+
+# --- one writer, one committer ----------------------------------------------------------------------------
+
+
+class Parts:
+    """Writers and committers of one sink, without a job."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.servers, self.topic = servers, topic
+        self.made: list[SinkWriter | Committer] = []
+
+    def sink(self, **options: Any) -> KafkaSink:
+        return us.KafkaSink(
+            **{
+                "bootstrap_servers": self.servers,
+                "topic": self.topic,
+                "transactional_id_prefix": self.topic,
+                **options,
+            }
+        )
+
+    def writer(
+        self, sink: KafkaSink | None = None, states: list[bytes] | None = None, **where: Any
+    ) -> SinkWriter:
+        made = (sink or self.sink()).create_writer()
+        self.made.append(made)
+        made.open(context(**where), states or [])
+        return made
+
+    def committer(self, sink: KafkaSink | None = None, **where: Any) -> Committer:
+        made = (sink or self.sink()).create_committer()
+        assert made is not None
+        self.made.append(made)
+        made.open(context(**where))
+        return made
+
+    def prepared(self, writer: SinkWriter, checkpoint: int, *ids: int) -> list[bytes]:
+        writer.write(batch(*ids))
+        writer.flush(end_of_input=False)
+        return list(writer.prepare_commit(CheckpointId(checkpoint)))
+
+    def lose(self, committable: bytes) -> None:
+        """As the broker does after the timeout."""
+        one = decode_committable(committable)
+        producing = Producing(self.servers, {})
+        producing.begin(one.transactional_id, 10_000)
+        producing.close()
+
+
+@pytest.fixture
+def parts(kafka: str, topic: str) -> Iterator[Parts]:
+    made = Parts(kafka, topic)
+    yield made
+    for one in made.made:
+        one.close()
+
+
+def test_what_a_dead_writer_has_left_is_aborted_by_the_next_at_its_first_barrier(parts: Parts) -> None:
+    dead = parts.writer()
+    [listed] = parts.prepared(dead, 1, 1, 2)
+    parts.prepared(dead, 2, 3)  # checkpoint 2 is never complete
+    dead.write(batch(4))
+    dead.flush(end_of_input=False)
+    assert len(open_transactions(parts.servers, parts.topic)) == 3
+    committer = parts.committer(restored=1)
+    committer.commit(permit(1), request(1, listed))
+    heir = parts.writer(attempt=1, restored=1)
+    committable = parts.prepared(heir, 3, 3, 4)
+    assert open_transactions(parts.servers, parts.topic) == [
+        decode_committable(committable[0]).transactional_id
+    ]
+    committer.commit(permit(3), request(3, *committable))
+    assert numbers(parts.servers, parts.topic) == [1, 2, 3, 4]
+    with pytest.raises(Fenced, match="another writer has taken over"):
+        parts.prepared(dead, 3, 5)
+    assert numbers(parts.servers, parts.topic) == [1, 2, 3, 4]
+
+
+def test_a_transaction_that_the_broker_has_aborted_fails_the_job_or_is_dropped(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unistream.connector.kafka.sink_committer.RECORDED_WITHIN_S", 0.5)
+    [lost] = parts.prepared(parts.writer(), 1, 1, 2)
+    parts.lose(lost)
+    with pytest.raises(ConfigError, match=r"2 rows of checkpoint 1 are lost: .* on_lost='drop'"):
+        parts.committer().commit(permit(1), request(1, lost))
+    drops = parts.committer(parts.sink(on_lost="drop"))
+    result = drops.commit(permit(1), request(1, lost))
+    assert (result.outcome, result.rows, result.failed) == (CommitOutcome.COMMITTED, 0, (lost,))
+    assert numbers(parts.servers, parts.topic) == []
+
+
+def test_a_commit_is_known_when_its_id_was_used_again(parts: Parts) -> None:
+    writer, committer = parts.writer(), parts.committer()
+    made = []
+    for checkpoint in range(1, 5):
+        made.append(parts.prepared(writer, checkpoint, checkpoint))
+        committer.commit(permit(checkpoint), request(checkpoint, *made[-1]))
+        assert numbers(parts.servers, parts.topic) == list(range(1, checkpoint + 1))  # and it is ended
+    ids = [decode_committable(one).transactional_id for [one] in made]
+    assert len(set(ids)) < len(ids), "else the broker has to remember one for each checkpoint"
+    again = parts.committer(restored=4).commit(permit(4), request(1, *made[0]))
+    assert (again.outcome, again.rows) == (CommitOutcome.ALREADY_COMMITTED, 0)
+    assert numbers(parts.servers, parts.topic) == [1, 2, 3, 4]
+
+
+def test_a_savepoint_s_commits_need_no_code_of_the_user(parts: Parts) -> None:
+    prepared = parts.prepared(parts.writer(), 1, 1, 2)
+    committer = committer_of("kafka", prepared)
+    parts.made.append(committer)
+    committer.open(context(restored=1))
+    assert committer.commit(permit(1), request(1, *prepared)).rows == 2
+    assert numbers(parts.servers, parts.topic) == [1, 2]
+
+
+def test_a_topic_that_was_created_again_is_another_one(parts: Parts) -> None:
+    writer = parts.writer()
+    parts.prepared(writer, 1, 1)
+    state = list(writer.snapshot_state(CheckpointId(1)))
+    recreate_topic(parts.servers, parts.topic, partitions=2)
+    with pytest.raises(ConfigError, match="was deleted and created again since the snapshot"):
+        parts.writer(states=state, attempt=1, restored=1)
+
+
+# --- records ----------------------------------------------------------------------------------------------
+
+
+def written(parts: Parts, sink: KafkaSink, rows: pa.RecordBatch, times: list[int] | None = None) -> list[Any]:
+    """The records, by partition and offset."""
+    writer = parts.writer(sink)
+    writer.write(Batch(rows, None if times is None else pa.array(times, pa.int64())))
+    writer.flush(end_of_input=False)
+    prepared = list(writer.prepare_commit(CheckpointId(1)))
+    parts.committer(sink).commit(permit(1), request(1, *prepared))
+    read_committed(parts.servers, parts.topic, parts.topic)
+    consumer = KafkaConsumer(bootstrap_servers=parts.servers, isolation_level="read_committed")
+    try:
+        partitions = [TopicPartition(parts.topic, p) for p in (0, 1)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        found: list[Any] = []
+        deadline = time.monotonic() + WAIT_S
+        while len(found) < rows.num_rows and time.monotonic() < deadline:
+            found += [one for records in consumer.poll(timeout_ms=200).values() for one in records]
+        return sorted(found, key=lambda one: (one.partition, one.offset))
+    finally:
+        consumer.close()
+
+
+def test_key_value_headers_and_time_of_a_record(parts: Parts) -> None:
+    rows = pa.record_batch(
+        {
+            "carrier": ["UA", "DL", None],
+            "delay": [1, None, 3],
+            "origin": ["JFK", "LGA", None],
+            "at": pa.array([1_000, 2_000, 3_000], pa.timestamp("ms")),
+        }
+    )
+    sink = parts.sink(key="carrier", headers={"from": "origin"}, timestamp_column="at")
+    found = {one.key: one for one in written(parts, sink, rows)}
+    assert {key: json.loads(one.value) for key, one in found.items()} == {
+        b"UA": {"carrier": "UA", "delay": 1, "at": "1970-01-01T00:00:01"},
+        b"DL": {"carrier": "DL", "delay": None, "at": "1970-01-01T00:00:02"},
+        None: {"carrier": None, "delay": 3, "at": "1970-01-01T00:00:03"},
+    }
+    assert {key: (one.headers, one.timestamp) for key, one in found.items()} == {
+        b"UA": ([("from", b"JFK")], 1_000),
+        b"DL": ([("from", b"LGA")], 2_000),
+        None: ([("from", None)], 3_000),
+    }
+
+
+def test_bytes_tombstones_event_times_and_named_partitions(parts: Parts) -> None:
+    rows = pa.record_batch({"raw": [b"\x00", None, b"b"], "part": [1, 0, 1], "k": [7, 8, 9]})
+    sink = parts.sink(value_format="bytes", value_columns=["raw"], key=["k", "part"], partition_column="part")
+    found = written(parts, sink, rows, times=[5, 6, 7])
+    assert [(one.partition, one.key, one.value, one.timestamp) for one in found] == [
+        (0, b'{"k":8,"part":0}', None, 6),
+        (1, b'{"k":7,"part":1}', b"\x00", 5),
+        (1, b'{"k":9,"part":1}', b"b", 7),
+    ]
+
+
+def test_a_partition_that_there_is_not(parts: Parts) -> None:
+    writer = parts.writer(parts.sink(partition_column="id"))
+    writer.write(batch(1, 2))
+    with pytest.raises(UserCodeError, match="names partition 2, and the topic has 2"):
+        writer.flush(end_of_input=False)
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ns", pa.timestamp("ns"))])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topic": "nowhere"}, "topic 'nowhere' does not exist at "),
+        ({"transaction_timeout": "16 min"}, r"960,000 ms, and the broker allows 900,000 ms"),
+        ({"key": "no"}, "there is no column 'no' among id, name, ns"),
+        ({}, "column 'ns' is timestamp.ns., which JSON cannot hold"),
+        ({"value_format": "bytes"}, "takes one column of text or bytes, not id, name, ns"),
+        ({"value_columns": ["id"], "headers": {"h": "id"}}, "header 'h' is made of column 'id'"),
+        ({"value_columns": ["id"], "timestamp_column": "id"}, "column 'id' is int64, not a time"),
+        ({"value_columns": ["id"], "partition_column": "name"}, "is string, not a number of a partition"),
+        (
+            {"bootstrap_servers": "127.0.0.1:1", "properties": {"bootstrap.timeout.ms": "300"}},
+            "did not answer within",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_a_job_starts(
+    parts: Parts, options: dict[str, Any], text: str
+) -> None:
+    given = {**({} if text.startswith("column 'ns'") else {"value_columns": ["id"]}), **options}
+    if options.get("value_format"):
+        del given["value_columns"]
+    with pytest.raises((ConfigError, Unreachable), match=text):
+        parts.sink(**given).check(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"delivery": "twice"}, "delivery must be one of exactly-once, at-least-once, none"),
+        ({"value_format": "xml"}, "value_format must be one of json, bytes"),
+        ({"compression": "rar"}, "compression must be one of"),
+        ({"on_lost": "x"}, "on_lost must be one of fail, drop"),
+        ({"transactional_id_prefix": "a.b"}, "must not be empty, nor have a dot"),
+        ({"topic": "a b"}, "is not the name of a Kafka topic"),
+        ({"bootstrap_servers": "x"}, "is not host:port"),
+        ({"properties": {"acks": "1"}}, "unknown Kafka property 'acks'"),
+        ({"properties": {"security.protocl": "SSL"}}, "did you mean 'security.protocol'"),
+    ],
+)
+def test_arguments_that_are_wrong(parts: Parts, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parts.sink(**options)
+
+
+def test_a_record_larger_than_the_topic_takes_is_named(kafka: str) -> None:
+    name = f"small-{time.time_ns()}"
+    create_topic(kafka, name, config={"max.message.bytes": "2000"})
+    parts = Parts(kafka, name)
+    writer = parts.writer()
+    try:
+        rows = [{"id": i, "name": "x" * 100} for i in range(100)]
+        writer.write(Batch(pa.RecordBatch.from_pylist(rows)))
+        writer.flush(end_of_input=False)
+        writer.write(Batch(pa.RecordBatch.from_pylist([{"id": 1, "name": "x" * 5_000}])))
+        with pytest.raises(UserCodeError, match=r"is larger than topic .* takes, which are 2,000"):
+            writer.flush(end_of_input=False)
+    finally:
+        writer.close()

@@ -1,0 +1,185 @@
+"""The transactions of one sink in Kafka: their ids, what each of them records, and what is left over. Pure.
+
+    PREFIX.LINEAGE.SINK.SUBTASK.JOB-ATTEMPT.NUMBER        a transactional id
+    PREFIX.LINEAGE.SINK.SUBTASK                           the group in which a subtask records its commits
+
+    begin ──► rows of one checkpoint ──► prepared at its barrier ──► committed when the checkpoint is complete
+                                          └► and records its label, as an offset of that group
+
+Ids. No two attempts have one in common, so one that was paused and wakes up ends no transaction of another
+one. A broker remembers an id for a week, so they are used again, once their last transaction is complete.
+
+Labels. The offset of the group becomes visible with the rows, in one transaction, so the topic itself says
+what was committed: a committer that is restored leaves out what is there already, one that finds its
+transaction ended otherwise knows whether its rows are lost, and a job that is restored from an older
+checkpoint than the last committed one is refused. A label is the number of the checkpoint, below the number
+of rewinds that were allowed: labels of a subtask only grow.
+
+Left over. A transaction that is open, and of an attempt that is not there any more, holds back all readers of
+committed rows. When the first barrier after a restore arrives, the restored committers have committed all
+that their snapshot lists, so what is still open then is left over. Each writer aborts what is left of its
+subtask's number; those of numbers that no subtask has are divided among all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import AttemptId, CheckpointId, LineageId, OperatorUid
+
+ID_CHARS_MAX: Final = 249
+_CHECKPOINT_BITS: Final = 40
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_OWNER: Final = re.compile(r"(\d+)\.[A-Za-z0-9_-]+\.\d+")
+
+
+class ProducerId(msgspec.Struct, frozen=True, array_like=True):
+    """Who writes, as brokers know it; each `InitProducerId` gives another pair."""
+
+    id: int
+    epoch: int
+
+
+class KafkaCommittable(msgspec.Struct, frozen=True, kw_only=True):
+    """A prepared transaction: all that a commit needs, but credentials.
+
+    Attributes:
+        topic_id: Of the topic to which it was written; "": the broker has none.
+        label: What it records; 0: nothing.
+        began_ms: Wall clock; after `timeout_ms` the broker has aborted it.
+    """
+
+    servers: str
+    topic: str
+    topic_id: str
+    transactional_id: str
+    producer: ProducerId
+    label: int
+    rows: int
+    began_ms: int
+    timeout_ms: int
+    format: int = 1
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def decode_committable(payload: bytes) -> KafkaCommittable:
+    """Raises CorruptSnapshot."""
+    try:
+        return msgspec.json.decode(payload, type=KafkaCommittable)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"a committable of a Kafka sink cannot be read: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Transactional ids of one sink. `prefix`: of the user, for access lists of a cluster.
+
+    >>> ids = Naming.of("unistream", LineageId("5f0c"), OperatorUid("to kafka"))
+    >>> ids.begin
+    'unistream.5f0c.to_kafka.'
+    >>> own = ids.owner(AttemptId("77aa", "v", 3, 1))
+    >>> ids.id_of(own, 0), ids.subtask_of(ids.id_of(own, 0))
+    ('unistream.5f0c.to_kafka.3.77aa-1.0', 3)
+    """
+
+    begin: str
+
+    @staticmethod
+    def of(prefix: str, lineage: LineageId, uid: OperatorUid) -> Naming:
+        """Raises ConfigError: a name gets too long."""
+        begin = f"{prefix}.{_UNSAFE.sub('_', lineage)}.{_UNSAFE.sub('_', uid)}."
+        if len(begin) > ID_CHARS_MAX - 60:
+            raise ConfigError(
+                f"transactional ids would begin with {begin!r}, which is {len(begin)} characters long, limit "
+                f"{ID_CHARS_MAX - 60}: shorten transactional_id_prefix or the sink's uid"
+            )
+        return Naming(begin)
+
+    def owner(self, attempt: AttemptId) -> str:
+        """Begin of all ids of one attempt of one subtask."""
+        return f"{self.begin}{attempt.index}.{_UNSAFE.sub('_', attempt.job)}-{attempt.attempt}."
+
+    def id_of(self, owner: str, number: int) -> str:
+        return f"{owner}{number}"
+
+    def group(self, subtask: int) -> str:
+        """In which a subtask records its commits."""
+        return f"{self.begin}{subtask}"
+
+    def subtask_of(self, transactional_id: str) -> int | None:
+        """Of which writer it is; None: it is not of this sink."""
+        rest = transactional_id.removeprefix(self.begin)
+        found = _OWNER.fullmatch(rest) if rest != transactional_id else None
+        return None if found is None else int(found[1])
+
+
+def left_over(
+    open_ids: Iterable[str], naming: Naming, owner: str, *, index: int, parallelism: int
+) -> list[str]:
+    """Those that the writer of subtask `index` is to abort; see above."""
+    found = []
+    for one in open_ids:
+        subtask = naming.subtask_of(one)
+        if subtask is None or one.startswith(owner):
+            continue
+        if subtask == index or (subtask >= parallelism and subtask % parallelism == index):
+            found.append(one)
+    return sorted(found)
+
+
+class IdPool:
+    """Which of its ids an attempt may use for the next transaction. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._prepared: dict[int, ProducerId] = {}  # number -> its last transaction
+        self._count = 0
+
+    def to_look_at(self) -> list[int]:
+        """Numbers whose last transactions may be complete by now."""
+        return list(self._prepared)
+
+    def take(self, committed: Mapping[int, ProducerId]) -> int:
+        """The number of the next transaction. `committed`: whose last transactions are; who wrote these."""
+        for number, producer in self._prepared.items():
+            if committed.get(number) == producer:
+                del self._prepared[number]
+                return number
+        self._count += 1
+        return self._count - 1
+
+    def prepared(self, number: int, producer: ProducerId) -> None:
+        self._prepared[number] = producer
+
+    def __len__(self) -> int:
+        """How many ids there are."""
+        return self._count
+
+
+def label_of(rewinds: int, checkpoint_id: CheckpointId) -> int:
+    """See above.
+
+    >>> label_of(0, CheckpointId(7)) < label_of(1, CheckpointId(2))
+    True
+    """
+    return (rewinds << _CHECKPOINT_BITS) | checkpoint_id
+
+
+def rewinds_of(label: int) -> int:
+    return label >> _CHECKPOINT_BITS
+
+
+def checkpoint_of(label: int) -> CheckpointId:
+    """Whose it is.
+
+    >>> checkpoint_of(label_of(3, CheckpointId(7)))
+    7
+    """
+    return CheckpointId(label & ((1 << _CHECKPOINT_BITS) - 1))

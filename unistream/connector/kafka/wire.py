@@ -1,0 +1,433 @@
+"""Requests of a producer over kafka-python's connections; like `private` it uses names that are not public.
+
+pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_wire.py` uses every name below:
+
+    KafkaAdminClient._manager.send, .run, .call_soon, .wait_for, ._net.sleep
+    KafkaAdminClient._find_coordinator_id, ._manager.cluster._coordinators, .brokers
+    KafkaAdminClient._net (to stop one whose constructor failed)
+    request classes with `max_version`
+
+Transactions are spoken as before KIP-890 (`EndTxn` up to version 4): then the epoch of a transaction stays
+the same until it ends, and a commit may be repeated. No pair of producer id and epoch is used for two
+transactions, so a request that arrives late ends no other one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.protocol.consumer import OffsetFetchRequest
+from kafka.protocol.metadata import CoordinatorType, MetadataRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, Unreachable
+from unistream.connector.kafka.client import await_listener
+from unistream.connector.kafka.config import Properties, admin_settings
+from unistream.connector.kafka.transactions import ProducerId
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_MS: Final = 10_000  # of one request
+ANSWER_WITHIN_S: Final = 60.0  # of one call, with its repetitions: a broker may restart within this time
+SETTLED_WITHIN_S: Final = 0.5  # a transaction that is being ended is ended by then
+RETRY_S: Final = 0.05
+RETRY_MAX_S: Final = 1.0
+NO_PRODUCER: Final = ProducerId(-1, -1)
+
+_NONE_OF_US: Final = (kafka_errors.TransactionalIdNotFoundError,)
+
+
+class Ended(Enum):
+    """How an attempt to end a transaction went."""
+
+    DONE = "it is ended as asked, now or before"
+    OTHERWISE = "it was ended otherwise, and its id may have been used again"
+    FORGOTTEN = "the broker has forgotten its id"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """`id`: "" if the broker has none; `leaders`: node by partition, -1: none now."""
+
+    id: str
+    leaders: Mapping[int, int]
+
+
+class Producing:
+    """Connections for one sink. Thread-safe; the caller closes it.
+
+    Raises:
+        Unreachable: no broker answered.
+        ConfigError: the broker refuses the credentials, or a property is wrong.
+    """
+
+    def __init__(self, servers: str, properties: Properties) -> None:
+        self.servers = servers
+        settings = admin_settings(servers, properties)
+        if not (settings.get("proxy_url") or settings.get("socks5_proxy")):
+            await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
+        self._admin = KafkaAdminClient.__new__(KafkaAdminClient)
+        try:
+            with self._our_errors("connecting"):
+                self._admin.__init__(**settings)
+        except BaseException:
+            if hasattr(self._admin, "_net"):
+                self._admin._net.stop()
+            raise
+        self._manager: Any = self._admin._manager
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def start(self, coroutine: Callable[[], Awaitable[object]]) -> None:
+        """Runs on the thread of the connections from now on. It handles its own errors."""
+        self._manager.call_soon(coroutine)
+
+    async def sleep(self, seconds: float) -> None:
+        """Of a coroutine on that thread."""
+        await self._manager._net.sleep(seconds)
+
+    # --- what there is --------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicState:
+        """Raises ConfigError: it does not exist."""
+        return self._answered(f"looking for topic {name!r}", lambda: self.find_topic(name))
+
+    async def find_topic(self, name: str) -> TopicState:
+        """As `topic`, of a coroutine; raises kafka-python's errors, too."""
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name)],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        [found] = (await self._sent(request, None)).topics
+        error = kafka_errors.for_code(found.error_code)
+        if error is kafka_errors.UnknownTopicOrPartitionError:
+            raise ConfigError(f"topic {name!r} does not exist at {self.servers}")
+        if found.error_code:
+            raise error(name)
+        has_id = found.topic_id is not None and found.topic_id.int
+        leaders = {part.partition_index: part.leader_id for part in found.partitions}
+        return TopicState(str(found.topic_id) if has_id else "", leaders)
+
+    def setting(self, kind: str, name: str, key: str) -> str | None:
+        """A setting of a "topic" or of a "broker" (any one, by ""). None: it may not be read."""
+        resource = ConfigResource(ConfigResourceType[kind.upper()], name or self._any_broker())
+        try:
+            with self._our_errors(f"reading the settings of {kind} {name!r}"):
+                found = self._admin.describe_configs([resource], config_filter="all")
+        except ConfigError:  # not allowed to
+            return None
+        values: dict[str, Any] = next(iter(found[kind].values()), {})
+        return None if values.get(key) is None else values[key]["value"]
+
+    def _any_broker(self) -> str:
+        return str(next(iter(self._manager.cluster.brokers())).node_id)
+
+    # --- transactions ---------------------------------------------------------------------------------
+
+    def begin(self, transactional_id: str | None, timeout_ms: int) -> ProducerId:
+        """A new producer id and epoch; what was open under that id is aborted. None: without transactions.
+
+        Raises:
+            ConfigError: the broker does not allow that timeout, or that id.
+        """
+
+        async def ask() -> ProducerId:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+                max_version=4,
+            )
+            answer = await self._coordinated(request, transactional_id)
+            return ProducerId(answer.producer_id, answer.producer_epoch)
+
+        return self._answered(f"beginning transaction {transactional_id!r}", ask)
+
+    async def add(
+        self, transactional_id: str, producer: ProducerId, topic: str, partitions: Sequence[int]
+    ) -> None:
+        """Of a coroutine: these partitions are part of the transaction from now on."""
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=producer.id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))
+            ],
+            max_version=3,
+        )
+        node = await self._coordinator(transactional_id)
+        answer = await self._sent(request, node)
+        codes = {
+            one.partition_error_code
+            for found in answer.results_by_topic_v3_and_below
+            for one in found.results_by_partition
+        }
+        self._check(min(codes - _OF_OTHERS, default=0), transactional_id)
+
+    def record(self, transactional_id: str, producer: ProducerId, group: str, topic: str, label: int) -> None:
+        """In the transaction: `label` is an offset of the group, in the first partition of the topic.
+
+        Raises:
+            ConfigError: it is not allowed.
+        """
+
+        async def ask() -> None:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                group_id=group,
+                max_version=3,
+            )
+            await self._coordinated(request, transactional_id)
+            partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
+                partition_index=0, committed_offset=label, committed_leader_epoch=-1, committed_metadata=""
+            )
+            offsets = TxnOffsetCommitRequest(
+                transactional_id=transactional_id,
+                group_id=group,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[
+                    TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])
+                ],
+                max_version=3,
+            )
+            answer = await self._sent(offsets, await self._coordinator(group, CoordinatorType.GROUP))
+            for found in answer.topics:
+                for one in found.partitions:
+                    self._check(one.error_code, group, CoordinatorType.GROUP)
+
+        self._answered(f"recording a commit in group {group!r}", ask)
+
+    def recorded(self, group: str, topic: str) -> int | None:
+        """The last label whose transaction was committed; None: there is none, or it is forgotten."""
+
+        async def ask() -> int | None:
+            until = time.monotonic() + SETTLED_WITHIN_S
+            while True:
+                try:
+                    return await self._offset(group, topic, stable=time.monotonic() < until)
+                except kafka_errors.UnstableOffsetCommitError:  # of a transaction that is ending, or open
+                    await self.sleep(RETRY_S)
+
+        return self._answered(f"reading the commits of group {group!r}", ask)
+
+    async def _offset(self, group: str, topic: str, *, stable: bool) -> int | None:
+        of_group = OffsetFetchRequest.OffsetFetchRequestGroup
+        topics = [of_group.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+        request = OffsetFetchRequest(
+            groups=[of_group(group_id=group, topics=topics)],
+            require_stable=stable,
+            min_version=8,
+            max_version=8,
+        )
+        answer = await self._sent(request, await self._coordinator(group, CoordinatorType.GROUP))
+        [found] = answer.groups
+        self._check(found.error_code, group, CoordinatorType.GROUP)
+        for of_topic in found.topics:
+            for one in of_topic.partitions:
+                self._check(one.error_code, group, CoordinatorType.GROUP)
+                if one.committed_offset >= 0:
+                    return int(one.committed_offset)
+        return None
+
+    async def produce(
+        self, node: int, topic: str, partition: int, batch: bytes, transactional_id: str | None, *, acks: int
+    ) -> None:
+        """Of a coroutine: writes one batch to the leader of its partition; one that was written before is
+        written. Raises kafka-python's errors."""
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=REQUEST_TIMEOUT_MS,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=batch)
+                    ],
+                )
+            ],
+            max_version=11,
+        )
+        answer = await self._sent(request, node)
+        if answer is None:  # acks=0: there is none
+            return
+        for found in answer.responses:
+            for one in found.partition_responses:
+                error = kafka_errors.for_code(one.error_code)
+                if error is kafka_errors.DuplicateSequenceNumberError:
+                    continue
+                if one.error_code:
+                    raise error(one.error_message or f"{topic}-{partition}")
+
+    def end(self, transactional_id: str, producer: ProducerId, *, commit: bool) -> Ended:
+        """Safe to repeat with the same argument.
+
+        Raises:
+            OutcomeUnknown: no broker has confirmed it.
+        """
+
+        async def ask() -> Ended:
+            request = EndTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                committed=commit,
+                max_version=4,
+            )
+            try:
+                await self._coordinated(request, transactional_id)
+            except kafka_errors.InvalidProducerIdMappingError:
+                return Ended.FORGOTTEN
+            except _OTHERWISE:
+                return Ended.OTHERWISE
+            return Ended.DONE
+
+        what = f"{'committing' if commit else 'aborting'} transaction {transactional_id!r}"
+        try:
+            return self._answered(what, ask)
+        except Unreachable as error:
+            raise OutcomeUnknown(str(error)) from error
+
+    def open_ids(self, begin: str) -> list[str]:
+        """Transactional ids that begin so, of all transactions that hold back readers."""
+        with self._our_errors("listing transactions"):
+            found = self._admin.list_transactions(state_filters=["Ongoing"])
+        return sorted(
+            one.transactional_id
+            for of_broker in found.values()
+            for one in of_broker
+            if one.transactional_id.startswith(begin)
+        )
+
+    def committed(self, transactional_ids: Sequence[str]) -> dict[str, ProducerId]:
+        """Those of them whose last transaction was committed, and whose that was."""
+        found = {}
+        for one in transactional_ids:  # each by itself: an id that a broker has forgotten fails a request
+            with self._our_errors("looking at transactions"):
+                try:
+                    described = self._admin.describe_transactions([one])[one]
+                except _NONE_OF_US:
+                    continue
+            if described.state.value == "CompleteCommit":
+                found[one] = ProducerId(described.producer_id, described.producer_epoch)
+        return found
+
+    # --- one request ----------------------------------------------------------------------------------
+
+    def _answered(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks again while that may help. Raises Unreachable, ConfigError, Fenced."""
+        with self._our_errors(what):
+            found: T = self._manager.run(lambda: self.persistent(ask))
+        return found
+
+    async def persistent(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Of a coroutine: asks again while that may help, `ANSWER_WITHIN_S` at most. Raises the last error of
+        kafka-python."""
+        until, wait_s = time.monotonic() + ANSWER_WITHIN_S, RETRY_S
+        while True:
+            try:
+                return await ask()
+            except kafka_errors.KafkaError as error:
+                if not is_retriable(error) or time.monotonic() > until:
+                    raise
+            await self.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_MAX_S)
+
+    async def _coordinated(self, request: Any, transactional_id: str | None) -> Any:
+        node = None if transactional_id is None else await self._coordinator(transactional_id)
+        answer = await self._sent(request, node)
+        self._check(answer.error_code, transactional_id)
+        return answer
+
+    async def _coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> int:
+        found: int = await self._admin._find_coordinator_id(key, kind)
+        return found
+
+    def _check(self, code: int, key: str | None, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> None:
+        if not code:
+            return
+        error = kafka_errors.for_code(code)
+        if error in _MOVED and key is not None:  # asked for again
+            self._manager.cluster._coordinators.pop((kind, key), None)
+        raise error(key or "")
+
+    async def _sent(self, request: Any, node: int | None) -> Any:
+        manager = self._manager
+        return await manager.wait_for(manager.send(request, node), REQUEST_TIMEOUT_MS)
+
+    @contextlib.contextmanager
+    def _our_errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except kafka_errors.KafkaError as error:
+            raise our_error(error, self.servers, doing) from error
+
+
+def is_retriable(error: kafka_errors.KafkaError) -> bool:
+    """The same request may succeed later."""
+    return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
+
+
+def our_error(error: kafka_errors.KafkaError, servers: str, doing: str) -> UnistreamError:
+    """What it means for a job."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, _FENCING):
+        return Fenced(f"Kafka at {servers} refused {doing}: another writer has taken over ({text})")
+    if isinstance(error, _WRONG):
+        return ConfigError(f"Kafka at {servers} refused {doing}: {text}")
+    return Unreachable(f"Kafka at {servers} did not answer while {doing} ({text})")
+
+
+_OF_OTHERS: Final = {0, kafka_errors.OperationNotAttemptedError.errno}
+_MOVED: Final = (kafka_errors.NotCoordinatorError, kafka_errors.CoordinatorNotAvailableError)
+_FENCING: Final = (
+    kafka_errors.ProducerFencedError,
+    kafka_errors.InvalidProducerEpochError,
+    kafka_errors.InvalidTxnStateError,
+    kafka_errors.InvalidProducerIdMappingError,
+    kafka_errors.UnknownProducerIdError,
+    kafka_errors.OutOfOrderSequenceNumberError,
+    kafka_errors.TransactionAbortableError,
+)
+_OTHERWISE: Final = (
+    kafka_errors.ProducerFencedError,
+    kafka_errors.InvalidProducerEpochError,
+    kafka_errors.InvalidTxnStateError,
+)
+_WRONG: Final = (
+    kafka_errors.AuthorizationError,
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.KafkaConfigurationError,
+    kafka_errors.InvalidTransactionTimeoutError,
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.InvalidTopicError,
+    kafka_errors.InvalidRequestError,
+    kafka_errors.IncompatibleBrokerVersion,
+    kafka_errors.UnsupportedVersionError,
+)
