@@ -74,13 +74,19 @@ OF_COMMANDS = "backfill."
 OF_HA_FOLDER = "value."
 """Places in the write of one value: `tests/unit/ha/test_ha_folder` kills there for each kind of write."""
 
+OF_KAFKA_SINK = "kafka."
+"""Places in a sink that has a test of its own, `test_kafka_sink`."""
 
-def points_in_code(*, of_commands: bool = False) -> dict[str, set[str]]:
-    """Every named place of jobs (or of commands) -> the folders of the package whose modules call it."""
+OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK)
+
+
+def points_in_code(begin: str = "") -> dict[str, set[str]]:
+    """Every named place of jobs -> the folders of the package whose modules call it. `begin`: those that
+    begin so, which have tests of their own."""
     found: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         for name in _CALL.findall(path.read_text()):
-            if name.startswith(OF_HA_FOLDER) or name.startswith(OF_COMMANDS) != of_commands:
+            if not name.startswith(begin) or (not begin and name.startswith(OF_OTHERS)):
                 continue
             found.setdefault(name, set()).add(path.relative_to(PACKAGE).parts[0])
     return found

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.integration.backfilled import ALL, FIRST, KEYS, NAME, OPTIONS, RANGE, Place, killing, truth
-from tests.integration.crash_runs import in_the_gate, points_in_code
+from tests.integration.crash_runs import OF_COMMANDS, in_the_gate, points_in_code
 from unistream.backfill.journal import JobLock
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
@@ -75,7 +75,7 @@ def test_a_range_is_replaced_and_the_stream_goes_on(place: Place, session: Embed
 
 
 def test_every_named_place_of_the_command_kills() -> None:
-    assert {point.partition(":")[0] for point in POINTS} == set(points_in_code(of_commands=True))
+    assert {point.partition(":")[0] for point in POINTS} == set(points_in_code(OF_COMMANDS))
 
 
 def test_killed_at_each_step_the_same_command_goes_on(place: Place, session: EmbeddedCluster) -> None:

@@ -15,8 +15,17 @@ from kafka import KafkaConsumer, TopicPartition
 import unistream as us
 from tests.contract.test_contract_sink import batch, context, permit, request
 from tests.eventually import eventually
-from tests.integration.cascaded_sinks import RECOVERING, ROWS, rows_of
-from tests.integration.crash_runs import WAIT_S, Crashes, in_the_gate, run_to_end, submit
+from tests.integration.cascaded_sinks import ROWS, rows_of
+from tests.integration.crash_runs import (
+    OF_KAFKA_SINK,
+    RECOVERING,
+    WAIT_S,
+    Crashes,
+    in_the_gate,
+    points_in_code,
+    run_to_end,
+    submit,
+)
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Unreachable, UserCodeError
 from unistream.base.ids import CheckpointId
@@ -56,26 +65,31 @@ def to_topic(servers: str, topic: str, **options: Any) -> Callable[[us.Environme
     return build
 
 
-@pytest.mark.parametrize(
-    "point",
-    in_the_gate(
-        [
-            pytest.param("kafka.begun:2", id="before a transaction has rows"),
-            pytest.param("kafka.flushed:2", id="with all rows written"),
-            pytest.param("kafka.recorded:2", id="behind the record of the commit"),
-            pytest.param("snapshot.uploaded:6", id="after the state was written, before it was acknowledged"),
-            pytest.param("committer.before_commit:2", id="between checkpoint and commit"),
-            pytest.param("committer.committed:2", id="after the commit, before anyone heard of it"),
-        ],
-        1,
-        4,
-        5,
+KILLS = {
+    "before a transaction has rows": ("kafka.begun:2",),
+    "with all rows written": ("kafka.flushed:2",),
+    "behind the record of the commit": ("kafka.recorded:2",),
+    "in the middle of what a dead one has left": ("kafka.recorded:2", "kafka.left_aborted"),
+    "after the state was written, before it was acknowledged": ("snapshot.uploaded:6",),
+    "between checkpoint and commit": ("committer.before_commit:2",),
+    "while the commit is repeated": (
+        *("committer.before_commit:2", "restore.before_commit", "restore.committed"),
     ),
-)
+    "after the commit, before anyone heard of it": ("committer.committed:2",),
+}
+
+
+def test_every_named_place_of_the_sink_has_a_row_here() -> None:
+    killed = {point.partition(":")[0] for points in KILLS.values() for point in points}
+    own = {point for point in killed if point.startswith(OF_KAFKA_SINK)}
+    assert own == set(points_in_code(OF_KAFKA_SINK))
+
+
+@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 3, 6, 7))
 def test_a_topic_loses_and_doubles_nothing(
-    tmp_path: Path, crashes: Crashes, kafka: str, topic: str, point: str
+    tmp_path: Path, crashes: Crashes, kafka: str, topic: str, what: str
 ) -> None:
-    crashes.arm(point)
+    crashes.arm(*KILLS[what])
     result = run_to_end(tmp_path, crashes, to_topic(kafka, topic), OFTEN)
     assert numbers(kafka, topic) == list(range(ROWS))
     assert open_transactions(kafka, topic) == [], "what the dead one has left was aborted"
