@@ -35,7 +35,7 @@ query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
 """
 BACKFILL: Final = """
 mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
-  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }
+  __typename ... on LaunchBackfillSuccess { backfillId } ... on Error { message } } }
 """
 BACKFILL_STATUS: Final = """
 query($id: String!) { partitionBackfillOrError(backfillId: $id) {

@@ -36,7 +36,7 @@ def test_a_backfill_of_the_dialog_is_one_run_though_the_daemon_dies(
             assert rows_of(tmp_path) == wanted
 
         service.start("cluster", "daemon", "webserver")
-        service.await_end(ui.materialize("flights"))
+        service.await_end(ui.materialize("totals"))
         await_rows(truth(FIRST))
         for times in (1, 2):
             backfill = ui.backfill("minutes", *RANGE)
