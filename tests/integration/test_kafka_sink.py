@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from tests.integration.crash_runs import (
     submit,
 )
 from unistream.base.config import Configuration
-from unistream.base.errors import ConfigError, Fenced, Unreachable, UserCodeError
+from unistream.base.errors import ConfigError, Fenced, Transient, Unreachable, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.committers import committer_of
@@ -42,6 +45,7 @@ from unistream.testing.devtools.kafka_tools import (
     read_committed,
     recreate_topic,
 )
+from unistream.testing.devtools.stack import LocalStack, status
 
 pytestmark = pytest.mark.kafka
 
@@ -173,6 +177,33 @@ def test_a_job_goes_on_from_a_savepoint_at_any_width_and_from_no_older_one(jobs:
     jobs.stop_after(again, 1_000)
 
 
+def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """In the middle of transactions; the job need not even restart."""
+    values = Configuration({"heartbeat.interval": "200 ms"})
+    folder, topic = tmp_path / "stack", "numbers"
+    with (
+        ExitStack() as stacks,
+        EmbeddedCluster("local", values, workdir=tmp_path / "cluster", rest=False) as cluster,
+    ):
+        stack = stacks.enter_context(LocalStack(folder, ["kafka"]))
+        address = stack.address("kafka")
+        create_topic(address, topic, partitions=2)
+        jobs = Jobs(cluster, address, topic)
+        job = jobs.start()
+        eventually(lambda: len(numbers(address, topic)) > 500, "rows come", WAIT_S, 0.3)
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            [pid] = [one.pid for one in status(folder) if one.name == "kafka"]
+            assert pid is not None
+            os.kill(pid, number)
+            stack.close()
+            stack = stacks.enter_context(LocalStack(folder, ["kafka"]))
+            assert stack.address("kafka") == address
+            rows = len(numbers(address, topic))
+            eventually(lambda rows=rows: len(numbers(address, topic)) > rows + 500, "more", WAIT_S, 0.3)
+        job.stop()
+        jobs.assert_exact()
+
+
 # --- one writer, one committer ----------------------------------------------------------------------------
 
 
@@ -261,6 +292,18 @@ def test_a_transaction_that_the_broker_has_aborted_fails_the_job_or_is_dropped(
     drops = parts.committer(parts.sink(on_lost="drop"))
     result = drops.commit(permit(1), request(1, lost))
     assert (result.outcome, result.rows, result.failed) == (CommitOutcome.COMMITTED, 0, (lost,))
+    assert numbers(parts.servers, parts.topic) == []
+
+
+def test_a_transaction_that_was_open_for_too_long_restarts_the_job(parts: Parts) -> None:
+    """Before its barrier: nothing of it was promised."""
+    writer = parts.writer(parts.sink(transaction_timeout="1 s"))
+    writer.write(batch(1))
+    writer.flush(end_of_input=False)
+    eventually(lambda: open_transactions(parts.servers, parts.topic) == [], "the broker ends it", WAIT_S, 0.5)
+    writer.write(batch(2))
+    with pytest.raises(Transient, match=r"has aborted transaction .* no checkpoint was complete for so long"):
+        writer.flush(end_of_input=False)
     assert numbers(parts.servers, parts.topic) == []
 
 

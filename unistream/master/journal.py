@@ -11,7 +11,7 @@ import msgspec
 
 from unistream.base.clock import Clock
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
-from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
+from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId, VertexId
 from unistream.core.checkpoint import read_positions, sources_before
 from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState, RestorePoint
 from unistream.core.execution import ExecutionState
@@ -223,7 +223,7 @@ class Journal:
         """See `SinkTotals.commit`."""
         with self._lock:
             positions = self._read_for(report)
-            rows = self._sinks.commit(report, positions)
+            rows = self._sinks.commit(report, positions, self._width(report.attempt.vertex))
             self._note()
         self._catalogue.record_commit(
             CommitRecord(
@@ -237,6 +237,9 @@ class Journal:
                 positions=positions,
             )
         )
+
+    def _width(self, vertex: VertexId) -> int | None:
+        return next((one.parallelism for one in self._graph.vertices if one.id == vertex), None)
 
     def _keep_read(self, checkpoint_id: CheckpointId, read: tuple[SourcePositions, ...]) -> None:
         if read:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from unistream.base.ids import CheckpointId
@@ -22,6 +23,26 @@ STORED_MAX: Final = 16
 commits of the snapshots just before it."""
 
 
+@dataclass(slots=True)
+class _Rows:
+    """Of one checkpoint of a sink. `before`: known from an earlier leader; `parts`: by subtask of the
+    committer, of which some sinks have one for each writer."""
+
+    before: int = 0
+    parts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, subtask: int, rows: int, width: int | None) -> None:
+        """A part that is reported again counts once, with the larger number of rows. After a rescale those of
+        subtasks that there are no more are with the others."""
+        self.parts[subtask] = max(rows, self.parts.get(subtask, 0))
+        if width is not None:
+            self.parts = {index: part for index, part in self.parts.items() if index < width}
+
+    @property
+    def total(self) -> int:
+        return max(self.before, sum(self.parts.values()))
+
+
 class SinkTotals:
     """Not thread-safe.
 
@@ -32,7 +53,7 @@ class SinkTotals:
 
     def __init__(self, restored: CheckpointId | None, before: Mapping[str, SinkSoFar]) -> None:
         self._restored = restored
-        self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
+        self._commits: OrderedDict[tuple[str, CheckpointId], _Rows] = OrderedDict()
         self._newest: dict[str, deque[CheckpointId]] = {}
         self.sinks: dict[str, SinkInfo] = {}
         for uid, known in before.items():
@@ -43,37 +64,50 @@ class SinkTotals:
                 table_version=known.table_version,
             )
             for checkpoint_id, rows in known.newest:
-                self._keep(uid, checkpoint_id, rows)
+                self._of(uid, checkpoint_id).before = rows
 
-    def commit(self, report: CommitReported, positions: tuple[SourcePositions, ...] = ()) -> int:
-        """The rows of this commit; `positions`: see `port.metadata.CommitRecord`.
+    def commit(
+        self,
+        report: CommitReported,
+        positions: tuple[SourcePositions, ...] = (),
+        width: int | None = None,
+    ) -> int:
+        """The rows of this checkpoint so far.
 
-        One that is reported again counts once, with the larger number of rows. One that was found done counts
-        too, since its attempt may have failed before it reported; but not the pending commits of the snapshot
-        that the job was started from: they belong to the former job.
+        One that was found done counts too, since its attempt may have failed before it reported; but not the
+        pending commits of the snapshot that the job was started from: they belong to the former job.
+
+        Args:
+            report: Of one committer.
+            positions: See `port.metadata.CommitRecord`.
+            width: How many committers the sink has now; None: not known.
         """
         former = report.already and self._restored is not None and report.checkpoint_id <= self._restored
-        before = self._commits.get((report.sink_uid, report.checkpoint_id))
-        rows = max(0 if former else report.rows, before or 0)
-        self._keep(report.sink_uid, report.checkpoint_id, rows)
+        is_new = (report.sink_uid, report.checkpoint_id) not in self._commits
+        part = self._of(report.sink_uid, report.checkpoint_id)
+        before = part.total
+        part.add(report.attempt.index, 0 if former else report.rows, width)
+        rows = max(before, part.total)
         sink = self.sinks.get(report.sink_uid, SinkInfo())
         versions = [v for v in (sink.table_version, report.table_version) if v is not None]
         is_newest = sink.checkpoint_id is None or report.checkpoint_id >= sink.checkpoint_id
         self.sinks[report.sink_uid] = SinkInfo(
-            rows=sink.rows + rows - (before or 0),
-            commits=sink.commits + (before is None),
+            rows=sink.rows + rows - before,
+            commits=sink.commits + is_new,
             checkpoint_id=max(report.checkpoint_id, sink.checkpoint_id or report.checkpoint_id),
             table_version=max(versions, default=None),
             positions=positions if is_newest else sink.positions,
         )
         return rows
 
-    def _keep(self, uid: str, checkpoint_id: CheckpointId, rows: int) -> None:
-        if (uid, checkpoint_id) not in self._commits:
+    def _of(self, uid: str, checkpoint_id: CheckpointId) -> _Rows:
+        found = self._commits.get((uid, checkpoint_id))
+        if found is None:
             self._newest.setdefault(uid, deque(maxlen=STORED_MAX)).append(checkpoint_id)
-        self._commits[uid, checkpoint_id] = rows
-        while len(self._commits) > COMMITS_KEPT_MAX:
-            self._commits.popitem(last=False)
+            found = self._commits[uid, checkpoint_id] = _Rows()
+            while len(self._commits) > COMMITS_KEPT_MAX:
+                self._commits.popitem(last=False)
+        return found
 
     @property
     def so_far(self) -> dict[str, SinkSoFar]:
@@ -85,7 +119,7 @@ class SinkTotals:
                 checkpoint_id=sink.checkpoint_id,
                 table_version=sink.table_version,
                 newest=tuple(
-                    (checkpoint_id, self._commits[uid, checkpoint_id])
+                    (checkpoint_id, self._commits[uid, checkpoint_id].total)
                     for checkpoint_id in self._newest.get(uid, ())
                     if (uid, checkpoint_id) in self._commits
                 ),

@@ -10,9 +10,11 @@ from unistream.model.messages import CommitReported
 from unistream.model.stored_job import CheckpointPointer, TotalsSoFar, decode_stored, encode_stored
 
 
-def report(checkpoint_id: int, rows: int, *, version: int | None = None) -> CommitReported:
+def report(
+    checkpoint_id: int, rows: int, *, version: int | None = None, index: int = 0, attempt: int = 0
+) -> CommitReported:
     return CommitReported(
-        attempt=AttemptId(job=JobId("j"), vertex=VertexId("v"), index=0, attempt=0),
+        attempt=AttemptId(job=JobId("j"), vertex=VertexId("v"), index=index, attempt=attempt),
         sink_uid="sink",
         checkpoint_id=CheckpointId(checkpoint_id),
         rows=rows,
@@ -42,6 +44,27 @@ def test_under_the_next_leader(again: CommitReported, rows: int, commits: int) -
     after.commit(again)
     sink = after.sinks["sink"]
     assert (sink.rows, sink.commits, sink.table_version) == (rows, commits, 7)
+
+
+@pytest.mark.parametrize(
+    ("reports", "width", "rows"),
+    [
+        pytest.param([(0, 0, 10), (1, 0, 5)], 2, 15, id="each has a part"),
+        pytest.param([(0, 0, 10), (1, 0, 5), (0, 1, 10)], 2, 15, id="one is reported again"),
+        pytest.param([(1, 0, 5), (0, 1, 10)], 2, 15, id="by the attempt behind the one that died"),
+        pytest.param([(0, 0, 10), (1, 0, 5), (2, 0, 1), (0, 1, 11), (1, 1, 5)], 2, 16, id="rescaled"),
+        pytest.param([(0, 0, 10), (0, 1, 0)], 1, 10, id="an attempt that does not know them"),
+    ],
+)
+def test_a_sink_with_a_committer_for_each_writer(
+    reports: list[tuple[int, int, int]], width: int, rows: int
+) -> None:
+    totals = SinkTotals(None, {})
+    for index, attempt, count in reports:
+        totals.commit(report(1, count, index=index, attempt=attempt), width=max(width, index + 1))
+    for index, attempt, count in reports[-1:]:
+        assert totals.commit(report(1, count, index=index, attempt=attempt), width=width) == rows
+    assert (totals.sinks["sink"].rows, totals.sinks["sink"].commits) == (rows, 1)
 
 
 def test_what_is_stored_of_commits_is_bounded() -> None:

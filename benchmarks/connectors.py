@@ -1,0 +1,201 @@
+"""How fast are sinks and sources against what a client library does alone?
+
+    python -m benchmarks.connectors                      all that is below
+    python -m benchmarks.connectors --case kafka-kafka   one of them
+
+    kafka-kafka    records of 150 bytes from a topic into a topic, exactly once, checkpoints every 2 s
+    copy-python    the same topic read and written by kafka-python alone, a transaction every 2 s
+    copy-confluent the same by confluent-kafka (`uv run --with confluent-kafka …`)
+    produce        this product's sender alone: records that are in memory into a topic, one transaction
+
+One JSON line for each. A topic has 4 partitions; it is filled before the clock starts. Rates are by slope
+(see `benchmarks.harness`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.harness import by_slope
+
+PARTITIONS: Final = 4
+ROWS: Final = 1_000_000  # of the small run; the large one has four times as many
+RECORD: Final = b"x" * 150
+COMMIT_S: Final = 2.0
+PAGE: Final = 10_000  # records of one call to a client
+
+
+def fill(bootstrap: str, topic: str, rows: int) -> None:
+    """With the sender of this product: a client takes minutes."""
+    import pyarrow as pa
+
+    write(bootstrap, topic, rows, pa.array([RECORD] * 50_000, pa.binary()))
+
+
+def write(bootstrap: str, topic: str, rows: int, values: Any) -> None:
+    """`values` over and over again, in one transaction."""
+    import numpy as np
+    import pyarrow as pa
+
+    from unistream.connector.kafka.batches import sections
+    from unistream.connector.kafka.outgoing import Encoder, Layout
+    from unistream.connector.kafka.send import Sender
+    from unistream.connector.kafka.sink_writer import BATCH_BYTES
+    from unistream.connector.kafka.wire import Producing
+    from unistream.model.elements import Batch
+
+    producing = Producing(bootstrap, {})
+    sender = Sender(producing, topic, producing.topic(topic))
+    encoder = Encoder(Layout(format="bytes", values=("value",)), sender.partitions)
+    producer = producing.begin(f"fill-{topic}", 600_000)
+    sender.begin(f"fill-{topic}", producer)
+    batch = Batch(pa.record_batch({"value": values}), pa.array(np.zeros(len(values), np.int64)))
+    for _ in range(rows // len(values)):
+        for partition, records in encoder.encode([batch]):
+            for section in sections(records, "none", BATCH_BYTES):
+                sender.put(partition, section)
+    sender.flush()
+    producing.end(f"fill-{topic}", producer, commit=True)
+    producing.close()
+
+
+def kafka_kafka(bootstrap: str, source: str, target: str, _rows: int) -> None:
+    import unistream as us
+
+    with tempfile.TemporaryDirectory() as folder:
+        env = us.Environment(
+            {
+                "execution.runtime-mode": "STREAMING",
+                "parallelism.default": "2",
+                "execution.checkpointing.interval": f"{COMMIT_S:.0f} s",
+                "execution.checkpointing.dir": f"{folder}/checkpoints",
+            }
+        )
+        topic = us.KafkaSource(bootstrap_servers=bootstrap, topic=source, format="bytes", bounded=True)
+        rows = env.from_source(topic, us.WatermarkStrategy.no_watermarks(), "in").uid("in")
+        rows.sink_to(us.KafkaSink(bootstrap_servers=bootstrap, topic=target, value_format="bytes")).uid("out")
+        result = env.execute("kafka to kafka")
+        if result.state != "FINISHED":
+            raise SystemExit(f"the job is {result.state}: {result.failure}")
+
+
+def copy_python(bootstrap: str, source: str, target: str, rows: int) -> None:
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    consumer.assign([TopicPartition(source, p) for p in range(PARTITIONS)])
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, transactional_id=target, batch_size=1 << 19, linger_ms=20
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    done, since = 0, time.monotonic()
+    while done < rows:
+        for records in consumer.poll(timeout_ms=500, max_records=PAGE).values():
+            for record in records:
+                producer.send(target, record.value)
+            done += len(records)
+        if time.monotonic() - since > COMMIT_S:
+            producer.commit_transaction()
+            producer.begin_transaction()
+            since = time.monotonic()
+    producer.commit_transaction()
+    producer.close()
+    consumer.close()
+
+
+def copy_confluent(bootstrap: str, source: str, target: str, rows: int) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition  # type: ignore[import-not-found]
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.assign([TopicPartition(source, p, 0) for p in range(PARTITIONS)])
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": target,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    done, since = 0, time.monotonic()
+    while done < rows:
+        records = consumer.consume(PAGE, timeout=0.5)
+        for record in records:
+            producer.produce(target, record.value())
+        done += len(records)
+        producer.poll(0)
+        if time.monotonic() - since > COMMIT_S:
+            producer.commit_transaction()
+            producer.begin_transaction()
+            since = time.monotonic()
+    producer.commit_transaction()
+    consumer.close()
+
+
+def produce(bootstrap: str, _source: str, target: str, rows: int) -> None:
+    fill(bootstrap, target, rows)
+
+
+CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
+    "kafka-kafka": kafka_kafka,
+    "copy-python": copy_python,
+    "copy-confluent": copy_confluent,
+    "produce": produce,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--case", choices=CASES, action="append", help="may be repeated; default: all")
+    parser.add_argument("--bootstrap", help="with --rows: run the case once, without measuring")
+    parser.add_argument("--rows", type=int)
+    options = parser.parse_args(arguments)
+
+    from unistream.testing.devtools.kafka_tools import create_topic
+    from unistream.testing.devtools.stack import LocalStack
+
+    cases = options.case or list(CASES)
+    if options.bootstrap:
+        target = f"out-{time.time_ns()}"
+        create_topic(options.bootstrap, target, PARTITIONS)
+        CASES[cases[0]](options.bootstrap, f"in-{options.rows}", target, options.rows)
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalStack(Path(folder) / "stack", ["kafka"]) as stack,
+    ):
+        bootstrap = stack.address("kafka")
+        for rows in (ROWS, 4 * ROWS):
+            create_topic(bootstrap, f"in-{rows}", PARTITIONS)
+            fill(bootstrap, f"in-{rows}", rows)
+        for case in cases:
+            by_slope(
+                ["benchmarks.connectors", "--case", case, "--bootstrap", bootstrap],
+                rows=ROWS,
+                labels={"benchmark": "connectors", "case": case, "bytes": len(RECORD)},
+            )
+
+
+if __name__ == "__main__":
+    main()
