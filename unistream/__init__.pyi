@@ -31,6 +31,7 @@ from unistream.base.secrets import Secret
 from unistream.client.job_client import JobClient, JobResult
 from unistream.connector import datagen
 from unistream.connector.blackhole import BlackholeSink
+from unistream.connector.catalogue import ConnectorInfo
 from unistream.connector.collect import CollectSink
 from unistream.connector.datagen import DatagenSource
 from unistream.connector.delta import DeltaSink, DeltaSource
@@ -145,6 +146,7 @@ __all__ = [
     "Committer",
     "ConfigError",
     "Configuration",
+    "ConnectorInfo",
     "CorruptSnapshot",
     "DataStream",
     "DataStreamSink",

@@ -97,6 +97,7 @@ COMMANDS: Final = {
     "savepoint": Lazy(
         "savepoint:app", "Take a savepoint of a job (`savepoint JOB`); inspect, query, write or finalize one."
     ),
+    "connectors": Lazy("connectors:app", "What can be read and written: sources and sinks."),
     "taskmanager": Lazy("taskmanager:app", "Workers."),
 }
 
