@@ -10,20 +10,18 @@ from __future__ import annotations
 import io
 from typing import Any, Final, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import by_partition, partition_folder, sample
+from unistream.connector.common import by_partition, json_lines, partition_folder, sample
 from unistream.model.elements import Batch
 
 Format = Literal["parquet", "json"]
 SUFFIXES: Final[dict[Format, str]] = {"parquet": ".parquet", "json": ".jsonl"}
 ROW_GROUP_ROWS: Final = 1 << 20
 JSON_CHUNK_ROWS: Final = 1 << 14
-_JSON: Final = msgspec.json.Encoder()
 _NAMES: Final[dict[Format, str]] = {"parquet": "Parquet", "json": "JSON"}
 _TIME: Final = "__time"
 _OTHER: Final = "__other"  # a second column, next to the one that is tried
@@ -94,7 +92,7 @@ def write_table(table: pa.Table, file: Any, file_format: Format) -> None:
         pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP_ROWS)
         return
     for batch in table.to_batches(JSON_CHUNK_ROWS):
-        file.write(_JSON.encode_lines(batch.to_pylist()))
+        file.write(json_lines(batch))
 
 
 # --- does a column fit? -----------------------------------------------------------------------------
