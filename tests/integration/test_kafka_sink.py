@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
 import unistream as us
 from tests.contract.test_contract_sink import batch, context, permit, request
@@ -242,7 +243,9 @@ class Parts:
     def prepared(self, writer: SinkWriter, checkpoint: int, *ids: int) -> list[bytes]:
         writer.write(batch(*ids))
         writer.flush(end_of_input=False)
-        return list(writer.prepare_commit(CheckpointId(checkpoint)))
+        committables = list(writer.prepare_commit(CheckpointId(checkpoint)))
+        writer.snapshot_state(CheckpointId(checkpoint))
+        return committables
 
     def lose(self, committable: bytes) -> None:
         """As the broker does after the timeout."""
@@ -281,6 +284,20 @@ def test_what_a_dead_writer_has_left_is_aborted_by_the_next_at_its_first_barrier
     assert numbers(parts.servers, parts.topic) == [1, 2, 3, 4]
 
 
+def test_an_input_that_ends_before_the_committer_is_restored_takes_nothing_from_it(parts: Parts) -> None:
+    """At the end of input a writer prepares without a barrier."""
+    [listed] = parts.prepared(parts.writer(), 1, 1, 2)
+    heir = parts.writer(attempt=1, restored=1)
+    heir.write(batch(3))
+    heir.flush(end_of_input=True)
+    last = list(heir.prepare_commit(CheckpointId(2)))
+    committer = parts.committer(restored=1)
+    committer.commit(permit(1), request(1, listed))
+    heir.snapshot_state(CheckpointId(2))
+    committer.commit(permit(2), request(2, *last))
+    assert numbers(parts.servers, parts.topic) == [1, 2, 3]
+
+
 def test_a_transaction_that_the_broker_has_aborted_fails_the_job_or_is_dropped(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +322,28 @@ def test_a_transaction_that_was_open_for_too_long_restarts_the_job(parts: Parts)
     with pytest.raises(Transient, match=r"has aborted transaction .* no checkpoint was complete for so long"):
         writer.flush(end_of_input=False)
     assert numbers(parts.servers, parts.topic) == []
+
+
+def test_a_commit_that_a_broker_has_not_marked_is_marked_after_a_restore(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator has passed over a partition without leader; here: one that it was not told of."""
+    admin = KafkaAdminClient(bootstrap_servers=parts.servers)
+    unchecked = {"transaction.partition.verification.enable": "false"}
+    [broker] = [str(one["broker_id"]) for one in admin.describe_cluster()["brokers"]]
+    admin.alter_configs([ConfigResource(ConfigResourceType.BROKER, broker, configs=unchecked)])
+    admin.close()
+
+    async def not_told(*arguments: object) -> None:
+        pass
+
+    monkeypatch.setattr(Producing, "add", not_told)
+    listed = parts.prepared(parts.writer(), 1, *range(100))
+    parts.committer().commit(permit(1), request(1, *listed))
+    assert numbers(parts.servers, parts.topic) == []
+    again = parts.committer(restored=1).commit(permit(1), request(1, *listed))
+    assert again.outcome is CommitOutcome.ALREADY_COMMITTED
+    assert numbers(parts.servers, parts.topic) == list(range(100))
 
 
 def test_a_commit_is_known_when_its_id_was_used_again(parts: Parts) -> None:

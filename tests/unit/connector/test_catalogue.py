@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ class MadeSink:
 CONNECTOR = us.ConnectorInfo(summary="Made.", sink="made:MadeSink", source="made:Nothing", promise="none")
 """
     install(tmp_path, "made", "made:CONNECTOR", code)
+    monkeypatch.delitem(sys.modules, "made", raising=False)  # that of another test
     monkeypatch.syspath_prepend(str(tmp_path))
     found = {one.name: one for one in connectors()}["made"]
     assert (found.package, found.info.summary, found.problem) == ("made 1.2", "Made.", "")

@@ -13,6 +13,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import OnRewind, rewound
 from unistream.connector.kafka.config import Properties
+from unistream.connector.kafka.hanging import mark_committed
 from unistream.connector.kafka.transactions import (
     KafkaCommittable,
     Naming,
@@ -81,6 +82,7 @@ class KafkaCommitter:
         """
         permit.require(self._context.lineage, request.checkpoint_id)
         given = [(decode_committable(payload), payload) for payload in request.committables]
+        is_repeated = request.checkpoint_id <= (self._context.restored or 0)
         before = self._committed_before([one for one, _ in given], request.checkpoint_id)
         rows, lost = 0, []
         for one, payload in given:
@@ -93,6 +95,9 @@ class KafkaCommitter:
             self._remember(one)
         if lost and self._on_lost == "fail":
             raise ConfigError(_sentence(lost[0][0], request))
+        if is_repeated:
+            dropped = {payload for _, payload in lost}
+            mark_committed(self._producing, [one for one, payload in given if payload not in dropped])
         self._abort_rivals([one for one, _ in given])
         is_all = bool(given) and len(before) == len(given)
         return CommitResult(

@@ -165,8 +165,6 @@ class KafkaSinkWriter:
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         """The transaction of this checkpoint, if it has rows."""
-        if self._has_left:
-            self._abort_left()
         opened = self._open
         if opened is None:
             return []
@@ -193,6 +191,8 @@ class KafkaSinkWriter:
         return [committable.encoded()]
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        if self._has_left:  # not sooner: the end of input may come before the committers are restored
+            self._abort_left()
         return [msgspec.json.encode(WriterState(topic_id=self._topic.id))]
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -33,6 +33,7 @@ from kafka.protocol.producer import (
     InitProducerIdRequest,
     ProduceRequest,
     TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
 )
 
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, Unreachable
@@ -324,6 +325,61 @@ class Producing:
             for one in of_broker
             if one.transactional_id.startswith(begin)
         )
+
+    def is_ending(self, transactional_id: str, producer: ProducerId) -> bool:
+        """Its last transaction is of that producer; it was ended, and its coordinator is about to say so in
+        its partitions."""
+        with self._our_errors("looking at a transaction"):
+            try:
+                one = self._admin.describe_transactions([transactional_id])[transactional_id]
+            except _NONE_OF_US:
+                return False
+        return (one.producer_id, one.producer_epoch) == (producer.id, producer.epoch) and (
+            one.state.value.startswith("Prepare")
+        )
+
+    def producers(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, list[tuple[ProducerId, int, bool]]]:
+        """Who writes to a partition: producer, epoch of the coordinator that ended its last transaction, and
+        whether one is open. Raises ConfigError: it may not be read."""
+        with self._our_errors("looking at the producers of partitions"):
+            found = self._admin.describe_producers(partitions)
+        return {
+            partition: [
+                (
+                    ProducerId(one.producer_id, one.producer_epoch),
+                    max(one.coordinator_epoch, 0),  # -1: of none; brokers take the lowest there is
+                    one.current_transaction_start_offset >= 0,
+                )
+                for one in state.active_producers
+            ]
+            for partition, state in found.items()
+        }
+
+    def mark(self, partition: TopicPartition, producer: ProducerId, coordinator_epoch: int) -> None:
+        """In that partition the transaction of the producer is committed. Raises kafka-python's errors."""
+        marker = WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            transaction_result=True,
+            topics=[
+                WriteTxnMarkersRequest.WritableTxnMarker.WritableTxnMarkerTopic(
+                    name=partition.topic, partition_indexes=[partition.partition]
+                )
+            ],
+            coordinator_epoch=coordinator_epoch,
+        )
+
+        async def ask() -> None:
+            leader = (await self.find_topic(partition.topic)).leaders[partition.partition]
+            answer = await self._sent(WriteTxnMarkersRequest(markers=[marker], max_version=1), leader)
+            for one in answer.markers:
+                for topic in one.topics:
+                    for found in topic.partitions:
+                        self._check(found.error_code, None)
+
+        self._manager.run(lambda: self.persistent(ask))
 
     def committed(self, transactional_ids: Sequence[str]) -> dict[str, ProducerId]:
         """Those of them whose last transaction was committed, and whose that was."""

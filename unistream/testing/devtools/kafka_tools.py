@@ -193,8 +193,18 @@ def open_transactions(bootstrap: str, begin: str) -> list[str]:
 
 
 def _transactions(bootstrap: str, begin: str, *states: str) -> list[str]:
+    from kafka.errors import CoordinatorLoadInProgressError
+
+    deadline = time.monotonic() + TIMEOUT_S
     with _admin(bootstrap, TIMEOUT_S) as admin:
-        found = admin.list_transactions(state_filters=list(states))
+        while True:
+            try:
+                found = admin.list_transactions(state_filters=list(states))
+                break
+            except CoordinatorLoadInProgressError:  # a broker that has just started
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
     ids = (one.transactional_id for of_broker in found.values() for one in of_broker)
     return sorted(one for one in ids if one.startswith(begin))
 
