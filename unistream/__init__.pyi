@@ -39,6 +39,7 @@ from unistream.connector.file import FileSink, FileSource
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.kafka import KafkaSink, KafkaSource
 from unistream.connector.print_ import PrintSink
+from unistream.connector.sql import SqlSink
 from unistream.connector.static import StaticSource
 from unistream.master.job_info import JobInfo
 from unistream.model.elements import Batch
@@ -205,6 +206,7 @@ __all__ = [
     "Split",
     "SplitDiscovery",
     "SplitFinished",
+    "SqlSink",
     "StateOptions",
     "StateTtl",
     "StatefulCommitter",

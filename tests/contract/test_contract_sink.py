@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.pool import NullPool
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
@@ -22,6 +24,7 @@ from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.delta import DeltaSink
 from unistream.connector.file import FileSink
 from unistream.connector.kafka import KafkaSink
+from unistream.connector.sql import SqlSink
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
@@ -167,16 +170,42 @@ def files_json(folder: Path, **options: Any) -> Case:
     return _files(FileSink(str(folder / "out"), format="json", **options), folder / "out", ".jsonl")
 
 
-SINKS = [delta, delta_partitioned, collect, files, files_partitioned, files_json]
+def sqlite(folder: Path, **options: Any) -> Case:
+    return _sql(f"sqlite:///{folder / 'rows.db'}", **options)
+
+
+def _sql(url: str, table: str = "rows", **options: Any) -> Case:
+    engine = create_engine(url, poolclass=NullPool)
+
+    def query(sql: str) -> list[Any]:
+        with engine.connect() as connection:
+            return [row[0] for row in connection.execute(text(sql))]
+
+    def has(name: str) -> bool:
+        return inspect(engine).has_table(name)
+
+    def read() -> list[int]:
+        return sorted(query(f"SELECT id FROM {table}")) if has(table) else []
+
+    def staged() -> int:
+        names = [name for name in inspect(engine).get_table_names() if name.startswith("unistream_stage_")]
+        return sum(query(f"SELECT COUNT(*) FROM {name}")[0] for name in names)
+
+    return Case(SqlSink(url, table, **options), read, lambda: len(read()) + staged())
+
+
+SINKS = [delta, delta_partitioned, collect, files, files_partitioned, files_json, sqlite]
 
 
 @pytest.fixture(
-    params=[*SINKS, pytest.param("kafka", marks=pytest.mark.kafka)],
+    params=[*SINKS, "postgresql", pytest.param("kafka", marks=pytest.mark.kafka)],
     ids=lambda make: getattr(make, "__name__", make),
 )
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     if request.param == "kafka":
         made = kafka_topic(request.getfixturevalue("kafka"))
+    elif request.param == "postgresql":
+        made = _sql(request.getfixturevalue("postgres").new_database())
     else:
         made = request.param(tmp_path)
     made.sink.check(batch(1).records.schema)
@@ -356,10 +385,8 @@ def test_a_damaged_committable_is_refused(case: Case) -> None:
 
 def test_a_missing_staged_file_is_named_and_nothing_is_committed(case: Case, tmp_path: Path) -> None:
     prepared = case.stage(1, 1, 2, 3)
-    if isinstance(case.sink, KafkaSink):
-        pytest.skip(
-            "stages no files; what a lost transaction does is in tests/integration/test_kafka_sink.py"
-        )
+    if isinstance(case.sink, KafkaSink | SqlSink):
+        pytest.skip("stages no files; see test_kafka_sink.py and test_sql_sink.py")
     next(path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow", ".jsonl")).unlink()
     with pytest.raises(CorruptSnapshot, match="missing"):
         case.committer().commit(permit(1), request(1, *prepared))

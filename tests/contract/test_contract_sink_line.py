@@ -26,6 +26,7 @@ from tests.contract.test_contract_sink import (
     files_partitioned,
     permit,
     request,
+    sqlite,
 )
 from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
@@ -92,7 +93,7 @@ def ledger(folder: Path, on_foreign: us.OnForeign = "refuse") -> Case:
     return Case(sink, sink.read, lambda: 0)
 
 
-SINKS = [delta, delta_partitioned, files, files_partitioned, files_json, ledger]
+SINKS = [delta, delta_partitioned, files, files_partitioned, files_json, sqlite, ledger]
 LINE, OTHER = LineageId("line-1"), LineageId("line-2")
 
 

@@ -77,7 +77,10 @@ OF_HA_FOLDER = "value."
 OF_KAFKA_SINK = "kafka."
 """Places in a sink that has a test of its own, `test_kafka_sink`."""
 
-OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK)
+OF_SQL_SINK = "sql."
+"""The same, of `test_sql_sink`."""
+
+OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK, OF_SQL_SINK)
 
 
 def points_in_code(begin: str = "") -> dict[str, set[str]]:

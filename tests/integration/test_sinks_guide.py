@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sqlite3
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,6 +23,11 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         for number, block in enumerate(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL), 1):
             exec(compile(block, f"{GUIDE.name}, block {number}", "exec"), names)
     assert printed.getvalue().splitlines() == ["FINISHED", "[('LGA', -1), ('JFK', 2), ('JFK', 40)]"]
+    with contextlib.closing(sqlite3.connect("flights.db")) as database:
+        assert database.execute("SELECT * FROM latest ORDER BY origin").fetchall() == [
+            ("JFK", 40),
+            ("LGA", -1),
+        ]
     files = sorted((tmp_path / "flights-by-origin").rglob("part-*.parquet"))
     assert [path.parent.name for path in files] == ["origin=JFK", "origin=LGA"]
     assert pq.ParquetFile(files[0]).read().to_pydict() == {"delay": [2, 40]}

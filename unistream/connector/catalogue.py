@@ -99,6 +99,13 @@ BUILT_IN: Final = {
         promise="at least once",
         guide="docs/guide/sinks.md",
     ),
+    "sql": ConnectorInfo(
+        summary="Tables of PostgreSQL and SQLite: rows appended, or replaced by key.",
+        sink="unistream.connector.sql:SqlSink",
+        promise="exactly once",
+        extra="postgres",
+        guide="docs/guide/sinks.md",
+    ),
     "static": ConnectorInfo(
         summary="A table of the program.",
         source="unistream.connector.static:StaticSource",

@@ -22,6 +22,7 @@ COMMITTERS: Final = {
     "delta": "unistream.connector.delta:committer_of",
     "kafka": "unistream.connector.kafka:committer_of",
     "files": "unistream.connector.file:committer_of",
+    "sql": "unistream.connector.sql:committer_of",
 }
 
 CommitterFactory = Callable[[Sequence[bytes]], Committer]

@@ -15,7 +15,7 @@ from unistream.connector.common.committing import (
     rewound,
     uncommitted_elsewhere,
 )
-from unistream.connector.common.json_text import json_lines, json_misfit, json_rows, json_values
+from unistream.connector.common.json_text import json_column, json_lines, json_misfit, json_rows
 from unistream.connector.common.json_values import check_values, line_array, lines_of
 from unistream.connector.common.partitions import (
     PartitionKey,

@@ -56,11 +56,11 @@ def _objects(records: pa.RecordBatch, columns: Sequence[str] | None, end: str) -
     parts: list[Any] = []
     for place, name in enumerate(names):
         parts.append(_text(("," if place else "{") + json.dumps(name, ensure_ascii=False) + ":"))
-        parts.append(json_values(records.column(records.schema.get_field_index(name))))
+        parts.append(json_column(records.column(records.schema.get_field_index(name))))
     return pc.binary_join_element_wise(*parts, _text("}" + end), _text(""))
 
 
-def json_values(column: pa.Array[Any]) -> pa.Array[Any]:
+def json_column(column: pa.Array[Any]) -> pa.Array[Any]:
     """The JSON of each value, as `pa.large_string()`."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -86,7 +86,7 @@ def json_misfit(kind: pa.DataType) -> str | None:
         return "its times end at microseconds"
     values = sample(kind, 0), sample(kind, 1)
     try:
-        first, second = (json_values(value) for value in values)
+        first, second = (json_column(value) for value in values)
     except _REFUSALS as error:
         return str(error).partition("\n")[0]
     same = first == second and values[0] != values[1]

@@ -1,0 +1,18 @@
+"""A table of a SQL database as a sink: PostgreSQL and SQLite, by SQLAlchemy.
+
+    writer      copies rows into a staging table next to the target, in transactions of its own     barrier
+    committer   one transaction: staged rows into the target, the record of the commit, staged rows removed
+
+Readers of the target see a checkpoint at once, or not at all. The record, in the table
+``unistream_sink_commits``, says which checkpoint of which sink is in the target, so a commit that is repeated
+changes nothing. A crash leaves staged rows that no checkpoint lists: the next attempt of the subtask removes
+them.
+
+`statements` makes the SQL, `columns` the values, `database` talks to the server. May import:
+`connector.common`. Start with `sink`.
+"""
+
+from __future__ import annotations
+
+from unistream.connector.sql.committer import committer_of
+from unistream.connector.sql.sink import SqlSink

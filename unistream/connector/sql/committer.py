@@ -1,0 +1,392 @@
+"""Moves staged rows into the target, with the record of the commit, in one transaction."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, select
+from sqlalchemy import column as sql_column
+from sqlalchemy import table as sql_table
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import CheckpointId
+from unistream.base.secrets import Secret
+from unistream.connector.common import (
+    OnRewind,
+    changed_target,
+    kept_snapshot,
+    rewound,
+    uncommitted_elsewhere,
+)
+from unistream.connector.sql.database import Database
+from unistream.connector.sql.stage import SqlCommittable, SqlTable, decode_committable
+from unistream.connector.sql.statements import (
+    COMMITS,
+    OURS,
+    Target,
+    commits_table,
+    count_part,
+    move,
+    record,
+    remove_former,
+    remove_part,
+    remove_rivals,
+    target_table,
+)
+from unistream.port.line import (
+    Followed,
+    LineCommit,
+    OnForeign,
+    followed_by,
+    foreign_line,
+    may_follow,
+    still_followed,
+    succeeded,
+    writer_of,
+)
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
+
+ENVIRONMENT: Final = "UNISTREAM_SQL_URL"
+_CHECKPOINT_BITS: Final = 40
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The last commit of a sink. `label`: the number of rewinds that were allowed, and of the checkpoint."""
+
+    lineage: str
+    sink_uid: str
+    target: str
+    label: int
+    job: str
+    snapshot: str
+
+    @property
+    def checkpoint(self) -> int:
+        return _checkpoint(self.label)
+
+    @property
+    def rewinds(self) -> int:
+        return self.label >> _CHECKPOINT_BITS
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a committer: the job whose commits up to `until` it follows, and the last one of the sink."""
+
+    job: str
+    until: int
+    address: str
+    label: int
+
+
+class SqlCommitter:
+    """See `unistream.port.sink.Committer` and `JointCommitter`."""
+
+    is_sole = True  # its record counts for the rows of all writers
+
+    def __init__(
+        self, table: SqlTable, *, on_rewind: OnRewind = "refuse", on_foreign: OnForeign = "refuse"
+    ) -> None:
+        self._table = table
+        self._target = table.target
+        self._on_rewind = on_rewind
+        self._on_foreign = on_foreign
+        self._database: Database | None = None
+        self._remembered: Remembered | None = None
+        self._followed: tuple[Followed[str], ...] = ()
+        self._has_committed = False
+        self._tidied: set[str] = set()  # staging tables without rows of former jobs
+        self._former = self._rewinds = 0  # as of the restored checkpoint, and of what follows
+
+    @property
+    def connector(self) -> str:
+        return "sql"
+
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        found = [msgspec.json.decode(item, type=Remembered) for item in items]
+        self._remembered = max(found, key=lambda one: one.label, default=None)
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        return [] if self._remembered is None else [msgspec.json.encode(self._remembered)]
+
+    def open(self, context: SinkContext) -> None:
+        """Raises ConfigError: a rewind, the table was removed, or another line of jobs writes it; Fenced."""
+        self._context = context
+        remembered = self._remembered
+        known = None if remembered is None else Followed(remembered.job, remembered.until)
+        self._followed = followed_by(context, context.predecessor, known)
+        self._database = Database(self._table.url)
+        self._address = self._table.address
+        self._commits = commits_table(self._target.schema)
+        self._database.create(self._commits)
+        with self._database.read("looking for the last commit") as connection:
+            last = self._last(connection)
+            self._check_removed(connection, last)
+            is_rewind = last is not None and last.checkpoint > context.committed_max
+            if last is not None and is_rewind and self._on_rewind == "refuse":
+                choices = ", or set on_rewind='allow_duplicates' and accept duplicates"
+                raise rewound(f"table {self._target}", context, last.checkpoint, choices)
+            if not is_rewind:
+                self._check(connection, last)
+        if last is None:
+            return
+        self._former, self._rewinds = last.rewinds, last.rewinds + is_rewind
+        self._remember(last.job, last.checkpoint, last.label)
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        return self.commit_all(permit, [request])
+
+    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
+        """All of them in one transaction.
+
+        Raises:
+            CorruptSnapshot: staged rows are missing; nothing was committed.
+            ConfigError: the table refuses the rows.
+        """
+        newest = max(request.checkpoint_id for request in requests)
+        permit.require(self._context.lineage, newest)
+        given = {
+            request.checkpoint_id: [decode_committable(one) for one in request.committables]
+            for request in requests
+            if request.committables
+        }
+        if not given:
+            return CommitResult(CommitOutcome.COMMITTED)
+        moved: dict[CheckpointId, int] = {}  # rows
+        with self._opened.write(f"committing to table {self._target}") as connection:
+            self._opened.lock(connection, f"unistream {self._target}")
+            last = self._last(connection)
+            self._check(connection, last)
+            done = 0 if last is None else last.label
+            todo = [one for one in sorted(given) if self._label(one) > done]
+            if todo and (last is None or last.target != str(self._target)) and self._table.create:
+                self._create_target(connection, given[todo[0]])
+            for checkpoint_id in todo:
+                new = [one for one in given[checkpoint_id] if self._label(one.checkpoint) > done]
+                moved[checkpoint_id] = sum(one.rows for one in new)
+                self._check_address(new)
+                self._move(connection, checkpoint_id, new)
+            if todo:
+                self._record(connection, permit, todo[-1])
+            for parts in given.values():
+                self._remove(connection, parts)
+            crash_point("sql.before_commit")
+        crash_point("sql.committed")
+        if todo:
+            self._note(todo[-1])
+        visible = tuple(
+            VisibleRows(one, moved.get(one, sum(part.rows for part in given[one])), already=one not in moved)
+            for one in sorted(given)
+        )
+        rows = sum(moved.values())
+        outcome = CommitOutcome.COMMITTED if todo else CommitOutcome.ALREADY_COMMITTED
+        return CommitResult(outcome, rows=rows, visible=visible)
+
+    def close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    @property
+    def _opened(self) -> Database:
+        assert self._database is not None, "open() comes first"
+        return self._database
+
+    # --- in a transaction ---------------------------------------------------------------------------
+
+    def _last(self, connection: Connection) -> Recorded | None:
+        """The last commit of this sink."""
+        c, context = self._commits.c, self._context
+        own = (c.lineage == context.lineage) & (c.sink_uid == context.sink_uid)
+        row = connection.execute(select(self._commits).where(own)).one_or_none()
+        return None if row is None else _recorded(row._mapping)
+
+    def _check(self, connection: Connection, last: Recorded | None) -> None:
+        """Raises ConfigError, Fenced: this job may not commit behind `last`."""
+        context, where = self._context, f"table {self._target}"
+        begins_again = self._rewinds > self._former and not self._has_committed
+        if context.finalizing or begins_again:
+            return
+        if last is not None:
+            if not may_follow(last.job, last.checkpoint, me=context.job, followed=self._followed):
+                raise succeeded(where, context, writer=last.job, has_committed=self._has_committed)
+            return
+        found = [_recorded(row._mapping) for row in connection.execute(select(self._commits))]
+        others = [one for one in found if one.target == str(self._target) and one.lineage != context.lineage]
+        if others and self._on_foreign == "refuse":
+            raise foreign(where, others)
+
+    def _check_removed(self, connection: Connection, last: Recorded | None) -> None:
+        """Raises ConfigError: what the restored checkpoint knows to be in the table is not there."""
+        remembered, where = self._remembered, f"table {self._target}"
+        if remembered is not None and remembered.address == self._address:
+            done = f"had committed checkpoint {_checkpoint(remembered.label)}"
+            if last is None:
+                raise changed_target(where, self._context, done, f"{COMMITS} does not say so any more")
+            if last.label < remembered.label:
+                now = f"by {COMMITS} the last one is {last.checkpoint}"
+                raise changed_target(where, self._context, done, now)
+        is_target = last is not None and last.target == str(self._target)
+        if last is not None and is_target and not self._opened.columns_in(connection, self._target):
+            done = f"had committed checkpoint {last.checkpoint}"
+            raise changed_target(where, self._context, done, "there is no such table any more")
+
+    def _check_address(self, parts: Sequence[SqlCommittable]) -> None:
+        """Raises ConfigError: rows that were staged for another table are not committed yet."""
+        for one in parts if not self._context.finalizing else ():
+            if one.table.target != self._target or not self._opened.is_at(one.table.url):
+                former = f"table {one.table.target}"
+                raise uncommitted_elsewhere(
+                    self._context, f"table {self._target}", former, "not committed there yet"
+                )
+
+    def _create_target(self, connection: Connection, parts: Sequence[SqlCommittable]) -> None:
+        """With the columns of the staging table, unless it is there."""
+        found = self._opened.columns_in(connection, Target(parts[0].stage, self._target.schema))
+        types = {name: found[name]["type"] for name in parts[0].columns if name in found}
+        if types:
+            target_table(self._target, types, self._table.key).create(connection, checkfirst=True)
+
+    def _label(self, checkpoint_id: int) -> int:
+        is_restored = checkpoint_id <= (self._context.restored or 0)
+        rewinds = self._former if is_restored else self._rewinds
+        return (rewinds << _CHECKPOINT_BITS) | checkpoint_id
+
+    def _move(self, connection: Connection, checkpoint_id: int, parts: Sequence[SqlCommittable]) -> None:
+        for stage, of_stage in _by_stage(parts).items():
+            source = self._stage(stage, of_stage[0].columns)
+            for one in of_stage:
+                found = connection.execute(count_part(source, one.part)).scalar_one()
+                if found != one.rows:
+                    raise CorruptSnapshot(
+                        f"table {self._target}: of {one.rows} rows that subtask {one.subtask} has staged in "
+                        f"{stage} for checkpoint {checkpoint_id}, {found} are there; some are missing: "
+                        "nothing was committed"
+                    )
+            columns = of_stage[0].columns
+            target = sql_table(
+                self._target.name, *map(sql_column, columns), schema=self._target.schema or None
+            )
+            moved = [one.part for one in of_stage]
+            connection.execute(
+                move(
+                    self._opened.dialect,
+                    stage=source,
+                    target=target,
+                    columns=columns,
+                    key=self._table.key,
+                    parts=moved,
+                )
+            )
+
+    def _remove(self, connection: Connection, parts: Sequence[SqlCommittable]) -> None:
+        """What is committed, and what nobody commits any more."""
+        is_last = not self._context.checkpointing
+        for stage, of_stage in _by_stage(parts).items():
+            source = self._stage(stage, of_stage[0].columns)
+            for one in of_stage:
+                connection.execute(remove_part(source, one.part))
+            if is_last:
+                connection.execute(remove_rivals(source, [one.part for one in of_stage]))
+            elif self._has_committed and stage not in self._tidied:
+                connection.execute(remove_former(source, self._context.job))
+                self._tidied.add(stage)
+
+    def _record(self, connection: Connection, permit: CommitPermit, checkpoint_id: CheckpointId) -> None:
+        context = self._context
+        values = {
+            "lineage": context.lineage,
+            "sink_uid": context.sink_uid,
+            "target": str(self._target),
+            "label": self._label(checkpoint_id),
+            "job": writer_of(context, checkpoint_id),
+            "snapshot": permit.snapshot,
+            "at_ms": int(time.time() * 1000),
+        }
+        connection.execute(record(self._opened.dialect, self._commits, values))
+
+    def _note(self, checkpoint_id: CheckpointId) -> None:
+        job = writer_of(self._context, checkpoint_id)
+        if job == self._context.job:
+            self._has_committed, self._followed = True, ()
+        self._remember(job, checkpoint_id, self._label(checkpoint_id))
+
+    def _remember(self, job: str, checkpoint: int, label: int) -> None:
+        followed = still_followed(job, checkpoint, self._followed)
+        self._remembered = Remembered(
+            job=followed.job, until=followed.until, address=self._address, label=label
+        )
+
+    def _stage(self, name: str, columns: Sequence[str]) -> Any:
+        return sql_table(name, *map(sql_column, (*OURS, *columns)), schema=self._target.schema or None)
+
+
+def last_commit(url: str | Secret, target: Target, sink_uid: str) -> LineCommit | None:
+    """See `unistream.port.line.KeepsLine`."""
+    found = [one for one in records(url, target) if one.sink_uid == sink_uid]
+    if not found:
+        return None
+    last = found[-1]
+    return LineCommit(lineage=last.lineage, job=last.job, checkpoint=last.checkpoint, snapshot=last.snapshot)
+
+
+def check_no_other(url: str | Secret, target: Target, lineage: str) -> None:
+    """Raises ConfigError: another line than `lineage` ("": any) writes the table."""
+    others = [one for one in records(url, target) if one.lineage != lineage]
+    if others:
+        raise foreign(f"table {target}", others)
+
+
+def records(url: str | Secret, target: Target) -> list[Recorded]:
+    """Commits to the table, the oldest first."""
+    database = Database(url)
+    try:
+        commits = commits_table(target.schema)
+        if not database.columns(Target(commits.name, target.schema)):
+            return []
+        with database.read("looking for the last commit") as connection:
+            rows = connection.execute(select(commits).order_by(commits.c.at_ms))
+            found = [_recorded(row._mapping) for row in rows]
+    finally:
+        database.close()
+    return [one for one in found if one.target == str(target)]
+
+
+def foreign(where: str, others: Sequence[Recorded]) -> ConfigError:
+    last = others[-1]
+    return foreign_line(
+        where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=kept_snapshot(last.snapshot)
+    )
+
+
+def committer_of(committables: Sequence[bytes]) -> SqlCommitter:
+    """The committer for committables of a snapshot, see `unistream.connector.committers`. The URL is that
+    of the snapshot, which has no password, or in the environment (`ENVIRONMENT`).
+
+    Raises:
+        CorruptSnapshot: a committable cannot be read.
+        ConfigError: the URL is wrong, or refers to a variable that is not set.
+    """
+    table = decode_committable(committables[0]).table
+    url = os.environ.get(ENVIRONMENT)
+    return SqlCommitter(table if url is None else msgspec.structs.replace(table, url=url))
+
+
+def _checkpoint(label: int) -> int:
+    return label & ((1 << _CHECKPOINT_BITS) - 1)
+
+
+def _recorded(row: Any) -> Recorded:
+    return Recorded(**{name: row[name] for name in Recorded.__struct_fields__})
+
+
+def _by_stage(parts: Sequence[SqlCommittable]) -> dict[str, list[SqlCommittable]]:
+    found: dict[str, list[SqlCommittable]] = {}
+    for one in parts:
+        found.setdefault(one.stage, []).append(one)
+    return found

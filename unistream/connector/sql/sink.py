@@ -1,0 +1,171 @@
+"""A table as a sink, exactly once.
+
+SqlSink("postgresql+psycopg://flights@localhost/lake", "delays", mode="upsert", key="carrier")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.secrets import Secret, is_reference
+from unistream.connector.common import OnRewind
+from unistream.connector.sql.columns import sql_type
+from unistream.connector.sql.committer import SqlCommitter, check_no_other, last_commit
+from unistream.connector.sql.database import Database, parsed
+from unistream.connector.sql.stage import SqlTable
+from unistream.connector.sql.statements import OURS, STAGE_BEGIN, Target
+from unistream.connector.sql.writer import SqlWriter
+from unistream.model.lineage import LineageDataset
+from unistream.port.line import LineCommit, OnForeign, check_on_foreign
+from unistream.port.sink import Committer, SinkWriter
+
+Mode: TypeAlias = Literal["append", "upsert"]
+MODES: Final[tuple[Mode, ...]] = ("append", "upsert")
+BATCH_ROWS: Final = 20_000
+
+
+class SqlSink:
+    """Writes rows to a table of PostgreSQL or SQLite. Readers see the rows of a checkpoint at once, when it
+    is complete.
+
+    Args:
+        url: Of SQLAlchemy, such as ``postgresql+psycopg://user@host/database`` or
+            ``sqlite:////data/orders.db``. One with a password should be a reference to the whole of it,
+            ``${env:DATABASE_URL}``, or a `Secret`.
+        table: ``name`` or ``schema.name``.
+        mode: "append" adds rows; "upsert" replaces the row of the same key, by the last one of a checkpoint.
+        key: Column, or columns, of the key; they are the primary key, or unique. With "upsert".
+        create: The table is made if it is not there, with the columns of the rows, and `key` as primary key.
+        batch_rows: Rows that are sent to the database together.
+        on_rewind: If the job is restored from a checkpoint older than the table's last: "refuse" to start, or
+            "allow_duplicates" (of rows that are appended).
+        on_foreign: If another line of jobs writes the table (this job was not started from a snapshot of it):
+            "refuse" to start, or "append" to it.
+
+    Raises:
+        ConfigError: an argument is wrong.
+
+    >>> sink = SqlSink("sqlite:////tmp/delays.db", "delays", mode="upsert", key="carrier")
+    >>> sink.name
+    'SQL: delays'
+    """
+
+    def __init__(
+        self,
+        url: str | Secret,
+        table: str,
+        *,
+        mode: Mode = "append",
+        key: str | Sequence[str] = (),
+        create: bool = True,
+        batch_rows: int = BATCH_ROWS,
+        on_rewind: OnRewind = "refuse",
+        on_foreign: OnForeign = "refuse",
+    ) -> None:
+        if mode not in MODES:
+            raise ConfigError(f"SQL sink: mode must be one of {', '.join(MODES)}, not {mode!r}")
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        if bool(self._key) is not (mode == "upsert"):
+            raise ConfigError("SQL sink: mode='upsert' needs a key, and mode='append' has none")
+        if on_rewind not in ("refuse", "allow_duplicates"):
+            raise ConfigError(f"SQL sink: on_rewind must be refuse or allow_duplicates, not {on_rewind!r}")
+        if batch_rows < 1:
+            raise ConfigError(f"SQL sink: batch_rows must be at least 1, not {batch_rows}")
+        check_on_foreign(on_foreign)
+        schema, _, name = table.rpartition(".")
+        if not name or name.startswith((STAGE_BEGIN, "unistream_sink_")):
+            raise ConfigError(f"SQL sink: {table!r} is not the name of a table of yours")
+        if isinstance(url, str) and "${" not in url:
+            parsed(url)
+        self._url = url
+        self._target = Target(name, schema)
+        self._table = SqlTable(url=url, target=self._target, key=self._key, create=create)
+        self._batch_rows = batch_rows
+        self._on_rewind: OnRewind = on_rewind
+        self._on_foreign: OnForeign = on_foreign
+
+    def __repr__(self) -> str:
+        return f"SqlSink(table={str(self._target)!r})"
+
+    @property
+    def name(self) -> str:
+        return f"SQL: {self._target}"
+
+    @property
+    def global_committer(self) -> bool:
+        """One transaction has the rows of all writers."""
+        return True
+
+    def lineage_datasets(self) -> list[LineageDataset]:
+        """See `unistream.port.lineage`."""
+        if isinstance(self._url, Secret) or is_reference(self._url):
+            return []
+        where = parsed(self._url)
+        if where.get_backend_name() == "sqlite":
+            return [LineageDataset("file", f"{where.database}/{self._target}", "sqlite")]
+        namespace = f"postgres://{where.host}:{where.port or 5432}"
+        return [
+            LineageDataset(
+                namespace, f"{where.database}.{self._target.schema or 'public'}.{self._target.name}"
+            )
+        ]
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Asks the database; writes nothing.
+
+        Raises:
+            ConfigError: the table is not there, or has no such column or key; or a column cannot be in one.
+            Unreachable: the database does not answer.
+        """
+        if schema is not None:
+            self._check_columns(schema)
+        database = Database(self._url)
+        try:
+            found = database.columns(self._target)
+            keys = database.keys(self._target) if found and self._key else []
+        finally:
+            database.close()
+        if not found:
+            if not self._table.create:
+                raise ConfigError(f"SQL sink: table {self._target} does not exist at {database.where}")
+            return
+        missing = [name for name in (schema.names if schema is not None else ()) if name not in found]
+        if missing:
+            raise ConfigError(
+                f"SQL sink: table {self._target} has no column {missing[0]!r}; it has {', '.join(found)}"
+            )
+        if self._key and set(self._key) not in keys:
+            raise ConfigError(
+                f"SQL sink: table {self._target} has no primary key or unique constraint of "
+                f"{', '.join(self._key)}, by which mode='upsert' finds rows"
+            )
+
+    def _check_columns(self, schema: pa.Schema) -> None:
+        for name in self._key:
+            if name not in schema.names:
+                raise ConfigError(f"SQL sink: there is no column {name!r} among {', '.join(schema.names)}")
+        for field in schema:
+            if field.name in OURS:
+                raise ConfigError(
+                    f"SQL sink: a column cannot be called {field.name!r}: the sink has one of its own"
+                )
+            sql_type(field.name, field.type)
+
+    def check_new_line(self, lineage: str = "") -> None:
+        """See `unistream.port.line.KeepsLine`."""
+        if self._on_foreign == "refuse":
+            check_no_other(self._url, self._target, lineage)
+
+    def last_commit(self, sink_uid: str) -> LineCommit | None:
+        """See `unistream.port.line.KeepsLine`."""
+        return last_commit(self._url, self._target, sink_uid)
+
+    def create_writer(self) -> SinkWriter:
+        return SqlWriter(self._table, self._batch_rows)
+
+    def create_committer(self) -> Committer | None:
+        return SqlCommitter(self._table, on_rewind=self._on_rewind, on_foreign=self._on_foreign)

@@ -1,0 +1,78 @@
+"""What a SQL sink has staged, as a committable, and the table that it is for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from unistream.base.errors import CorruptSnapshot
+from unistream.base.secrets import Secret, is_reference
+from unistream.connector.sql.database import parsed
+from unistream.connector.sql.statements import Part, Target
+
+
+class SqlTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What a writer and a committer know of the table.
+
+    Attributes:
+        url: Of the database.
+        target: The table.
+        key: With which rows replace each other; empty: they are appended.
+        create: The first commit makes the table, if it is not there.
+    """
+
+    url: str | Secret
+    target: Target
+    key: tuple[str, ...] = ()
+    create: bool = True
+
+    @property
+    def address(self) -> str:
+        """For people, and to see whether two are the same."""
+        return f"{parsed(self.url).render_as_string(hide_password=True)}, table {self.target}"
+
+    def without_password(self) -> SqlTable:
+        """As it is stored: the URL as a reference, or without what must not be read."""
+        if isinstance(self.url, str) and is_reference(self.url):
+            return self
+        url = parsed(self.url)._replace(password=None)
+        return msgspec.structs.replace(self, url=url.render_as_string(hide_password=False))
+
+
+class SqlCommittable(msgspec.Struct, frozen=True, kw_only=True):
+    """Staged rows of one checkpoint of one subtask.
+
+    Attributes:
+        table: Without password.
+        stage: The staging table.
+        columns: Of the rows, in order.
+        checkpoint: With which they were prepared. A snapshot may list those of several: another job that was
+            started from an earlier one of them may have committed some.
+    """
+
+    table: SqlTable
+    stage: str
+    columns: tuple[str, ...]
+    subtask: int
+    label: int
+    attempt: str
+    checkpoint: int
+    rows: int
+    format: int = 1
+
+    @property
+    def part(self) -> Part:
+        return Part(self.subtask, self.label, self.attempt)
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def decode_committable(payload: bytes) -> SqlCommittable:
+    """Raises CorruptSnapshot."""
+    try:
+        found = msgspec.json.decode(payload, type=SqlCommittable)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"a committable of a SQL sink cannot be read: {error}") from error
+    if found.format != 1:
+        raise CorruptSnapshot(f"a committable of a SQL sink has format {found.format}, this version reads 1")
+    return found
