@@ -27,7 +27,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 """``file.py::function`` -> why it is better in one piece."""
 
 OWNERS: dict[str, tuple[str, ...]] = {
-    "sqlalchemy": ("metadata/",),
+    "sqlalchemy": ("metadata/", "connector/sql/"),
     "alembic": ("metadata/",),
     "kazoo": ("ha/",),
     "rocksdict": ("state/rocksdb/api.py",),

@@ -17,5 +17,4 @@ Only `private` and `wire` use private names of kafka-python. May import: `connec
 from __future__ import annotations
 
 from unistream.connector.kafka.sink import KafkaSink
-from unistream.connector.kafka.sink_committer import committer_of
 from unistream.connector.kafka.source import KafkaSource, create_discovery

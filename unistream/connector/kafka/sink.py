@@ -22,8 +22,7 @@ from unistream.connector.common import OnRewind, json_misfit
 from unistream.connector.kafka.batches import COMPRESSIONS, Compression
 from unistream.connector.kafka.config import Properties, check_sink_properties
 from unistream.connector.kafka.outgoing import VALUE_FORMATS, Layout, ValueFormat
-from unistream.connector.kafka.sink_committer import ON_LOST, KafkaCommitter, OnLost
-from unistream.connector.kafka.sink_writer import KafkaSinkWriter, Target
+from unistream.connector.kafka.sink_target import ON_LOST, OnLost, Target
 from unistream.connector.kafka.topic import checked_servers, checked_topic
 from unistream.model.lineage import LineageDataset, topic_at
 from unistream.port.sink import Committer, SinkWriter
@@ -185,12 +184,16 @@ class KafkaSink:
             )
 
     def create_writer(self) -> SinkWriter:
+        from unistream.connector.kafka.sink_writer import KafkaSinkWriter
+
         return KafkaSinkWriter(self._target)
 
     def create_committer(self) -> Committer | None:
         target = self._target
         if not target.transactional:
             return None
+        from unistream.connector.kafka.sink_committer import KafkaCommitter
+
         return KafkaCommitter(
             target.servers,
             target.properties,

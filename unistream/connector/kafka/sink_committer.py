@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import OnRewind, rewound
 from unistream.connector.kafka.config import Properties
 from unistream.connector.kafka.hanging import mark_committed
+from unistream.connector.kafka.sink_target import OnLost
 from unistream.connector.kafka.transactions import (
     KafkaCommittable,
     Naming,
@@ -24,8 +25,6 @@ from unistream.connector.kafka.wire import Ended, Producing
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
-OnLost: TypeAlias = Literal["fail", "drop"]
-ON_LOST: Final[tuple[OnLost, ...]] = ("fail", "drop")
 DONE_KEPT_MAX: Final = 1_000  # of transactions that this committer has committed
 RECORDED_WITHIN_S: Final = 5.0  # a commit that is done is recorded by then
 RETRY_S: Final = 0.2

@@ -29,10 +29,10 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
-from unistream.connector.kafka.batches import BATCH_EXTRA_BYTES, Compression, Section, sections
-from unistream.connector.kafka.config import Properties
-from unistream.connector.kafka.outgoing import Encoder, Layout
+from unistream.connector.kafka.batches import BATCH_EXTRA_BYTES, Section, sections
+from unistream.connector.kafka.outgoing import Encoder
 from unistream.connector.kafka.send import Sender
+from unistream.connector.kafka.sink_target import Target
 from unistream.connector.kafka.transactions import (
     IdPool,
     KafkaCommittable,
@@ -55,30 +55,6 @@ ROWS_OUT: Final = "numRecordsSend"
 BYTES_OUT: Final = "numBytesSend"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where a sink writes, and how.
-
-    Attributes:
-        prefix: Of transactional ids and groups.
-        transactional: Exactly once.
-        idempotent: Batches are neither doubled nor reordered by repetitions.
-        awaited: A checkpoint waits until all of its rows are written.
-        timeout_ms: Of a transaction.
-    """
-
-    servers: str
-    topic: str
-    properties: Properties
-    layout: Layout
-    compression: Compression
-    prefix: str
-    transactional: bool
-    idempotent: bool
-    awaited: bool
-    timeout_ms: int
 
 
 class WriterState(msgspec.Struct, frozen=True, kw_only=True):

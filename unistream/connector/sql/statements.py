@@ -61,7 +61,7 @@ def stage_name(lineage: str, sink_uid: str, columns: Sequence[tuple[str, str]]) 
     """Of the staging table of a sink with these columns (name, type).
 
     >>> stage_name("5f0c", "to table", [("n", "int64")])
-    'unistream_stage_84a1a2b2f0d8'
+    'unistream_stage_0259362e1795'
     """
     text = repr((lineage, sink_uid, [tuple(one) for one in columns]))
     return STAGE_BEGIN + hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -86,6 +86,7 @@ def target_table(target: Target, types: Mapping[str, Any], key: Sequence[str]) -
 
 
 def commits_table(schema: str) -> Table:
+    """Of the schema of the target."""
     return Table(
         COMMITS,
         MetaData(),

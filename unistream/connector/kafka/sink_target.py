@@ -1,0 +1,37 @@
+"""What the sink of a topic, its writers and its committer have in common; without kafka-python (see `sink`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from unistream.connector.kafka.batches import Compression
+from unistream.connector.kafka.config import Properties
+from unistream.connector.kafka.outgoing import Layout
+
+OnLost: TypeAlias = Literal["fail", "drop"]
+ON_LOST: Final[tuple[OnLost, ...]] = ("fail", "drop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a sink writes, and how.
+
+    Attributes:
+        prefix: Of transactional ids and groups.
+        transactional: Exactly once.
+        idempotent: Batches are neither doubled nor reordered by repetitions.
+        awaited: A checkpoint waits until all of its rows are written.
+        timeout_ms: Of a transaction.
+    """
+
+    servers: str
+    topic: str
+    properties: Properties
+    layout: Layout
+    compression: Compression
+    prefix: str
+    transactional: bool
+    idempotent: bool
+    awaited: bool
+    timeout_ms: int
