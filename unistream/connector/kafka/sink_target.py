@@ -1,4 +1,4 @@
-"""What the sink of a topic, its writers and its committer have in common; without kafka-python (see `sink`)."""
+"""What the sink of a topic, its writers and its committer have in common. Needs no kafka-python."""
 
 from __future__ import annotations
 
