@@ -116,3 +116,25 @@ def test_an_attempt_removes_what_former_ones_of_its_subtask_have_staged_behind_t
 def test_a_job_that_has_committed_removes_what_others_have_staged() -> None:
     found = left(lambda stage: remove_former(stage, JOB))
     assert [row for row in STAGED if row not in found] == [(0, 4, attempt_of(OTHER, 0))]
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "name"),
+    [
+        ("postgresql+psycopg://me:hunter2@db/lake", "postgres://db:5432", "lake.sales.rows"),
+        ("postgresql+psycopg://db:6543/lake", "postgres://db:6543", "lake.sales.rows"),
+        ("sqlite:////data/orders.db", "file", "/data/orders.db/sales.rows"),
+    ],
+)
+def test_its_dataset_is_named_as_openlineage_does(url: str, namespace: str, name: str) -> None:
+    [found] = SqlSink(url, "sales.rows").lineage_datasets()
+    assert (found.namespace, found.name) == (namespace, name)
+    assert "hunter2" not in repr(SqlSink(url, "sales.rows"))
+
+
+def test_a_reference_is_read_where_the_connection_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAKE", raising=False)
+    sink = SqlSink("${env:LAKE}", "rows")
+    assert sink.lineage_datasets() == []
+    with pytest.raises(ConfigError, match="LAKE"):
+        sink.check(None)
