@@ -59,10 +59,10 @@ def _open_in(
         return []
     found = []
     for topic in topics:
-        partitions = [TopicPartition(topic, number) for number in producing.topic(topic).leaders]
         try:
+            partitions = [TopicPartition(topic, number) for number in producing.topic(topic).leaders]
             states = producing.producers(partitions)
-        except ConfigError as error:
+        except ConfigError as error:  # this user may not read it
             logger.info("event=kafka_markers_not_looked_at topic=%s: %s", topic, error)
             continue
         for partition, producers in states.items():
