@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, Engine, Table, create_engine, event, func, inspect, select
 from sqlalchemy.engine import URL, make_url
@@ -152,8 +153,8 @@ class Database:
         """Rows into a table, in the order of its columns: the values `before`, of which the last one grows by
         one from row to row, and then those of the rows."""
         first, numbers = before[-1], rows.num_rows
-        fixed = [pa.array([value] * numbers) for value in before[:-1]]
-        places = pa.array(range(first, first + numbers), pa.int64())
+        fixed = [pa.repeat(value, numbers) for value in before[:-1]]
+        places = pa.array(np.arange(first, first + numbers, dtype=np.int64))
         names = [column.name for column in table.columns]
         whole = pa.RecordBatch.from_arrays([*fixed, places, *rows.columns], names=names)
         name = self._engine.dialect.identifier_preparer.format_table(table)
