@@ -6,10 +6,12 @@ SQLite       lists of Python values for executemany, times as SQLAlchemy writes 
 
 from __future__ import annotations
 
+import binascii
 import io
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -31,6 +33,7 @@ _SIMPLE: Final = (
     (pa.types.is_boolean, sql.Boolean),
     (pa.types.is_date, sql.Date),
 )
+_HEX_BEGINS, _NOTHING = (pa.scalar(text, pa.large_string()) for text in ("\\x", ""))
 CSV_ROWS: Final = 8_192  # of one piece for COPY
 
 
@@ -82,13 +85,23 @@ def python_rows(records: pa.RecordBatch) -> list[tuple[Any, ...]]:
 def _for_csv(column: pa.Array[Any]) -> pa.Array[Any]:
     column = _plain(column)
     if _is_binary(column.type):
-        found = [None if value is None else "\\x" + value.hex() for value in column.to_pylist()]
-        return pa.array(found, pa.string())
+        return pc.binary_join_element_wise(_HEX_BEGINS, _hexadecimal(column), _NOTHING)
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         return column.cast(pa.timestamp(column.type.unit, "UTC")).cast(pa.string())
     if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type):
         return column.cast(pa.string())
     return column
+
+
+def _hexadecimal(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Bytes as text of twice their number."""
+    column = pa.concat_arrays([column.cast(pa.large_binary())])  # its own offsets, from 0
+    valid, places, data = column.buffers()
+    bounds = np.frombuffer(places, np.int64)[column.offset : column.offset + len(column) + 1]
+    text = binascii.hexlify(memoryview(data)[bounds[0] : bounds[-1]]) if data is not None else b""
+    buffers = [None, pa.py_buffer(2 * (bounds - bounds[0])), pa.py_buffer(text)]
+    made = pa.Array.from_buffers(pa.large_string(), len(column), buffers)
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.large_string()), made) if valid else made
 
 
 def _for_sqlite(column: pa.Array[Any]) -> pa.Array[Any]:

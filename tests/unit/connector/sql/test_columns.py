@@ -67,6 +67,16 @@ def test_types_and_values(case: tuple[Any, ...]) -> None:
     assert python_rows(records) == [(bound,), (None,)]
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2)], ids=str)
+@pytest.mark.parametrize("part", [slice(0, 5), slice(1, 4), slice(2, 2), slice(4, 5)], ids=str)
+def test_bytes_in_csv_of_a_part_of_a_batch(kind: pa.DataType, part: slice) -> None:
+    values = [b"\x00\x01", None, b"\xff\xfe", b"ab", b"\r\n"]
+    records = pa.record_batch([pa.array(values, kind)], names=["c"])
+    found = records.slice(part.start, part.stop - part.start)
+    wanted = ["" if value is None else f'"\\x{value.hex()}"' for value in values[part]]
+    assert b"".join(csv_pieces(found)).decode() == "".join(f"{line}\n" for line in wanted)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
