@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +221,38 @@ def test_upsert_replaces_rows_within_a_checkpoint_and_over_checkpoints(parts: Pa
     assert found == [(1, "x", 11), (1, "y", 12), (2, "x", 21)]
     with pytest.raises(UserCodeError, match=r"a row without 'b', which is in the key of rows"):
         parts.prepared(writer, 3, of_columns(a=[1], b=pa.array([None], pa.string()), n=[1]))
+
+
+def test_values_of_every_type_come_back(parts: Parts) -> None:
+    at = datetime(2026, 3, 29, 1, 30, 15, 250_000, tzinfo=UTC)
+    rows = of_columns(
+        bytes=[b"\x00\xff\n", None],
+        text=['a,"b"\\\n', ""],
+        flag=[True, None],
+        day=pa.array([at.date(), None]),
+        at=pa.array([at.replace(tzinfo=None), None], pa.timestamp("us")),
+        zoned=pa.array([at, None], pa.timestamp("us", "UTC")),
+        price=pa.array([Decimal("12.50"), None], pa.decimal128(6, 2)),
+        large=pa.array([2**64 - 1, None], pa.uint64()),
+        ratio=[0.1, float("inf")],
+        nested=[[1, None], None],
+    )
+    parts.committer().commit(permit(1), request(1, *parts.prepared(parts.writer(), 1, rows)))
+    found = query(parts.url, "SELECT bytes, text, flag, ratio FROM rows")
+    assert sorted(found, key=lambda row: row[3]) == [
+        (b"\x00\xff\n", 'a,"b"\\\n', True, 0.1),
+        (None, "", None, float("inf")),
+    ]
+    texts = "SELECT CAST(day AS TEXT), CAST(price AS TEXT), CAST(large AS TEXT), nested FROM rows WHERE flag"
+    [(day, price, large, nested)] = query(parts.url, texts)
+    assert (day, price, large) == ("2026-03-29", "12.50", "18446744073709551615")
+    assert (json.loads(nested) if isinstance(nested, str) else nested) == [1, None]
+    [(moment, zoned)] = query(parts.url, "SELECT at, zoned FROM rows WHERE flag")
+    assert str(moment) == "2026-03-29 01:30:15.250000"
+    if isinstance(zoned, str):  # SQLite has no zones: it is UTC
+        assert zoned == "2026-03-29 01:30:15.250000"
+    else:
+        assert zoned == at
 
 
 def test_rows_of_other_columns_from_a_later_start_have_a_staging_table_of_their_own(parts: Parts) -> None:
