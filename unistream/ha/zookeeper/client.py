@@ -289,6 +289,8 @@ class ZooKeeperClient(Closing):
             try:
                 return self.once(ask, deadline_s)
             except NO_ANSWER as error:
+                if self._kazoo._connection.refused:
+                    raise self._denied() from error
                 if attempt == self._settings.retries or time.monotonic() >= deadline_s:
                     raise Unreachable(f"{self} did not answer: {_said(error)}") from error
                 self._pause(deadline_s)
@@ -329,7 +331,7 @@ class ZooKeeperClient(Closing):
     def translated(self, error: KazooException) -> UnistreamError:
         """One of kazoo's errors as one of ours; nothing was changed by what was refused."""
         match error:
-            case NoAuthError() | AuthFailedError():
+            case NoAuthError() | AuthFailedError() | SessionClosedRequireSaslError():
                 return self._denied()
             case UnimplementedError():
                 return ConfigError(f"{self} is too old; {_dotted(VERSION_LEAST)} is needed")
@@ -382,8 +384,14 @@ def server_version(described: str) -> tuple[int, int] | None:
 
 def _synced(kazoo: KazooClient, path: str) -> KazooClient:
     """What is asked next on this connection is answered with all that was written until now: a server answers
-    in the order of the requests, and sync waits for the writes. (Its own answer is not needed.)"""
-    kazoo.sync_async(path)
+    in the order of the requests, and sync waits for the writes. (Its own answer only matters where the server
+    serves nobody without SASL: it says so once, to the first request, and ends the connection.)"""
+
+    def look(answer: Any) -> None:
+        if isinstance(answer.exception, SessionClosedRequireSaslError):
+            kazoo._connection.refused = True
+
+    kazoo.sync_async(path).rawlink(look)
     return kazoo
 
 
