@@ -16,7 +16,7 @@ from unistream.base.errors import ConfigError
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "dagster": {"dagster": "dagster", "dagster-webserver": "dagster_webserver"},
     "delta": {"deltalake": "deltalake"},
-    "kafka": {"kafka-python": "kafka", "numba": "numba"},
+    "kafka": {"kafka-python": "kafka"},
     "postgres": {"psycopg": "psycopg"},
     "rocksdb": {"rocksdict": "rocksdict"},
     "savepoint": {"duckdb": "duckdb"},

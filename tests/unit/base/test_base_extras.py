@@ -52,7 +52,7 @@ NEEDS = [
     pytest.param(
         "delta", "us.DeltaSource('table')", "DeltaSource needs deltalake, which", id="a Delta source"
     ),
-    pytest.param("kafka", KAFKA, "KafkaSource needs kafka-python and numba, which are", id="a Kafka source"),
+    pytest.param("kafka", KAFKA, "KafkaSource needs kafka-python, which is", id="a Kafka source"),
     pytest.param(
         "spark", "pipeline(target='spark').execute()", "target spark needs pyspark, which is", id="Spark"
     ),
@@ -75,7 +75,7 @@ NEEDS = [
     pytest.param(
         "kafka",
         "main(['stack', 'up', 'kafka'])",
-        "the local Kafka needs kafka-python and numba, which are",
+        "the local Kafka needs kafka-python, which is",
         id="the local Kafka",
     ),
     pytest.param(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import UserCodeError
+from unistream.connector.common import padded
 from unistream.connector.file import FileSource
 from unistream.connector.kafka.decode import Piece, RecordDecoder
 from unistream.connector.kafka.records import Framed
@@ -62,7 +63,7 @@ BAD = {
     "or in a list of a struct": (b'"deep": {"list": [' + HUGE + b"]}", "field 'deep' has a number"),
     "an infinity next to them": (
         b'"double": Infinity, "single": 1e39',
-        "field 'double' or 'single' has a number",
+        "field 'single' has a number",
     ),
     "an exponent too large": (b'"double": 1e999', "too big"),
     "bytes that are not UTF-8": (b'"text": "\xff\xfe"', "field 'text' has text that is not UTF-8"),
@@ -76,8 +77,9 @@ def framed(*values: bytes) -> Framed:
     lengths = np.array([len(value) for value in values], dtype=np.int64)
     absent = np.full(len(values), -1, dtype=np.int64)
     numbers = np.arange(len(values), dtype=np.int64)
-    data = np.frombuffer(b"".join(values), dtype=np.uint8)
-    return Framed(data, 100 + numbers, numbers, absent, absent, np.cumsum(lengths) - lengths, lengths)
+    return Framed(
+        padded(*values), 100 + numbers, numbers, absent, absent, np.cumsum(lengths) - lengths, lengths
+    )
 
 
 def from_kafka(*values: bytes, on_bad: Any = "dead-letter") -> Piece:

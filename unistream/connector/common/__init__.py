@@ -1,4 +1,4 @@
-"""What several connectors share: committers, staged files, partition folders, checks of JSON values, splits
+"""What several connectors share: committers, staged files, partition folders, JSON, splits
 of files and their readers.
 
 May import: `port`, `model`, `base`. Start with `committing`.
@@ -15,8 +15,8 @@ from unistream.connector.common.committing import (
     rewound,
     uncommitted_elsewhere,
 )
+from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json
 from unistream.connector.common.json_text import json_column, json_lines, json_misfit, json_rows
-from unistream.connector.common.json_values import check_values, line_array, lines_of
 from unistream.connector.common.partitions import (
     PartitionKey,
     by_partition,
@@ -50,6 +50,7 @@ from unistream.connector.common.row_groups import (
     time_ranges,
 )
 from unistream.connector.common.samples import sample
+from unistream.connector.common.spans import PADDING, Int64s, UInt8s, binary_array, line_spans, padded
 from unistream.connector.common.splits import (
     ListedSplits,
     decoded_split,

@@ -48,16 +48,6 @@ def line_array(text: npt.NDArray[np.uint8], bounds: Int64s) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def lines_of(content: bytes, rows: int) -> pa.Array | None:
-    """The lines with objects, if there are `rows` of them."""
-    text = np.frombuffer(content, dtype=np.uint8)
-    ends = np.flatnonzero(text == ord("\n")) + 1
-    bounds = np.unique(np.concatenate([[0], ends, [len(text)]]))
-    lines = line_array(text, bounds)
-    found = lines.filter(pc.match_substring(lines, "{"))
-    return found if len(found) == rows else None
-
-
 def _check_text(table: pa.Table) -> None:
     try:
         table.validate(full=True)

@@ -12,17 +12,18 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
-from unistream.connector.common import Chunk, Unit, chunks, row_groups
+from unistream.connector.common import Chunk, JsonReader, Unit, chunks, line_spans, row_groups
 from unistream.connector.file.format import (
+    BLANK,
+    BYTE_ORDER_MARK,
     SAMPLE_CHARS,
     FileSpec,
+    LineBuffer,
     Parser,
     check_columns,
     csv_header,
     csv_parser,
-    json_parser,
     stream_csv,
-    whole_lines,
 )
 from unistream.connector.file.split import FileSplit, open_file
 
@@ -46,7 +47,7 @@ def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Un
         case "parquet":
             return _parquet_units(split, spec, file)
         case "json":
-            return _text_units(split, spec, file, json_parser(spec))
+            return _json_units(split, spec, file)
         case "csv" if split.whole:
             return _whole_csv_units(split, spec, file)
         case "csv":
@@ -80,30 +81,59 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 # --- lines ----------------------------------------------------------------------------------------
 
 
+def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
+    reader = JsonReader(spec.schema)
+    block = LineBuffer(spec.block_bytes)
+    for at, offset, size in _blocks(split, file, block):
+        if offset == 0 and bytes(block.data[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK:
+            block.data[: len(BYTE_ORDER_MARK)] = BLANK
+        starts, lengths = line_spans(block.data, size)
+        found = reader.read(block.data, starts, lengths)
+        if len(found.bad):
+            start, length = (int(spans[found.bad[0]]) for spans in (starts, lengths))
+            line = bytes(block.data[start : start + length])
+            raise _bad_line(split, file, offset + start, line, found.reasons[0].as_py())
+        yield Unit(pa.Table.from_batches([found.records]), at, 0, offset + size)
+
+
 def _text_units(
-    split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int = 0
+    split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int
 ) -> Iterator[Unit]:
-    """`split.unit` is where a line starts, except at the start of a split."""
-    offset = (
-        split.unit if split.unit > split.start else _line_start(file, split.start, split.size, data_start)
-    )
-    end = _line_start(file, split.stop, split.size, data_start)
-    at = split.unit
-    while offset < end:
-        try:
-            lines = whole_lines(file, offset, spec.block_bytes, end)
-        except UserCodeError as error:
-            raise UserCodeError(f"file {split.path}: {error}") from error
+    block = LineBuffer(spec.block_bytes)
+    for at, offset, size in _blocks(split, file, block, data_start):
+        lines = bytes(block.data[:size])
         try:
             table = parse(lines)
         except pa.ArrowInvalid as error:
-            row, reason = _first_bad_line(lines, parse)
-            byte = offset + row
-            number = _count_lines(file, byte) + 1
-            raise UserCodeError(f"file {split.path}, line {number} (byte {byte}): {reason}") from error
-        offset += len(lines)
-        yield Unit(table, at, 0, offset)
+            row, line, reason = _first_bad_line(lines, parse)
+            raise _bad_line(split, file, offset + row, line, reason) from error
+        yield Unit(table, at, 0, offset + size)
+
+
+def _blocks(
+    split: FileSplit, file: pa.NativeFile, block: LineBuffer, data_start: int = 0
+) -> Iterator[tuple[int, int, int]]:
+    """Fills `block` with the lines of the split, some MB after some MB: (unit, offset in the file, bytes).
+    `split.unit` is where a line starts, except at the start of a split."""
+    at = split.unit
+    offset = at if at > split.start else _line_start(file, split.start, split.size, data_start)
+    end = _line_start(file, split.stop, split.size, data_start)
+    while offset < end:
+        try:
+            size = block.fill(file, offset, end)
+        except UserCodeError as error:
+            raise UserCodeError(f"file {split.path}: {error}") from error
+        yield at, offset, size
+        offset += size
         at = offset
+
+
+def _bad_line(
+    split: FileSplit, file: pa.NativeFile, byte: int, line: bytes, reason: str | None
+) -> UserCodeError:
+    sample = line.decode(errors="replace").strip()[:SAMPLE_CHARS]
+    number = _count_lines(file, byte) + 1
+    return UserCodeError(f"file {split.path}, line {number} (byte {byte}): {reason}: {sample!r}")
 
 
 def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int) -> int:
@@ -121,8 +151,8 @@ def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int) -> int
     return size
 
 
-def _first_bad_line(lines: bytes, parse: Parser) -> tuple[int, str]:
-    """(offset in `lines`, reason) of the first line that cannot be parsed, found by bisection."""
+def _first_bad_line(lines: bytes, parse: Parser) -> tuple[int, bytes, str | None]:
+    """(offset in `lines`, the line, reason) of the first one that cannot be parsed, found by bisection."""
     rows = [row + b"\n" for row in lines.split(b"\n")]
     low, high = 0, len(rows)
     while high - low > 1:
@@ -131,9 +161,7 @@ def _first_bad_line(lines: bytes, parse: Parser) -> tuple[int, str]:
             low = middle
         else:
             high = middle
-    sample = rows[low].decode(errors="replace").strip()[:SAMPLE_CHARS]
-    reason = _parse_error(rows[low], parse)
-    return sum(len(row) for row in rows[:low]), f"{reason}: {sample!r}"
+    return sum(len(row) for row in rows[:low]), rows[low], _parse_error(rows[low], parse)
 
 
 def _parse_error(lines: bytes, parse: Parser) -> str | None:

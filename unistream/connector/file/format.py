@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
@@ -17,16 +18,19 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
-from unistream.connector.common import check_values, lines_of
+from unistream.connector.common import PADDING
 from unistream.connector.file.split import open_file
 
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: Final = ("parquet", "csv", "json")
 
 INFERENCE_BYTES: Final = MIB  # of the first file; Arrow's own block size
+BLANK: Final = 0x20
+_LINE_END: Final = 0x0A
+_LAST_BYTES: Final = 4_096  # of a block: most lines are shorter
 LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file
 SAMPLE_CHARS: Final = 200  # of a bad line, in an error
-_BOM: Final = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANKS: Final = b" \t\r\n"  # of JSON
 _CSV_NULLS: Final = ["", "NULL", "null", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A"]
 """Those of Arrow without its spellings of NaN, which is a number; a text is never null."""
@@ -76,21 +80,51 @@ def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Ma
 
 
 def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None = None) -> bytes:
-    """About `wanted` bytes from `offset`, up to the end of a line; at least one line, if there is one. `end`:
-    the end of the last line; None: the end of the file. Raises UserCodeError if a line exceeds
-    LINE_BYTES_MAX."""
-    end = file.size() if end is None else end
-    while True:
-        file.seek(offset)
-        content: bytes = file.read(min(wanted, end - offset))
-        if offset + len(content) >= end:
-            return content
-        cut = content.rfind(b"\n") + 1
-        if cut:
-            return content[:cut]
-        if wanted >= LINE_BYTES_MAX:
-            raise UserCodeError(f"the line at byte {offset} is longer than {LINE_BYTES_MAX} B")
-        wanted *= 2
+    """See `LineBuffer.fill`; `end`: None: of the file."""
+    buffer = LineBuffer(wanted)
+    size = buffer.fill(file, offset, file.size() if end is None else end)
+    return bytes(buffer.data[:size])
+
+
+class LineBuffer:
+    """Whole lines of a file, in memory that is used again: fresh memory costs more than reading.
+
+    Args:
+        wanted: Bytes to read at once; at least one line is read.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self.data = np.zeros(wanted + PADDING, np.uint8)
+        """Padded; valid up to the next `fill`."""
+
+    def fill(self, file: pa.NativeFile, offset: int, end: int) -> int:
+        """Reads lines from `offset` on, at most to `end`, where a line ends; how many bytes are whole lines.
+
+        Raises:
+            UserCodeError: a line exceeds LINE_BYTES_MAX.
+        """
+        while True:
+            wanted = min(len(self.data) - PADDING, end - offset)
+            file.seek(offset)
+            size = file.readinto(self.data[:wanted])
+            if offset + size >= end:
+                return int(size)
+            if not size:
+                raise UserCodeError(f"it ended at byte {offset} of {end}: it was changed while it was read")
+            line_ends = np.flatnonzero(self.data[_last_block(size) : size] == _LINE_END)
+            if len(line_ends):
+                return _last_block(size) + int(line_ends[-1]) + 1
+            whole = bytes(self.data[:size]).rfind(b"\n") + 1
+            if whole:
+                return whole
+            if size >= LINE_BYTES_MAX:
+                raise UserCodeError(f"the line at byte {offset} is longer than {LINE_BYTES_MAX} B")
+            self.data = np.zeros(2 * wanted + PADDING, np.uint8)
+
+
+def _last_block(size: int) -> int:
+    return max(0, size - _LAST_BYTES)
 
 
 # --- text -----------------------------------------------------------------------------------------
@@ -99,26 +133,14 @@ Parser = Callable[[bytes], pa.Table]
 """Whole lines -> rows in the schema of the spec. Raises pa.ArrowInvalid, or KeyError for a missing column."""
 
 
-def json_parser(spec: FileSpec) -> Parser:
-    """For lines of objects; fields that the schema does not name are ignored."""
-    parse = pa_json.ParseOptions(explicit_schema=spec.schema, unexpected_field_behavior="ignore")
-
-    def parser(lines: bytes) -> pa.Table:
-        if not lines.strip():
-            return spec.schema.empty_table()
-        _refuse_bare_nulls(lines)
-        table = pa_json.read_json(pa.BufferReader(lines), _json_blocks(lines), parse)
-        check_values(table, lambda: lines_of(lines, table.num_rows))
-        return table
-
-    return parser
-
-
 def _refuse_bare_nulls(lines: bytes) -> None:
     """Arrow 26 crashes on a block whose lines are all a bare null, with or without blanks before it, and
     reads one among other lines as a row of nulls. One search with a fixed first character takes 8 % of the
     parsing time; one for each kind of blank would take 45 %."""
-    if lines.removeprefix(_BOM).lstrip(_BLANKS).startswith(b"null") or _BARE_NULL.search(lines) is not None:
+    if (
+        lines.removeprefix(BYTE_ORDER_MARK).lstrip(_BLANKS).startswith(b"null")
+        or _BARE_NULL.search(lines) is not None
+    ):
         raise pa.ArrowInvalid("a line that is a bare null is not a JSON object")
 
 

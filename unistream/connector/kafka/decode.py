@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.kafka.json import BadRow, JsonDecoder
-from unistream.connector.kafka.records import TOMBSTONE, Framed, binary_column, json_lines
+from unistream.connector.common import Int64s, JsonReader, binary_array
+from unistream.connector.kafka.records import Framed
 
 Format: TypeAlias = Literal["json", "bytes"]
 OnBadRecord: TypeAlias = Literal["fail", "skip", "dead-letter"]
@@ -68,7 +68,7 @@ class RecordDecoder:
         self._kind = kind
         self._on_bad = on_bad_record
         if kind == "json":
-            self._json = JsonDecoder(schema, stop_at_bad=on_bad_record == "fail")
+            self._json = JsonReader(schema)
         else:
             _check_bytes_schema(schema)
 
@@ -80,20 +80,21 @@ class RecordDecoder:
         """
         if self._kind == "bytes":
             return Piece(self._bytes(framed, partition), pa.array(framed.timestamps))
-        lines = json_lines(framed)
-        decoded = self._json.decode(lines)
-        tombstones = int(np.count_nonzero(lines.verdicts == TOMBSTONE))
-        timestamps = pa.array(framed.timestamps[decoded.rows])
-        if not decoded.bad:
-            return Piece(decoded.records, timestamps, tombstones=tombstones)
+        present = np.flatnonzero(framed.value_lengths >= 0)
+        found = self._json.read(framed.data, framed.value_starts[present], framed.value_lengths[present])
+        timestamps = pa.array(framed.timestamps[present[found.rows]])
+        tombstones = len(framed) - len(present)
+        if not len(found.bad):
+            return Piece(found.records, timestamps, tombstones=tombstones)
+        bad = present[found.bad]
         match self._on_bad:
             case "fail":
-                raise _bad_record(framed, topic, partition, decoded.bad[0])
+                raise _bad_record(framed, topic, partition, int(bad[0]), found.reasons[0].as_py())
             case "skip":
-                return Piece(decoded.records, timestamps, None, len(decoded.bad), tombstones)
+                return Piece(found.records, timestamps, None, len(bad), tombstones)
             case "dead-letter":
-                letters = _dead_letters(framed, topic, partition, decoded.bad)
-                return Piece(decoded.records, timestamps, letters, 0, tombstones)
+                letters = _dead_letters(framed, topic, partition, bad, found.reasons)
+                return Piece(found.records, timestamps, letters, 0, tombstones)
 
     def _bytes(self, framed: Framed, partition: int) -> pa.RecordBatch:
         columns = [_metadata_column(framed, partition, column.name) for column in self._schema]
@@ -104,9 +105,9 @@ class RecordDecoder:
 def _metadata_column(framed: Framed, partition: int, name: str) -> pa.Array:
     match name:
         case "value":
-            return binary_column(framed.data, framed.value_starts, framed.value_lengths)
+            return binary_array(framed.data, framed.value_starts, framed.value_lengths)
         case "key":
-            return binary_column(framed.data, framed.key_starts, framed.key_lengths)
+            return binary_array(framed.data, framed.key_starts, framed.key_lengths)
         case "partition":
             return pa.repeat(pa.scalar(partition, pa.int32()), len(framed))
         case "offset":
@@ -128,24 +129,24 @@ def _check_bytes_schema(schema: pa.Schema) -> None:
             raise ConfigError(f'column {column.name!r} of format="bytes" is {wanted}, not {column.type}')
 
 
-def _bad_record(framed: Framed, topic: str, partition: int, bad: BadRow) -> UserCodeError:
-    offset = int(framed.offsets[bad.row])
+def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: str) -> UserCodeError:
     return UserCodeError(
-        f"topic {topic!r} partition {partition} offset {offset}: bad record: {bad.reason}. "
+        f"topic {topic!r} partition {partition} offset {framed.offsets[row]}: bad record: {reason}. "
         'Fix the schema or the producer, or set on_bad_record="skip" or "dead-letter"'
     )
 
 
-def _dead_letters(framed: Framed, topic: str, partition: int, bad: list[BadRow]) -> pa.RecordBatch:
-    rows = np.array([b.row for b in bad], dtype=np.int64)
-    raw = binary_column(framed.data, framed.value_starts[rows], framed.value_lengths[rows])
+def _dead_letters(
+    framed: Framed, topic: str, partition: int, rows: Int64s, reasons: pa.Array[Any]
+) -> pa.RecordBatch:
+    raw = binary_array(framed.data, framed.value_starts[rows], framed.value_lengths[rows])
     return pa.record_batch(
         [
             pa.repeat(pa.scalar(topic), len(rows)),
             pa.repeat(pa.scalar(partition, pa.int32()), len(rows)),
             pa.array(framed.offsets[rows]),
             pa.array(framed.timestamps[rows]).cast(pa.timestamp("ms", tz="UTC")),
-            pa.array([b.reason for b in bad], pa.string()),
+            reasons,
             raw.cast(pa.binary()),
         ],
         schema=DEAD_LETTER_SCHEMA,

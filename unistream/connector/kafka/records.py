@@ -3,7 +3,7 @@
 A batch is varint-framed, so numpy cannot split it; small compiled loops do (`kernels`).
 
     RawBatch*  --frame-->  Framed (offsets, timestamps, places of keys and values)
-               --json_lines / binary_column-->  one buffer for the decoder
+               --decode-->  columns
 """
 
 from __future__ import annotations
@@ -13,26 +13,14 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from unistream.base.errors import ProtocolError
-
-Int64s: TypeAlias = npt.NDArray[np.int64]
-UInt8s: TypeAlias = npt.NDArray[np.uint8]
+from unistream.connector.common import Int64s, UInt8s, padded, warm_up_json
 
 ABSENT: Final = -1  # length of a null key or value, as on the wire
-
-# verdicts on one JSON value
-GOOD, TOMBSTONE, NOT_AN_OBJECT, TRAILING, CONTROL_CHARACTER = range(5)
-VERDICTS: Final = {
-    NOT_AN_OBJECT: "it is not a JSON object",
-    TRAILING: "it is not exactly one complete JSON object",
-    CONTROL_CHARACTER: "it has an unescaped control character in a string",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +51,7 @@ class RawBatch:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Records of one partition in the order of their offsets; starts and lengths refer to `data`."""
+    """Records of one partition in the order of their offsets; starts and lengths refer to `data`, padded."""
 
     data: UInt8s
     offsets: Int64s
@@ -98,19 +86,6 @@ class Framed:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLines:
-    """JSON objects, one per line. Line k is ``text[bounds[k]:bounds[k + 1]]`` and is record ``rows[k]``.
-
-    `verdicts`: one per record; only those that are GOOD have a line.
-    """
-
-    text: UInt8s
-    bounds: Int64s
-    rows: Int64s
-    verdicts: UInt8s
-
-
 @functools.cache
 def kernels() -> ModuleType:
     """The compiled loops; imported late, because a master does not need the compiler."""
@@ -123,7 +98,7 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
     Raises:
         ProtocolError: a batch is shorter or longer than its records say.
     """
-    data = np.frombuffer(b"".join([b.payload for b in batches]), dtype=np.uint8)
+    data = padded(*[b.payload for b in batches])
     ends = np.cumsum(np.array([len(b.payload) for b in batches], dtype=np.int64))
     heads = np.array(
         [(b.count, b.base_offset, b.first_timestamp, b.append_timestamp) for b in batches], dtype=np.int64
@@ -137,35 +112,7 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
     return Framed(data, *out)
 
 
-def json_lines(framed: Framed) -> JsonLines:
-    """Copies values into lines for a JSON parser. Line ends inside a value become blanks."""
-    n = len(framed)
-    lengths = framed.value_lengths
-    text = np.empty(int(np.maximum(lengths, 0).sum()) + n, dtype=np.uint8)
-    bounds = np.zeros(n + 1, dtype=np.int64)
-    verdicts = np.empty(n, dtype=np.uint8)
-    loops = kernels()
-    used = loops.write_json_lines(
-        framed.data, framed.value_starts, lengths, loops.CLASSES, text, bounds, verdicts
-    )
-    rows = np.flatnonzero(verdicts == GOOD)
-    return JsonLines(text[: bounds[used]], bounds[: used + 1], rows, verdicts)
-
-
-def binary_column(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """Byte strings as a `large_binary` array; ABSENT becomes null."""
-    bounds = np.zeros(len(starts) + 1, dtype=np.int64)
-    np.cumsum(np.maximum(lengths, 0), out=bounds[1:])
-    out = np.empty(int(bounds[-1]), dtype=np.uint8)
-    kernels().gather(data, starts, lengths, bounds, out)
-    valid = pa.array(lengths >= 0)
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(starts), [valid.buffers()[1], pa.py_buffer(bounds), pa.py_buffer(out)]
-    )
-
-
 def warm_up() -> None:
     """Compiles the kernels, or loads them from numba's cache: once per process."""
-    empty = frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])
-    json_lines(empty)
-    binary_column(empty.data, empty.value_starts, empty.value_lengths)
+    warm_up_json()
+    frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from unistream.connector.kafka.kernels import compiled, inlined
-from unistream.connector.kafka.records import Int64s, UInt8s
+from unistream.connector.common import Int64s, UInt8s
+from unistream.connector.common.compiled import compiled, spliced
 
 
-@inlined
+@spliced
 def _varint_size(value: Any) -> int:
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     size = 1
@@ -20,7 +20,7 @@ def _varint_size(value: Any) -> int:
     return size
 
 
-@inlined
+@spliced
 def _put_varint(out: UInt8s, to: int, value: Any) -> int:
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     while zigzag >= np.uint64(0x80):
@@ -31,7 +31,7 @@ def _put_varint(out: UInt8s, to: int, value: Any) -> int:
     return to + 1
 
 
-@inlined
+@spliced
 def _put(out: UInt8s, to: int, data: UInt8s, start: Any, length: Any) -> int:
     """Length-prefixed bytes; length -1: null."""
     to = _put_varint(out, to, length)
@@ -42,7 +42,7 @@ def _put(out: UInt8s, to: int, data: UInt8s, start: Any, length: Any) -> int:
 
 
 @compiled
-def put_records(  # noqa: PLR0917  (compiled: by position)
+def put_records(
     times: Int64s,
     keys: UInt8s,
     key_starts: Int64s,
@@ -81,7 +81,7 @@ def put_records(  # noqa: PLR0917  (compiled: by position)
 
 
 @compiled
-def add_header(  # noqa: PLR0917  (compiled: by position)
+def add_header(
     former: UInt8s,
     former_bounds: Int64s,
     name: UInt8s,

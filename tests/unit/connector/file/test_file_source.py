@@ -336,7 +336,7 @@ def test_a_bad_json_line_is_named(tmp_path: Path, block_bytes: int) -> None:
 def test_a_json_value_of_another_type_is_named(tmp_path: Path) -> None:
     path = file(tmp_path, "a.jsonl", '{"n": 1}\n{"n": "two"}\n')
     schema = pa.schema([("n", pa.int64())])
-    with pytest.raises(UserCodeError, match=r"line 2 \(byte 9\): .*/n.*two"):
+    with pytest.raises(UserCodeError, match=r"line 2 \(byte 9\): field 'n' is of JSON type string.*two"):
         read(FileSource(path, format="json", schema=schema))
 
 
@@ -499,7 +499,7 @@ def test_a_bare_null_is_a_bad_line(tmp_path: Path, content: bytes, line: int) ->
     path.write_bytes(content)
     source = FileSource(str(path), format="json", schema=pa.schema([("a", pa.string())]))
     driver = SourceDriver(source, create_discovery(source.info()).discover())
-    with pytest.raises(UserCodeError, match=f"line {line} .*bare null"):
+    with pytest.raises(UserCodeError, match=f"line {line} .*it is not a JSON object: 'null'"):
         driver.all_rows()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,10 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.structs import TopicPartition
 
 from unistream.base.errors import ProtocolError
+from unistream.connector.common import binary_array
 from unistream.connector.kafka import private as kafka_private
 from unistream.connector.kafka import records as kafka_records
-from unistream.connector.kafka.records import RawBatch, binary_column, frame, json_lines
+from unistream.connector.kafka.records import RawBatch, frame
 
 HEADER = DefaultRecordBatch.HEADER_STRUCT.size
 Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -62,8 +62,8 @@ def test_framing_gives_back_every_record(batches: list[tuple[int, list[Record], 
         expected += [(base + i, *record[:3]) for i, record in enumerate(records)]
         base += len(records)
     framed = frame(raws)
-    keys = binary_column(framed.data, framed.key_starts, framed.key_lengths).to_pylist()
-    values = binary_column(framed.data, framed.value_starts, framed.value_lengths).to_pylist()
+    keys = binary_array(framed.data, framed.key_starts, framed.key_lengths).to_pylist()
+    values = binary_array(framed.data, framed.value_starts, framed.value_lengths).to_pylist()
     got = list(zip(framed.offsets.tolist(), framed.timestamps.tolist(), keys, values, strict=True))
     assert got == expected
     assert raws[-1].next_offset == base
@@ -144,57 +144,3 @@ def test_checksum_is_castagnoli_and_a_flipped_bit_is_found():
     broken[-3] ^= 1
     with pytest.raises(CorruptRecordError, match="t-3 at offset 0 fails its checksum"):
         kafka_private._check_crc(DefaultRecordBatch(bytes(broken)), where)
-
-
-def test_json_lines_have_one_object_each_and_say_what_is_wrong_with_the_rest():
-    values = {
-        b'{"a": 1}': kafka_records.GOOD,
-        None: kafka_records.TOMBSTONE,
-        b' \r\n{"a":\n[1,\r\n{"b": "}]{["}]}\t': kafka_records.GOOD,
-        b'{"s": "\\"\\\\"}': kafka_records.GOOD,
-        b"": kafka_records.NOT_AN_OBJECT,
-        b"  ": kafka_records.NOT_AN_OBJECT,
-        b"null": kafka_records.NOT_AN_OBJECT,
-        b" \t\r\n null": kafka_records.NOT_AN_OBJECT,
-        b"[1]": kafka_records.NOT_AN_OBJECT,
-        b"{}null": kafka_records.TRAILING,
-        b"{} {}": kafka_records.TRAILING,
-        b'{"a": 1': kafka_records.TRAILING,
-        b'{"a": "1}': kafka_records.TRAILING,
-        b'{"a": "\\': kafka_records.TRAILING,
-        b'{"a": "x\ny"}': kafka_records.CONTROL_CHARACTER,
-        b'{"a": "x\\\ny"}': kafka_records.CONTROL_CHARACTER,
-        b"{}\x0b": kafka_records.TRAILING,
-        b"\x0c{}": kafka_records.NOT_AN_OBJECT,
-        b"{}": kafka_records.GOOD,
-    }
-    lines = json_lines(of_values(*values))
-    assert lines.verdicts.tolist() == list(values.values())
-    texts = lines.text.tobytes().split(b"\n")[:-1]
-    assert len(texts) == len(lines.rows) == len(lines.bounds) - 1
-    good = [value for value, verdict in values.items() if verdict == kafka_records.GOOD]
-    assert [json.loads(text) for text in texts] == [json.loads(value) for value in good if value]
-    for k, text in enumerate(texts):
-        assert lines.text[lines.bounds[k] : lines.bounds[k + 1]].tobytes() == text + b"\n"
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.dictionaries(st.text(), JSON, max_size=4), st.sampled_from([None, 1]), st.booleans()),
-        max_size=12,
-    )
-)
-def test_every_json_object_becomes_one_line_of_the_same_meaning(values):
-    encoded = [json.dumps(v, indent=indent, ensure_ascii=ascii).encode() for v, indent, ascii in values]
-    framed = frame([raw(build([(0, None, e, []) for e in encoded]))]) if encoded else frame([])
-    lines = json_lines(framed)
-    texts = lines.text.tobytes().split(b"\n")[:-1]
-    assert [json.loads(text) for text in texts] == [value for value, _, _ in values]

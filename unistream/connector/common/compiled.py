@@ -1,0 +1,193 @@
+"""Loops over bytes as machine code: the only place that knows numba.
+
+numba compiles a loop at its first call and caches the machine code next to the module (or below
+``NUMBA_CACHE_DIR``). The loops release the interpreter lock. Importing numba takes most of a second, so
+modules with loops are imported late, by the thread that reads.
+
+Loops that look at every byte take addresses, as in C: an array that is handed from function to function is
+counted at each call, which was measured to cost four times as much as all the rest. The caller that takes the
+address of an array keeps the array. `load8` and `store8` take eight bytes at a time, and no notice of where
+the content ends: so arrays have `PADDING` bytes more than they have content, see `spans.padded`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from types import CellType, FunctionType
+from typing import Any, Final, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from unistream.connector.common.spans import PADDING
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _fingerprint() -> str:
+    """Of all modules that loops may be put together from."""
+    found = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+SOURCES: Final = _fingerprint()
+
+
+def _stamped(function: Any) -> Any:
+    """The same function with `SOURCES` in its closure, which numba compares. It also compares the age of the
+    file of a function, but not of the files of those that it calls: after an upgrade their old machine code
+    would stay in it."""
+    code = function.__code__.replace(co_freevars=(*function.__code__.co_freevars, "SOURCES"))
+    closure = (*(function.__closure__ or ()), CellType(SOURCES))
+    found = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    return functools.update_wrapper(found, function)
+
+
+def _jit(**options: bool) -> Callable[[F], F]:
+    jit = numba.njit(cache=True, nogil=True, **options)
+    return lambda function: jit(_stamped(function))
+
+
+compiled = _jit()
+"""Decorates a loop that is called from Python."""
+inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Decorates what other loops call."""
+inlined = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+"""The same; its code is put where it is called."""
+
+spliced: Callable[[F], F] = numba.njit(cache=True, nogil=True, inline="always")
+"""The same for small functions that take arrays: merged before they are compiled."""
+
+WORD: Final = 8
+assert PADDING >= WORD, "load8 would read behind the padding"
+
+ONES: Final = np.uint64(0x0101010101010101)
+HIGH_BITS: Final = np.uint64(0x8080808080808080)
+NOTHING: Final = np.uint64(0)
+FIRST_BYTES: Final = np.array([(1 << (8 * n)) - 1 for n in range(WORD + 1)], np.uint64)
+"""FIRST_BYTES[n] keeps the first n bytes of a word."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def address_of(typing: Any, array: Any) -> Any:
+    """Of the first element. The caller keeps the array for as long as the address is used."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, args[0])
+        return builder.ptrtoint(made.data, ir.IntType(64))
+
+    return types.int64(array), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def byte_at(typing: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(builder, args[0], 8), align=1)
+
+    return types.uint8(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def set_byte(typing: Any, at: Any, byte: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], _pointer(builder, args[0], 8), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint8), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load8(typing: Any, at: Any) -> Any:
+    """Eight bytes as a number; the first one is the lowest."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(builder, args[0], 64), align=1)
+
+    return types.uint64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store8(typing: Any, at: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], _pointer(builder, args[0], 64), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _trailing_zeros(typing: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ones_in(typing: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), generate
+
+
+def _pointer(builder: Any, address: Any, bits: int) -> Any:
+    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
+@inlined
+def keep(array: Any) -> None:
+    """Nothing: but an array that a loop has made itself lives only up to the last place that names it."""
+
+
+@inlined
+def number_at(table: int, index: int) -> int:
+    """Of a table of 64-bit integers."""
+    return np.int64(load8(table + WORD * index))
+
+
+@inlined
+def set_number(table: int, index: int, number: int) -> None:
+    store8(table + WORD * index, np.uint64(number))
+
+
+@inlined
+def first_marked(marks: np.uint64) -> int:
+    """Index of the first byte of a word whose high bit is set; one must be."""
+    return _trailing_zeros(marks) >> 3
+
+
+@inlined
+def bytes_equal(word: np.uint64, eight: np.uint64) -> np.uint64:
+    """The high bit of each byte of `word` that equals the one in `eight` (eight times the same). Right up to
+    the first one that is set: a borrow may set others behind it."""
+    x = word ^ eight
+    return (x - ONES) & ~x & HIGH_BITS
+
+
+@inlined
+def same_bytes(at: int, other: int, size: int) -> bool:
+    """Whether the bytes at both addresses are the same."""
+    done = 0
+    while size - done > WORD:
+        if load8(at + done) != load8(other + done):
+            return False
+        done += WORD
+    return ((load8(at + done) ^ load8(other + done)) & FIRST_BYTES[size - done]) == NOTHING
+
+
+@inlined
+def copy_bytes(at: int, size: int, to: int) -> None:
+    """Writes up to seven bytes more."""
+    done = 0
+    while done < size:
+        store8(to + done, load8(at + done))
+        done += WORD

@@ -1,0 +1,79 @@
+"""Compiled loops of `unistream.connector.common.spans`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from unistream.connector.common.compiled import (
+    NOTHING,
+    WORD,
+    address_of,
+    byte_at,
+    bytes_equal,
+    compiled,
+    copy_bytes,
+    first_marked,
+    inlined,
+    load8,
+    ones_in,
+)
+from unistream.connector.common.spans import Int64s, UInt8s
+
+LINE_ENDS: Final = np.uint64(0x0A0A0A0A0A0A0A0A)
+ONE: Final = np.uint64(1)
+
+
+@inlined
+def is_blank(byte: int) -> bool:
+    """Whether it is one of JSON's four."""
+    return byte <= 0x20 and (byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09)
+
+
+@inlined
+def after_blanks(at: int, end: int) -> int:
+    while at < end and is_blank(byte_at(at)):
+        at += 1
+    return at
+
+
+@compiled
+def gather(data: UInt8s, starts: Int64s, lengths: Int64s, bounds: Int64s, out: UInt8s) -> None:
+    """Copies piece k to ``out[bounds[k]:bounds[k + 1]]``, in order; `out` is padded."""
+    base, to = address_of(data), address_of(out)
+    for k in range(len(starts)):
+        copy_bytes(base + starts[k], lengths[k], to + bounds[k])
+
+
+@compiled
+def lines_at_most(data: UInt8s, size: int) -> int:
+    """Not less than there are."""
+    base = address_of(data)
+    found = 1
+    for at in range(base, base + size, WORD):
+        found += ones_in(bytes_equal(load8(at), LINE_ENDS))
+    return found
+
+
+@compiled
+def find_lines(data: UInt8s, size: int, starts: Int64s, lengths: Int64s) -> int:
+    """Fills both; the number of lines that are not blank."""
+    used = 0
+    base = address_of(data)
+    start, at, end = base, base, base + size
+    while at < end:
+        marks = bytes_equal(load8(at), LINE_ENDS)
+        while marks != NOTHING:
+            found = at + first_marked(marks)
+            if found < end and byte_at(found) == 0x0A:  # a mark behind the first may be none
+                if after_blanks(start, found) < found:
+                    starts[used], lengths[used] = start - base, found - start
+                    used += 1
+                start = found + 1
+            marks &= marks - ONE
+        at += WORD
+    if after_blanks(start, end) < end:
+        starts[used], lengths[used] = start - base, end - start
+        used += 1
+    return used

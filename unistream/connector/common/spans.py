@@ -1,0 +1,63 @@
+"""Pieces of one buffer of bytes: where each begins, and how long it is.
+
+The loops over the bytes are compiled (`compiled`, `span_kernels`), and read eight of them at once: so a
+buffer has `PADDING` bytes behind its content.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+UInt8s: TypeAlias = npt.NDArray[np.uint8]
+
+PADDING: Final = 8
+
+
+def padded(*parts: bytes | memoryview) -> UInt8s:
+    """The bytes, with `PADDING` zeros behind them.
+
+    >>> padded(b"ab").tolist()
+    [97, 98, 0, 0, 0, 0, 0, 0, 0, 0]
+    """
+    return np.frombuffer(b"".join((*parts, bytes(PADDING))), np.uint8)
+
+
+@functools.cache
+def span_kernels() -> ModuleType:
+    """The compiled loops; imported late, because a master does not need the compiler."""
+    return importlib.import_module("unistream.connector.common.span_kernels")
+
+
+def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]:
+    """A copy of the pieces as `pa.large_binary()`; null where the length is below 0.
+
+    >>> binary_array(padded(b"abcd"), np.array([1, 0, 2]), np.array([2, -1, 0])).to_pylist()
+    [b'bc', None, b'']
+    """
+    bounds = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(np.maximum(lengths, 0), out=bounds[1:])
+    out = np.empty(int(bounds[-1]) + PADDING, np.uint8)
+    span_kernels().gather(data, starts, lengths, bounds, out)
+    valid = pa.array(lengths >= 0).buffers()[1] if (lengths < 0).any() else None
+    buffers = [valid, pa.py_buffer(bounds), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.large_binary(), len(starts), buffers)
+
+
+def line_spans(data: UInt8s, size: int) -> tuple[Int64s, Int64s]:
+    r"""(starts, lengths) of the lines in the first `size` bytes, without their ends; no lines of blanks.
+
+    >>> line_spans(padded(b"ab\n\r\n c"), 7)
+    (array([0, 5]), array([2, 2]))
+    """
+    lines = span_kernels().lines_at_most(data, size)
+    starts, lengths = np.empty(lines, np.int64), np.empty(lines, np.int64)
+    used = span_kernels().find_lines(data, size, starts, lengths)
+    return starts[:used], lengths[:used]
