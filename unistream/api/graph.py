@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from unistream.api.projection import narrow_sources
 from unistream.api.slots import SlotSharingGroup
 from unistream.base.config import OFFLOAD_BOUNDED
 from unistream.base.errors import ConfigError
@@ -164,18 +165,20 @@ class GraphBuilder:
         self.declare(group)
 
     def finished(self, name: str) -> StreamGraph:
-        """A copy of the graph as it is now."""
+        """A copy of the graph as it is now, whose sources leave out what nobody uses."""
         nodes = [replace(node) for node in self.graph.nodes]
         for follower, leader in sorted(self.follows.items()):
             nodes[follower].parallelism = nodes[leader].parallelism
             nodes[follower].max_parallelism = nodes[leader].max_parallelism
-        return StreamGraph(
+        found = StreamGraph(
             name=name,
             nodes=nodes,
             edges=list(self.graph.edges),
             profiles=dict(self.profiles),
             registered_groups=None if self.registered is None else frozenset(self.registered),
         )
+        narrow_sources(found, self.schemas)
+        return found
 
     def check_complete_before_time(self, ports: Sequence[Port], what: str) -> None:
         """Raises ConfigError unless the stream is bounded and has no watermark before its end. A bounded part

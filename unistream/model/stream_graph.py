@@ -84,6 +84,7 @@ class StreamNode:
         sink: The writer of the sink that it belongs to; None: it is of none.
         records_positions: A committer that records the positions of sources with its commits.
         endless: Its source stands for one that is unbounded, as in simulations.
+        left_out: Of a source: its columns that nobody uses, and that it does not give.
         needs_batch_form: It may have no watermark before its end: the error if it has.
     """
 
@@ -97,6 +98,7 @@ class StreamNode:
     colocation_group: str | None = None
     endless: bool = False
     needs_batch_form: str | None = None
+    left_out: tuple[str, ...] = ()
     source: SourceInfo | None = None
     inputs: int = 1
     stateful: bool = False

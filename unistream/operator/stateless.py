@@ -25,6 +25,7 @@ from unistream.operator.common import (
     timestamps_of,
 )
 from unistream.port.lineage import Origins, same_columns
+from unistream.port.projection import UsedColumns, together
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 MaskFunction = Callable[[pa.RecordBatch], pa.BooleanArray]
@@ -93,6 +94,14 @@ class _Masking(ForwardsColumns):
             check_callable(predicate, "a predicate")
         self._predicate = predicate
         self._projection = Projection({_MASK: predicate}) if isinstance(predicate, pc.Expression) else None
+
+    def used_columns(
+        self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
+    ) -> Sequence[UsedColumns]:
+        """See `unistream.port.projection`."""
+        if not isinstance(self._predicate, pc.Expression):
+            return [None]
+        return [together(expression_columns(self._predicate, inputs[0]), *wanted.values())]
 
     def mask(self, batch: Batch) -> pa.BooleanArray:
         """True, false or null for every row."""
@@ -170,6 +179,17 @@ class Project(BaseOperator):
             named = {column} if isinstance(column, str) else expression_columns(column, inputs[0])
             origins[name] = frozenset((0, one) for one in named)
         return origins
+
+    def used_columns(
+        self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
+    ) -> Sequence[UsedColumns]:
+        """See `unistream.port.projection`. All of `columns` are computed, whether they are used or not."""
+        named = [
+            frozenset({column}) if isinstance(column, str) else expression_columns(column, inputs[0])
+            for column in self._columns.values()
+        ]
+        kept = wanted.get(None, frozenset()) if self._keep else frozenset()
+        return [together(*named, None if kept is None else kept - set(self._columns))]
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         records = batch.records

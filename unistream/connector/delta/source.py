@@ -203,6 +203,17 @@ class DeltaSource:
         found._found = None
         return found
 
+    def reading(self, columns: frozenset[str]) -> DeltaSource:
+        """See `unistream.port.projection`."""
+        found = copy.copy(self)
+        schema, read = self._schemas()
+        needed = columns | set(filter_columns(self._row_filter()))
+        found._found = (
+            pa.schema([field for field in schema if field.name in columns]),
+            pa.schema([field for field in read if field.name in needed]),
+        )
+        return found
+
     def _storage(self) -> dict[str, str]:
         return resolved_options("storage option", self._storage_options)
 

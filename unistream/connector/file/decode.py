@@ -63,8 +63,9 @@ def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Ite
     try:
         parquet = pq.ParquetFile(file, pre_buffer=True)
         check_columns(split.path, parquet.schema_arrow, spec.schema)
-        for unit in row_groups(parquet, range(split.unit, split.stop), spec.schema.names):
-            yield replace(unit, table=_conform(unit.table, spec.schema))
+        wanted = pa.schema([spec.schema.field(name) for name in spec.names])
+        for unit in row_groups(parquet, range(split.unit, split.stop), spec.names):
+            yield replace(unit, table=_conform(unit.table, wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the storage; Arrow reports damaged pages as an OSError without a number
@@ -82,7 +83,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
-    reader = JsonReader(spec.schema)
+    reader = JsonReader(spec.schema, spec.used)
     block = LineBuffer(spec.block_bytes)
     for at, offset, size in _blocks(split, file, block):
         if offset == 0 and bytes(block.data[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK:
@@ -107,7 +108,7 @@ def _text_units(
         except pa.ArrowInvalid as error:
             row, line, reason = _first_bad_line(lines, parse)
             raise _bad_line(split, file, offset + row, line, reason) from error
-        yield Unit(table, at, 0, offset + size)
+        yield Unit(table.select(spec.names), at, 0, offset + size)
 
 
 def _blocks(
@@ -187,7 +188,7 @@ def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> I
     base = 0
     try:
         for table in stream_csv(file, spec):
-            yield Unit(table, split.unit, base, None)
+            yield Unit(table.select(spec.names), split.unit, base, None)
             base += table.num_rows
     except KeyError as error:
         names = csv_header(file, spec)[0]

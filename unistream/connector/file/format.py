@@ -43,9 +43,11 @@ class FileSpec:
     """How to read the files of one source; picklable.
 
     Attributes:
-        schema: Schema of the returned rows: projected, in order.
+        schema: Schema of the rows: projected, in order.
         block_bytes: Text is parsed in pieces of about this size.
         options: Options of the fsspec file system.
+        used: Columns of `schema` that are returned; None: all. Files have to have the others, and JSON and
+            CSV have to be right there.
     """
 
     format: FileFormat
@@ -53,6 +55,12 @@ class FileSpec:
     delimiter: str = ","
     block_bytes: int
     options: Mapping[str, Any]
+    used: frozenset[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns that are returned."""
+        return [name for name in self.schema.names if self.used is None or name in self.used]
 
 
 def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Mapping[str, Any]) -> pa.Schema:

@@ -119,6 +119,7 @@ class FileSource:
         self._in_order = in_order
         self._options = dict(options or {})
         self._within: _Within | None = None
+        self._used: frozenset[str] | None = None
 
     @property
     def name(self) -> str:
@@ -126,6 +127,12 @@ class FileSource:
 
     @property
     def schema(self) -> pa.Schema:
+        declared = self._declared()
+        if self._used is None:
+            return declared
+        return pa.schema([field for field in declared if field.name in self._used])
+
+    def _declared(self) -> pa.Schema:
         if self._full_schema is None:
             found = [path for path, _ in list_files(self._paths, self._options)]
             schema = infer_schema(found[0], self._format, self._delimiter, self._options)
@@ -196,10 +203,17 @@ class FileSource:
         )
         return found
 
+    def reading(self, columns: frozenset[str]) -> FileSource:
+        """See `unistream.port.projection`."""
+        found = copy.copy(self)
+        found._used = columns
+        return found
+
     def create_reader(self) -> SourceReader:
         spec = FileSpec(
             format=self._format,
-            schema=self.schema,
+            schema=self._declared(),
+            used=self._used,
             delimiter=self._delimiter,
             block_bytes=self._block_bytes,
             options=self._options,

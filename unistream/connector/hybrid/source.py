@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
@@ -17,6 +18,7 @@ from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset
 from unistream.model.time_range import moment_ms
 from unistream.port.lineage import NamesDatasets
+from unistream.port.projection import ReadsColumns
 from unistream.port.source import SendsDeadLetters, Source
 
 SwitchKind: TypeAlias = Literal["fixed", "last-event-time", "recorded-positions"]
@@ -174,6 +176,16 @@ class HybridSource:
         """The history alone, all of it, whatever the fence: see `unistream.port.source.WithHistory`."""
         schema = self.schema
         return self._history if self._history.schema.equals(schema) else HistorySource(self._history, schema)
+
+    def reading(self, columns: frozenset[str]) -> HybridSource:
+        """See `unistream.port.projection`."""
+        if not isinstance(self._history, ReadsColumns) or not isinstance(self._live, ReadsColumns):
+            return self
+        needed = columns if self._switch.column is None else columns | {self._switch.column}
+        found = copy.copy(self)
+        found._schema = None
+        found._history, found._live = self._history.reading(needed), self._live.reading(needed)
+        return found
 
     def create_reader(self) -> HybridReader:
         return HybridReader(

@@ -59,16 +59,25 @@ class Piece:
 class RecordDecoder:
     """Decoder of one source.
 
+    Args:
+        used: Columns of `schema` that are needed; None: all.
+
     Raises:
         ConfigError: the schema is not supported in this format.
     """
 
-    def __init__(self, schema: pa.Schema, kind: Format, on_bad_record: OnBadRecord) -> None:
-        self._schema = schema
+    def __init__(
+        self,
+        schema: pa.Schema,
+        kind: Format,
+        on_bad_record: OnBadRecord,
+        used: frozenset[str] | None = None,
+    ) -> None:
+        self._schema = pa.schema([field for field in schema if used is None or field.name in used])
         self._kind = kind
         self._on_bad = on_bad_record
         if kind == "json":
-            self._json = JsonReader(schema)
+            self._json = JsonReader(schema, used)
         else:
             _check_bytes_schema(schema)
 

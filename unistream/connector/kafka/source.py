@@ -10,6 +10,7 @@ KafkaSource(
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -130,6 +131,7 @@ class KafkaSource:
                 f"{partition_discovery_interval_ms!r}"
             )
         self._interval_ms = 0 if bounded else max(0, partition_discovery_interval_ms)
+        self._used: frozenset[str] | None = None
         self._format = format
         self._on_bad_record = on_bad_record
         if self._properties:
@@ -151,7 +153,9 @@ class KafkaSource:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._schema
+        if self._used is None:
+            return self._schema
+        return pa.schema([field for field in self._schema if field.name in self._used])
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
@@ -173,11 +177,17 @@ class KafkaSource:
             recorded_as=self._options.topic,
         )
 
+    def reading(self, columns: frozenset[str]) -> KafkaSource:
+        """See `unistream.port.projection`."""
+        found = copy.copy(self)
+        found._used = columns
+        return found
+
     def create_reader(self) -> KafkaReader:
         return KafkaReader(self._options.bootstrap_servers, self._properties, self._decoder())
 
     def _decoder(self) -> RecordDecoder:
-        return RecordDecoder(self._schema, self._format, self._on_bad_record)
+        return RecordDecoder(self._schema, self._format, self._on_bad_record, self._used)
 
 
 class KafkaDiscovery:

@@ -63,6 +63,8 @@ def _operators(resolved: Resolved) -> Iterator[str]:
             marks.append(f"chaining {found.node.chaining.value}")
         if found.node.colocation_group is not None:
             marks.append(f"co-located {found.node.colocation_group}")
+        if found.node.left_out:
+            marks.append(f"without {', '.join(found.node.left_out)}, which nobody uses")
         yield f"  {place}: {found.node.name}  ({', '.join(marks)})"
 
 

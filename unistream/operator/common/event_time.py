@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +14,7 @@ from unistream.model.elements import Batch
 from unistream.model.event_time import event_times, first_null, is_event_time
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common.base import BaseOperator, ForwardsColumns
+from unistream.port.projection import UsedColumns, together
 
 
 def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) -> pa.Int64Array:
@@ -62,6 +65,12 @@ class AssignTimestampsAndWatermarks(ForwardsColumns):
     def column(self) -> str:
         """With the event times."""
         return self._column
+
+    def used_columns(
+        self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
+    ) -> Sequence[UsedColumns]:
+        """See `unistream.port.projection`."""
+        return [together(frozenset({self._column}), *wanted.values())]
 
     def batch_form(self) -> AssignTimestampsAndWatermarks:
         """See `port.batch`: the only watermark of a bounded job is that of the end."""

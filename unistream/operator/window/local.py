@@ -13,6 +13,7 @@ come in the order of time have few keys and panes in common, and are emitted as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +27,7 @@ from unistream.model.elements import Batch
 from unistream.operator.common import BaseOperator, ForwardsColumns
 from unistream.operator.window.aggregates import AggregatePlan, decoded
 from unistream.operator.window.windows import Ends, Windows
+from unistream.port.projection import UsedColumns
 
 ROWS_PER_GROUPING: Final = 4 * BATCH_ROWS_MAX  # twice as fast per row as grouping single batches
 PARTIAL_ROWS_MAX: Final = 16 * BATCH_ROWS_MAX  # a few tens of MB
@@ -52,6 +54,12 @@ class LocalWindowAggregate(ForwardsColumns):
         self._lowest = MAX_WATERMARK  # end of the lowest pane among the partials
         self._bypass = 0  # rows that are not grouped
         self._unmerged = 0  # partials that are not merged
+
+    def used_columns(
+        self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
+    ) -> Sequence[UsedColumns]:
+        """See `unistream.port.projection`."""
+        return [frozenset(self._columns)]
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         if self._bypass:

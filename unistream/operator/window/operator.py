@@ -22,7 +22,7 @@ those of the first rows, or of the restored table, which are widened without los
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -52,6 +52,7 @@ from unistream.operator.window.whole_panes import WholePanes
 from unistream.operator.window.windows import Ends, Windows
 from unistream.port.lineage import Origins, same_columns
 from unistream.port.metrics import LATE_RECORDS_DROPPED
+from unistream.port.projection import UsedColumns, together
 from unistream.port.sorting import KeyedRows
 
 WINDOW_START: Final = "window_start"
@@ -113,6 +114,15 @@ class WindowAggregate(BaseOperator):
             name: frozenset() if column is None else frozenset({(0, column)})
             for name, column in aggregated.items()
         }
+
+    def used_columns(
+        self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
+    ) -> Sequence[UsedColumns]:
+        """See `unistream.port.projection`. Late rows leave as they came."""
+        if self._pre_aggregated:
+            return [None]
+        late = wanted.get(self._late_tag, frozenset()) if self._late_tag is not None else frozenset()
+        return [together(frozenset(self._plan.input_columns), late)]
 
     @property
     def windows(self) -> Windows:
