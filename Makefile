@@ -21,6 +21,7 @@ prerequisites:
 
 setup: prerequisites  ## install what is missing, then the locked Python packages
 	@$(UV) sync --frozen --all-extras --all-groups --quiet
+	@$(RUN) unistream connectors compile
 
 check: setup  ## format, lint, types, layers
 	@$(RUN) ruff format --check .

@@ -8,9 +8,11 @@ import msgspec
 import typer
 from rich.markup import escape
 
+from unistream.base.extras import is_installed
 from unistream.cli.options import AsJson
 from unistream.cli.output import console, new_table, print_facts, print_json
 from unistream.connector.catalogue import Found, Part, connector, connectors, parts
+from unistream.connector.common import warm_up_json
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="What can be read and written: sources and sinks."
@@ -58,6 +60,16 @@ def info(
     print_facts(facts)
     for part in made:
         _print_part(part)
+
+
+@app.command("compile")
+def compile_loops() -> None:
+    """Compile what reads JSON and Kafka, so that no first job waits for it. For images of machines."""
+    warm_up_json()
+    if is_installed("kafka"):
+        from unistream.connector.kafka import warm_up
+
+        warm_up()
 
 
 def _print_part(part: Part) -> None:

@@ -41,3 +41,14 @@ def test_none_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, "info", "nothing")
     assert code == 2
     assert "there is no connector 'nothing'" in err
+
+
+def test_what_is_compiled_is_not_compiled_again(capsys: pytest.CaptureFixture[str]) -> None:
+    from unistream.connector.common import json_reader, spans
+
+    assert said(capsys, "compile") == (0, "", "")
+    loops = json_reader.json_kernels().read_rows, spans.span_kernels().find_lines
+    made = [len(loop.signatures) for loop in loops]
+    assert made == [1, 1]
+    assert said(capsys, "compile") == (0, "", "")
+    assert [len(loop.signatures) for loop in loops] == made

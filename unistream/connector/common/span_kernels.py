@@ -17,7 +17,6 @@ from unistream.connector.common.compiled import (
     first_marked,
     inlined,
     load8,
-    ones_in,
 )
 from unistream.connector.common.spans import Int64s, UInt8s
 
@@ -47,18 +46,8 @@ def gather(data: UInt8s, starts: Int64s, lengths: Int64s, bounds: Int64s, out: U
 
 
 @compiled
-def lines_at_most(data: UInt8s, size: int) -> int:
-    """Not less than there are."""
-    base = address_of(data)
-    found = 1
-    for at in range(base, base + size, WORD):
-        found += ones_in(bytes_equal(load8(at), LINE_ENDS))
-    return found
-
-
-@compiled
 def find_lines(data: UInt8s, size: int, starts: Int64s, lengths: Int64s) -> int:
-    """Fills both; the number of lines that are not blank."""
+    """Fills both; the number of lines that are not blank, or minus 1: there are more than fit."""
     used = 0
     base = address_of(data)
     start, at, end = base, base, base + size
@@ -68,12 +57,16 @@ def find_lines(data: UInt8s, size: int, starts: Int64s, lengths: Int64s) -> int:
             found = at + first_marked(marks)
             if found < end and byte_at(found) == 0x0A:  # a mark behind the first may be none
                 if after_blanks(start, found) < found:
+                    if used == len(starts):
+                        return -1
                     starts[used], lengths[used] = start - base, found - start
                     used += 1
                 start = found + 1
             marks &= marks - ONE
         at += WORD
     if after_blanks(start, end) < end:
+        if used == len(starts):
+            return -1
         starts[used], lengths[used] = start - base, end - start
         used += 1
     return used

@@ -19,6 +19,7 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt8s: TypeAlias = npt.NDArray[np.uint8]
 
 PADDING: Final = 8
+_LINE_BYTES: Final = 64  # most lines have more; for others there is a second look
 
 
 def padded(*parts: bytes | memoryview) -> UInt8s:
@@ -57,7 +58,10 @@ def line_spans(data: UInt8s, size: int) -> tuple[Int64s, Int64s]:
     >>> line_spans(padded(b"ab\n\r\n c"), 7)
     (array([0, 5]), array([2, 2]))
     """
-    lines = span_kernels().lines_at_most(data, size)
-    starts, lengths = np.empty(lines, np.int64), np.empty(lines, np.int64)
-    used = span_kernels().find_lines(data, size, starts, lengths)
-    return starts[:used], lengths[:used]
+    room = size // _LINE_BYTES + 1
+    while True:
+        starts, lengths = np.empty(room, np.int64), np.empty(room, np.int64)
+        used = span_kernels().find_lines(data, size, starts, lengths)
+        if used >= 0:
+            return starts[:used], lengths[:used]
+        room *= 4

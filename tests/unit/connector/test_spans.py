@@ -1,0 +1,56 @@
+"""Pieces of bytes: lines, copies, and loops that are compiled once for each version."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unistream.connector.common import binary_array, line_spans, padded
+from unistream.connector.common import compiled as loops
+
+LINES = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=400)
+
+
+@given(LINES, st.booleans())
+def test_lines_are_those_of_python_without_blank_ones(lines: list[bytes], closed: bool) -> None:
+    content = b"\n".join(lines) + (b"\n" if closed else b"")
+    data = padded(content)
+    starts, lengths = line_spans(data, len(content))
+    found = [bytes(data[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
+    assert found == [line for line in content.split(b"\n") if line.strip(b" \t\r")]
+
+
+@given(st.lists(st.none() | st.binary(max_size=30), max_size=50))
+def test_pieces_are_copied(pieces: list[bytes | None]) -> None:
+    lengths = np.array([-1 if piece is None else len(piece) for piece in pieces], np.int64)
+    starts = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
+    found = binary_array(padded(*[piece or b"" for piece in pieces]), starts, lengths)
+    found.validate(full=True)
+    assert found.type == pa.large_binary()
+    assert found.to_pylist() == pieces
+
+
+def test_lines_shorter_than_expected() -> None:
+    content = b"a\n" * 10_000
+    starts, lengths = line_spans(padded(content), len(content))
+    assert starts.tolist() == list(range(0, 20_000, 2))
+    assert set(lengths.tolist()) == {1}
+
+
+@pytest.mark.parametrize("name", ["compiled", "inner", "inlined"])
+def test_machine_code_of_other_sources_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba compares what is in the closure of a function before it takes machine code from its cache."""
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    def closure(function: object) -> list[object]:
+        return [cell.cell_contents for cell in function.py_func.__closure__]  # type: ignore[attr-defined]
+
+    decorate = getattr(loops, name)
+    now = closure(decorate(double))
+    monkeypatch.setattr(loops, "SOURCES", "of another version")
+    assert closure(decorate(double)) != now
