@@ -94,7 +94,11 @@ class JobStore:
             self.snapshots(job.job).starts_with(restore)
             self._put_artifact(artifact)
             crash_point("job.code_stored")
-            pointer = self._pointer(job)
+            try:
+                pointer = self._pointer(job)
+            except UnistreamError:  # a full disk took the code, but not the job: no pointer names it
+                self._remove_unneeded((job.artifact,))
+                raise
             crash_point("job.stored")
             self._ha.create(_name(job.job, "job"), encode_stored(pointer))
             crash_point("job.pointed")

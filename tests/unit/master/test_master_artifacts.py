@@ -27,7 +27,7 @@ from unistream.model.stored_job import (
     encode_stored,
 )
 from unistream.storage.artifacts import FsArtifactStore
-from unistream.storage.durable_local import DurableLocalFileSystem
+from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 
 CODE = b"code"
 SHA256 = hashlib.sha256(CODE).hexdigest()
@@ -61,6 +61,11 @@ class Cluster:
     def fail_removal(self) -> None:
         """The next file cannot be removed."""
         self._fs.inject(Fault(kind=FaultKind.RAISE_BEFORE, operation="rm_file"))
+
+    def refuse_second_file(self) -> None:
+        """As a disk does that is full by then."""
+        error = NotWritten("No space left on device")
+        self._fs.inject(Fault(kind=FaultKind.RAISE_BEFORE, operation="pipe_file", skip=1, error=error))
 
     def stored(self) -> set[str]:
         """Names of all artifacts."""
@@ -110,6 +115,21 @@ def assert_all_is_there(jobs: JobStore) -> None:
         assert jobs._artifacts.get(pointer.artifact) == CODE
         if committing is not None:
             assert jobs.load_sealed(committing) == FIRST
+
+
+@pytest.mark.parametrize("others", [(), ("a",)], ids=["alone", "next to a job with the same code"])
+def test_a_job_that_cannot_be_stored_leaves_nothing(cluster: Cluster, others: tuple[str, ...]) -> None:
+    jobs = cluster.lead()
+    for other in others:
+        submit(jobs, other)
+    before = cluster.stored() if others else set()
+    cluster.refuse_second_file()
+    with pytest.raises(Transient, match="No space left"):
+        submit(jobs, "b")
+    assert cluster.stored() == before
+    assert jobs.unfinished() == list(others)
+    submit(jobs, "b")
+    assert_all_is_there(jobs)
 
 
 @pytest.mark.parametrize(
