@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, settings
 from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
 from unistream.client.home import HOME_VARIABLE
-from unistream.testing.devtools.servers import KAFKA, ZOOKEEPER
+from unistream.testing.devtools.object_store import make_bucket
+from unistream.testing.devtools.servers import KAFKA, S3, ZOOKEEPER
 from unistream.testing.devtools.stack import shared_server
 
 # A change is judged by the same examples every time; `make random-nightly` looks for new ones.
@@ -77,3 +78,11 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     url = server.new_database()
     yield url
     server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def s3(stack_dir: Path) -> Iterator[str]:
+    """Address of a real S3 server: ``127.0.0.1:<port>``; it has the bucket ``unistream``."""
+    with shared_server(stack_dir / S3, S3) as address:
+        make_bucket(address, "unistream")
+        yield address

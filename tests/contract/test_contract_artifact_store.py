@@ -21,12 +21,15 @@ ONE, TWO = LeaderEpoch(1), LeaderEpoch(2)
 SHA256 = hashlib.sha256(b"code").hexdigest()
 
 
-@pytest.fixture(params=["local", "memory", "of the simulation"])
+@pytest.fixture(params=["local", "memory", "s3", "of the simulation"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "local":
         return FsArtifactStore(str(tmp_path / "artifacts"))
     if request.param == "memory":
         return FsArtifactStore(f"memory://{uuid4().hex}")
+    if request.param == "s3":
+        request.getfixturevalue("s3")
+        return FsArtifactStore(f"s3://unistream/artifacts-{uuid4().hex}")
     return SimArtifacts(Pointers(World(0)))
 
 

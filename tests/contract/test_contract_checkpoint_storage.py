@@ -17,6 +17,7 @@ import pytest
 from tests.fault_fs import FaultFileSystem
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.base.object_stores import file_system
 from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
@@ -30,6 +31,7 @@ from unistream.model.snapshot import (
 )
 from unistream.port.storage import CheckpointStorage, Created, StateReader, StateWriter
 from unistream.storage.fs import FsCheckpointStorage
+from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
@@ -80,7 +82,8 @@ def memory(tmp_path: Path) -> Adapter:
 
     def move(directory: str, name: str) -> str:
         target = f"{base}-{name}"
-        fs.mv(directory, target, recursive=True)
+        for path in fs.find(directory):  # as people do: there is no folder to be renamed
+            fs.mv(path, f"{target}/{fs.unstrip_protocol(path).removeprefix(f'{directory}/')}")
         return target
 
     return Adapter(
@@ -107,8 +110,34 @@ def wrapped_memory(tmp_path: Path) -> Adapter:
     )
 
 
-@pytest.fixture(params=[plain_path, file_url, memory, wrapped_memory], ids=lambda make: make.__name__)
+def object_store(tmp_path: Path) -> Adapter:
+    """The server that the fixture `s3` has started."""
+    base = f"s3://unistream/contract/{tmp_path.parent.name}-{tmp_path.name}"
+    fs = open_location(base).fs
+
+    def move(directory: str, name: str) -> str:
+        target = f"{base}-{name}"
+        for path in fs.find(directory):  # as people do: there is no folder to be renamed
+            fs.mv(path, f"{target}/{fs.unstrip_protocol(path).removeprefix(f'{directory}/')}")
+        return target
+
+    return Adapter(
+        root=base,
+        storage=FsCheckpointStorage(base),
+        writer=FsStateWriter,
+        reader=FsStateReader,
+        remove=fs.rm_file,
+        move=move,
+    )
+
+
+ADAPTERS = [plain_path, file_url, memory, wrapped_memory, object_store]
+
+
+@pytest.fixture(params=ADAPTERS, ids=lambda make: make.__name__)
 def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
+    if request.param is object_store:
+        request.getfixturevalue("s3")
     yield request.param(tmp_path)
     fsspec.filesystem("memory").store.clear()
 
@@ -161,7 +190,7 @@ def test_one_that_can_be_written_says_so_and_keeps_nothing_of_it(adapter: Adapte
     adapter.storage.check_writable()
     [stored] = adapter.storage.completed(JOB)
     assert (stored.directory, stored.manifest) == (directory, manifest(3, ref))
-    fs, path = fsspec.core.url_to_fs(adapter.root)
+    fs, path = file_system(adapter.root)
     inside = {str(name).rpartition("/")[2] for name in fs.find(path)}
     assert inside == {"_metadata", ref.path}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.test_contract_checkpoint_storage import JOB, OTHER_JOB, Adapter
+from tests.contract.test_contract_checkpoint_storage import JOB, OTHER_JOB, Adapter, manifest
 from tests.contract.test_contract_checkpoint_storage import adapter as adapter  # noqa: PLC0414  a fixture
 from unistream.base.errors import CorruptSnapshot, UnistreamError
 from unistream.base.ids import CheckpointId, EdgeId, VertexId
@@ -60,6 +60,7 @@ def test_checkpoints_stay(adapter: Adapter) -> None:
     storage = adapter.storage
     checkpoint = storage.directory(JOB, CheckpointId(1), SnapshotKind.CHECKPOINT, None)
     state = adapter.writer(checkpoint).write("state", b"state")
+    storage.write_manifest(checkpoint, manifest(1, state))
     write(adapter, storage.stored_folder(JOB))
     storage.forget(JOB)
     assert adapter.reader(checkpoint).read(state) == b"state"

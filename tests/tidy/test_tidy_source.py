@@ -34,6 +34,8 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "pyspark": ("host/",),
     "kafka": ("connector/kafka", "testing/devtools/kafka"),
     "deltalake": ("connector/delta",),
+    "s3fs": ("base/s3_files.py",),
+    "botocore": ("base/s3_files.py",),
     "pyiceberg": ("connector/iceberg",),
     "pyarrow.flight": ("net/",),
     "fastapi": ("rest/",),

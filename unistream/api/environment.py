@@ -31,6 +31,7 @@ from unistream.base.config import (
     ConfigValue,
 )
 from unistream.base.errors import ConfigError
+from unistream.base.object_stores import use_store
 from unistream.client import at_exit  # noqa: F401  # its hook must be older than those of the script
 from unistream.client.resume import LATEST
 from unistream.core.graph import (
@@ -75,6 +76,7 @@ class Environment(Sources):
         self, config: Configuration | Mapping[str, ConfigValue] | None = None, *, target: str | None = None
     ) -> None:
         self._config = config if isinstance(config, Configuration) else Configuration(config)
+        use_store(self._config)
         self._target = target
         self._builder = GraphBuilder(self._run, offloads=self._config.get(OFFLOAD_BOUNDED))
         self.set_parallelism(self._config.get(PARALLELISM))

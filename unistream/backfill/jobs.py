@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import fsspec
 from msgspec import structs
 
 from unistream.backfill.journal import Order
 from unistream.base.config import REST_PORT, Configuration, names_cluster
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
 from unistream.base.ids import JobId, job_of_request
+from unistream.base.object_stores import file_system
 from unistream.client import home
 from unistream.client.address import is_elected
 from unistream.client.lookup import all_jobs, find_job, running_clusters
@@ -142,7 +142,7 @@ def _status(order: Order, reach: Reach) -> JobInfo | None:
 
 def _newest_savepoint(order: Order) -> str | None:
     """Of this job, complete, and with which it was stopped."""
-    system, inner = fsspec.core.url_to_fs(order.savepoint_root)
+    system, inner = file_system(order.savepoint_root)
     if not system.exists(inner):
         return None
     system.invalidate_cache()

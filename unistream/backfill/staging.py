@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.object_stores import file_system
 from unistream.core.backfill import StagedFile
 from unistream.port.replacement import NewRows
 
@@ -24,7 +24,7 @@ class Staging:
 
     def __init__(self, folder: str, options: Mapping[str, Any]) -> None:
         self.folder = folder
-        self._system, self._inner = fsspec.core.url_to_fs(folder, **options)
+        self._system, self._inner = file_system(folder, options)
 
     def files(self) -> tuple[StagedFile, ...]:
         """What the finished job has written. Raises Unreachable."""

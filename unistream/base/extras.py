@@ -19,6 +19,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "kafka": {"kafka-python": "kafka"},
     "postgres": {"psycopg": "psycopg"},
     "rocksdb": {"rocksdict": "rocksdict"},
+    "s3": {"s3fs": "s3fs"},
     "savepoint": {"duckdb": "duckdb"},
     "server": {"fastapi": "fastapi", "uvicorn": "uvicorn"},
     "spark": {"pyspark": "pyspark"},

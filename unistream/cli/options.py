@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from unistream.base.config import PARALLELISM, Configuration, parse_assignments
+from unistream.base.object_stores import use_store
 from unistream.client.address import options_of
 from unistream.model.elements import SavepointFormat
 
@@ -59,4 +60,6 @@ def configuration(
     values = {**where, **parse_assignments(defines or ())}
     if parallelism is not None:
         values[PARALLELISM.key] = str(parallelism)
-    return Configuration(values)
+    config = Configuration(values)
+    use_store(config)
+    return config

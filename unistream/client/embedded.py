@@ -34,6 +34,7 @@ from unistream.base.crash_points import refuse_outside_tests
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.ids import JobId
+from unistream.base.object_stores import use_store
 from unistream.client import home
 from unistream.client.address import is_elected, retrieval
 from unistream.client.background import in_background
@@ -107,6 +108,7 @@ class EmbeddedCluster(Closing):
         on_leading: Callable[[EmbeddedCluster], None] | None = None,
     ) -> None:
         refuse_outside_tests()
+        use_store(config)
         if rest:
             require("server", "the REST API of a cluster")
         self.id = uuid.uuid4().hex

@@ -23,12 +23,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.limits import MIB
+from unistream.base.object_stores import file_system
 from unistream.host.spark_types import spark_schema
 from unistream.net.folder import PrivateFolder
 
@@ -95,7 +95,7 @@ class FrameFolder:
             Unreachable: the storage failed.
         """
         try:
-            system, inner = fsspec.core.url_to_fs(self.path)
+            system, inner = file_system(self.path)
             names = system.find(inner) if system.exists(inner) else []
             found = [name for name in names if _is_part(name.removeprefix(inner))]
             return sorted(system.unstrip_protocol(name) if "://" in self.path else name for name in found)
@@ -137,7 +137,7 @@ def _remove_elsewhere(folder: Path) -> None:
 
 
 def _remove(path: str) -> None:
-    system, inner = fsspec.core.url_to_fs(path)
+    system, inner = file_system(path)
     if system.exists(inner):
         system.rm(inner, recursive=True)
 
@@ -254,7 +254,8 @@ def _check_complete(files: list[str], expected: int, folder: FrameFolder, what: 
 
 def _footer(file: str) -> Any:
     try:
-        with fsspec.open(file, "rb") as opened:
+        system, inner = file_system(file)
+        with system.open(inner, "rb") as opened:
             return pq.read_metadata(opened)
     except (OSError, pa.ArrowInvalid) as error:
         raise Unreachable(f"file {file} of a DataFrame cannot be read: {error}") from error

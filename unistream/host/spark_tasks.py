@@ -20,6 +20,7 @@ from pyspark import AccumulatorParam, TaskContext
 
 from unistream.base.allocator import choose_allocator
 from unistream.base.config import Configuration
+from unistream.base.object_stores import use_store
 from unistream.core.memory import thread_environment
 from unistream.host.child import die_with_parent
 from unistream.host.core_slots import core_slot
@@ -171,7 +172,9 @@ def _in_task(tasks: StageTasks) -> Iterator[tuple[TaskContext, Path]]:
 
 def _job(sent: Broadcast[bytes]) -> BoundedJob:
     job = msgspec.msgpack.decode(sent.value, type=BoundedJob)
-    os.environ.update(thread_environment(Configuration(job.graph.config)))
+    config = Configuration(job.graph.config)
+    os.environ.update(thread_environment(config))
+    use_store(config)
     return job
 
 

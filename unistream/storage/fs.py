@@ -26,6 +26,7 @@ from unistream.base.durable_files import named_after
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Transient
 from unistream.base.ids import CheckpointId, JobId
 from unistream.base.limits import MIB
+from unistream.base.object_stores import is_s3
 from unistream.model.codec import decode_manifest, encode_manifest
 from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import stored_for
@@ -190,7 +191,7 @@ class FsCheckpointStorage:
         with transient(f"cannot remove {location.url}"):
             if claimed is None:
                 _remove_directory(location)
-                if self._is_checkpoint(location):
+                if location.is_local and self._is_checkpoint(location):
                     _remove_set_aside(Location(location.fs, location.path.rpartition("/")[0], self._pause))
             else:
                 _remove_named(location, claimed)
@@ -240,15 +241,17 @@ class FsCheckpointStorage:
             keep_stored(self._open(url), rows)
 
     def forget(self, job: JobId) -> None:
-        """See the port. Object stores have no folders. A checkpoint that was starting when the job ended may
-        have left an empty directory.
+        """See the port. A checkpoint that was starting when the job ended may have left an empty directory; on
+        an object store, a task that was late for one that was aborted may have left files.
 
         Raises:
-            Transient: an empty folder could not be removed.
+            Transient: an empty folder, or such a file, could not be removed.
         """
         folder = self._of_job(job)
         for stored in stored_folders(folder):
             keep_stored(stored, ())
+        if is_s3(folder.url):
+            _remove_unfinished(folder)
         if not folder.is_local or not folder.is_directory():
             return
         with transient(f"cannot remove {folder.url}"):
@@ -369,12 +372,36 @@ def _remove_directory(location: Location) -> None:
     Raises:
         OSError: not all of it could be removed; the manifest is removed first.
     """
+    if is_s3(location.url):
+        _remove_objects(location)
+        return
     _remove_manifest(location)
     if location.is_directory():
         fs, path = location.fs, location.path
         if isinstance(fs, DurableLocalFileSystem):
             path = fs.set_aside(path)
         fs.rm(path, recursive=True)
+
+
+def _remove_objects(location: Location) -> None:
+    """Of a directory of an object store, in three requests: what is there, the manifest, the rest (up to
+    1,000 in each)."""
+    found = location.files()
+    manifest = location.below(MANIFEST_NAME)
+    if MANIFEST_NAME in found:
+        manifest.fs.rm_file(manifest.path)
+    rest = [f"{location.path}/{name}" for name in found if name != MANIFEST_NAME]
+    if rest:
+        location.fs.rm(rest)
+
+
+def _remove_unfinished(folder: Location) -> None:
+    """Of a job that has ended: checkpoints without a manifest. Raises Transient."""
+    for name in folder.names():
+        one = folder.below(name) if _CHECKPOINT.fullmatch(name) else None
+        if one is not None and one.below(MANIFEST_NAME).size() is None:
+            with transient(f"cannot remove {one.url}"):
+                _remove_objects(one)
 
 
 def _remove_set_aside(folder: Location) -> None:

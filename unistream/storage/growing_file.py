@@ -25,6 +25,7 @@ from typing import IO, Final
 
 from unistream.base.crash_points import crash_point
 from unistream.base.limits import MIB
+from unistream.base.object_stores import is_s3
 from unistream.model.file_ref import FileRef
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.location import Location, transient
@@ -39,7 +40,7 @@ def create_file(target: Location, content: memoryview) -> str:
     if isinstance(fs, DurableLocalFileSystem):
         return _hash_while(content, lambda: _create_local(fs, target, content))
     stored = content if target.is_local else bytes(content)
-    return _hash_while(content, lambda: fs.pipe_file(target.path, stored, mode="create"))
+    return _hash_while(content, lambda: fs.pipe_file(target.path, stored, mode=_mode(target)))
 
 
 def writing(target: Location) -> AbstractContextManager[None]:
@@ -142,9 +143,15 @@ class GrowingFile:
                 _give_name(target.fs, self._spool, target)
             else:
                 self._spool.seek(0)  # also flushes; the position is shared with the file opened by number
-                target.fs.put_file(f"/dev/fd/{self._spool.fileno()}", target.path, mode="create")
+                target.fs.put_file(f"/dev/fd/{self._spool.fileno()}", target.path, mode=_mode(target))
         self._written.add(self._size)
         return FileRef(path=self._name(target), size=self._size, sha256=self._digest.hexdigest())
+
+
+def _mode(target: Location) -> str:
+    """The name is random, so nobody else has it. On S3 a put that was repeated because its answer was lost
+    would find its own object and fail, so it replaces that."""
+    return "overwrite" if is_s3(target.url) else "create"
 
 
 # --- a local file -------------------------------------------------------------------------------------

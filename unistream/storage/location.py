@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import fsspec
 from fsspec import AbstractFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient, Unreachable
+from unistream.base.object_stores import file_system, is_s3
 from unistream.storage.durable_local import DurableLocalFileSystem
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ SCHEMES: Final = frozenset(
 """Stores that can be written; anything else (http, ftp, chained URLs) is refused before it is contacted."""
 
 PATH_CHARACTERS_MAX: Final = 1024  # the limit of object stores for a key, in bytes
-READ_ATTEMPTS: Final = 3  # of a read that a store refused; the store's own client retries too
+READ_ATTEMPTS: Final = 3  # of a read that a store refused; on S3 its client repeats (s3.attempts.maximum)
 READ_PAUSE_S: Final = 0.1  # before the second attempt; four times as long before each further one
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 _COMPONENT: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$")
@@ -56,7 +56,7 @@ def _is_component(part: str) -> bool:
 
 
 class Location:
-    """A directory or object of one store. Reads are repeated `READ_ATTEMPTS` times. Thread-safe."""
+    """A directory or object of one store. Reads are repeated, at most `READ_ATTEMPTS` times. Thread-safe."""
 
     def __init__(self, fs: AbstractFileSystem, path: str, pause: Pause = time.sleep) -> None:
         self.fs = fs
@@ -99,6 +99,9 @@ class Location:
 
     def size(self) -> int | None:
         """Bytes of this object, or None if there is none."""
+        if is_s3(self.url) and hasattr(self.fs, "object_size"):
+            size: int | None = self._repeat("check", lambda: self.fs.object_size(self.path))
+            return size
         try:
             info = self._repeat("check", lambda: self._fresh().info(self.path))
         except (FileNotFoundError, NotADirectoryError):
@@ -115,26 +118,30 @@ class Location:
             paths = self._repeat("list", lambda: self._fresh().ls(self.path, detail=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in paths)
+        inside = f"{self.path.rstrip('/')}/"  # stores list an object, or an emptied folder, by itself
+        below = (str(path).rstrip("/") for path in paths)
+        return sorted(path.rpartition("/")[2] for path in below if f"{path}/" != inside)
 
     def files(self) -> dict[str, int]:
         """Size in bytes of every file below, by relative path. One listing, however many files."""
         found = self._repeat("list", lambda: self._fresh().find(self.path, detail=True))
         root = self.fs._strip_protocol(self.path).rstrip("/") + "/"
-        return {str(path).removeprefix(root): int(info["size"]) for path, info in found.items()}
+        inside = ((str(path), info) for path, info in found.items())
+        return {path.removeprefix(root): int(info["size"]) for path, info in inside if path.startswith(root)}
 
     def _fresh(self) -> AbstractFileSystem:
         self.fs.invalidate_cache()  # a cached listing would hide what another process wrote
         return self.fs
 
     def _repeat(self, verb: str, action: Callable[[], T]) -> T:
-        for attempt in range(READ_ATTEMPTS):
+        attempts = 1 if is_s3(self.url) else READ_ATTEMPTS
+        for attempt in range(attempts):
             try:
                 return action()
             except (FileNotFoundError, NotADirectoryError):
                 raise
             except Exception as error:  # each store's client has errors of its own
-                if attempt == READ_ATTEMPTS - 1:
+                if attempt == attempts - 1:
                     raise Unreachable(f"cannot {verb} {self.url}: {error}") from error
                 self.pause(READ_PAUSE_S * 4**attempt)
         raise AssertionError("the last attempt returns or raises")
@@ -186,7 +193,7 @@ def _file_system(name: str, url: str) -> AbstractFileSystem:
     if name in {"file", "local"}:
         return DurableLocalFileSystem()
     try:
-        return fsspec.filesystem(name)
+        return file_system(url)[0]
     except ImportError as error:
         raise ConfigError(f"{url!r} needs a package that is not installed: {error}") from error
 

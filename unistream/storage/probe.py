@@ -1,7 +1,8 @@
 """Checks once, before a job exists, whether snapshots can be stored somewhere.
 
-Permanent errors (a file where a directory should be, no permission, no such bucket) are distinguished from a
-store that does not answer now. Leaves nothing but the directory itself, and that only after success.
+Permanent errors (a file where a directory should be, no permission, no such bucket, a store without
+conditional writes) are distinguished from a store that does not answer now. Leaves nothing but the directory
+itself, and that only after success.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.object_stores import is_s3
 from unistream.storage.location import READ_PAUSE_S, Location
 from unistream.storage.state_files import random_name
 
@@ -25,7 +27,7 @@ _NEVER: Final = (
     NotADirectoryError,
     PermissionError,
     NotImplementedError,
-    ValueError,  # a name that the store does not accept
+    ValueError,  # a name that the store does not accept, or a condition that it ignores
 )
 _NEVER_EITHER: Final = frozenset({errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.EINVAL})
 """Errors without a class of their own."""
@@ -67,9 +69,25 @@ def _write(location: Location) -> None:
     probe = location.below(f"probe-{random_name()}")
     try:
         location.fs.pipe_file(probe.path, b"probe", mode="overwrite")
+        if is_s3(location.url):
+            _create_again(probe)
     finally:
         with contextlib.suppress(Exception):  # only writing it counts
             location.fs.rm_file(probe.path)
+
+
+def _create_again(probe: Location) -> None:
+    """Raises ValueError: the store ignores the condition of a put, so that of two leaders both could complete
+    a checkpoint, and the second one would replace that of the first."""
+    try:
+        probe.fs.pipe_file(probe.path, b"again", mode="create")
+    except FileExistsError:
+        return
+    raise ValueError(
+        "the store replaces an object although it was asked not to (it ignores the header If-None-Match: *), "
+        "so two masters could complete the same checkpoint; use a store, or a version of it, that has "
+        "conditional writes"
+    )
 
 
 def _missing(location: Location) -> list[Path]:

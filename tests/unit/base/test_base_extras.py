@@ -98,6 +98,12 @@ NEEDS = [
         id="savepoint query",
     ),
     pytest.param(
+        "s3",
+        "us.FileSink('s3://bucket/folder').check(None)",
+        "a URL of an S3 store needs s3fs, which is",
+        id="files on S3",
+    ),
+    pytest.param(
         "postgres",
         "main(['db', 'check', '--url', 'postgresql+psycopg://u:p@127.0.0.1:1/d'])",
         "metadata.url needs psycopg, which is",

@@ -17,6 +17,7 @@ from unistream.base.config.failures import *
 from unistream.base.config.high_availability import *
 from unistream.base.config.history import *
 from unistream.base.config.memory import *
+from unistream.base.config.object_stores import *
 from unistream.base.config.parsing import *
 from unistream.base.config.pipeline import *
 from unistream.base.config.rocksdb import *

@@ -16,6 +16,7 @@ from unistream.base.config import (
     high_availability,
     history,
     memory,
+    object_stores,
     pipeline,
     rocksdb,
     scheduling,
@@ -39,6 +40,7 @@ TOPICS: Final = (
     workers,
     cluster,
     high_availability,
+    object_stores,
     history,
 )
 """The modules that declare options, in the order of the reference page."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-import fsspec
 import msgspec
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.object_stores import file_system
 from unistream.port.sink import SinkContext
 
 TARGET_FORMAT: Final = 1
@@ -111,9 +111,9 @@ class TargetMemory(Generic[T]):
 def kept_snapshot(directory: str) -> str:
     """`directory`, unless it is known that there is no snapshot any more; for messages."""
     try:
-        system, path = fsspec.core.url_to_fs(directory)
+        system, path = file_system(directory)
         return directory if not directory or system.exists(path) else ""
-    except (ImportError, OSError, ValueError):  # nobody knows from here
+    except (ConfigError, ImportError, OSError, ValueError):  # nobody knows from here
         return directory
 
 

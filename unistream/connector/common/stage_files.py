@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.object_stores import file_system
 
 OnRewind = Literal["refuse", "allow_duplicates"]
 
@@ -33,7 +33,7 @@ class StageFiles:
         self, uri: str, options: Mapping[str, Any], where: str, *, remote_folders: bool = False
     ) -> None:
         try:
-            self.system, path = fsspec.core.url_to_fs(uri, **options)
+            self.system, path = file_system(uri, options)
         except (ImportError, ValueError, TypeError) as error:
             raise ConfigError(f"{where}: cannot use this file system: {error}") from error
         self.root = path.rstrip("/")

@@ -11,6 +11,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.limits import MIB
+from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.common import OnRewind, StageFiles, absolute, check_sink_options
 from unistream.connector.delta.schema import check_fits, stored_schema
@@ -189,7 +190,8 @@ class DeltaSink:
         return StageFiles(self._table_uri, options, f"table {self._table_uri}")
 
     def _resolved_storage_options(self) -> dict[str, str]:
-        return resolved_options("storage option", self._storage_options)
+        options: dict[str, str] = resolved_options("storage option", self._storage_options)
+        return delta_options(self._table_uri, options)
 
     def _check_time_column(self, stored: pa.Schema) -> None:
         name = self._time_column
@@ -233,7 +235,7 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         create=staged.create,
         allow_rewind=False,
         append_to_foreign=False,
-        storage_options={},
+        storage_options=delta_options(staged.table_uri, {}),
         stage=StageFiles(staged.table_uri, {}, f"table {staged.table_uri}"),
     )
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.limits import MIB
+from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, redacted, resolved_options
 from unistream.connector.common import (
     Condition,
@@ -215,7 +216,8 @@ class DeltaSource:
         return found
 
     def _storage(self) -> dict[str, str]:
-        return resolved_options("storage option", self._storage_options)
+        options: dict[str, str] = resolved_options("storage option", self._storage_options)
+        return delta_options(self._uri, options)
 
     def _row_filter(self) -> RowFilter:
         return checked_filter(self._groups, self._schemas()[1], f"table {self._uri}")

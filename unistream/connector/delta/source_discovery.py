@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.object_stores import delta_options
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import filter_columns, may_select, row_group_ranges
 from unistream.connector.delta.positions import find_positions
@@ -73,7 +74,8 @@ class DeltaDiscovery:
     def __init__(self, options: DeltaSourceOptions, info: SourceInfo) -> None:
         self._options = options
         self._uri = options.table_uri
-        self._storage: dict[str, str] = resolved_options("storage option", options.storage_options)
+        given: dict[str, str] = resolved_options("storage option", options.storage_options)
+        self._storage = delta_options(self._uri, given)
         self._files = table_files(self._uri, self._storage)
         self._schema = options.read_schema()
         self._filter = options.row_filter()

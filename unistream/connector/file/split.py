@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import fsspec
 import msgspec
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.object_stores import file_system as file_system_of
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import encoded_split
 from unistream.model.messages import Split
@@ -60,7 +60,7 @@ def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         raise ConfigError(f"{path}: files are read from {', '.join(sorted(SCHEMES))}, not from {scheme!r}")
     plain = resolved_options("option of a file system", options)
     try:
-        system, inner = fsspec.core.url_to_fs(path, **plain)
+        system, inner = file_system_of(path, plain)
     except (ImportError, ValueError, TypeError) as error:
         raise ConfigError(f"{path}: cannot use this file system: {error}") from error
     return system, inner

@@ -67,13 +67,14 @@ def start_detached(command: Sequence[str], log: Path, cwd: Path) -> int:
     return int(done.stdout)
 
 
-def end(process: ProcessId) -> None:
-    """SIGTERM, then SIGKILL. Does nothing if it has ended; never signals another process of that number.
+def end(process: ProcessId, term_wait_s: float = TERM_WAIT_S) -> None:
+    """SIGTERM, then SIGKILL after `term_wait_s`. Does nothing if it has ended; never signals another
+    process of that number.
 
     Raises:
         Unreachable: it is still there after SIGKILL (stuck in the kernel).
     """
-    for signum, wait_s in ((signal.SIGTERM, TERM_WAIT_S), (signal.SIGKILL, KILL_WAIT_S)):
+    for signum, wait_s in ((signal.SIGTERM, term_wait_s), (signal.SIGKILL, KILL_WAIT_S)):
         if process.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signum)

@@ -1,4 +1,5 @@
-"""What the local stack runs: a Kafka broker (KRaft, one node) and a ZooKeeper server, on loopback only."""
+"""What the local stack runs, on loopback only: a Kafka broker (KRaft, one node), a ZooKeeper server, an S3
+server."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from unistream.base.errors import ConfigError
+from unistream.testing.devtools import object_store
 from unistream.testing.devtools.jars import java, kafka_jars, zookeeper_jars
+from unistream.testing.devtools.process import TERM_WAIT_S
 
 KAFKA: Final = "kafka"
 ZOOKEEPER: Final = "zookeeper"
+S3: Final = "s3"
 HOST: Final = "127.0.0.1"
 FORMAT_TIMEOUT_S: Final = 60
 PROBE_TIMEOUT_S: Final = 2.0
@@ -91,6 +95,7 @@ class ServerSpec:
         prepare: (folder, ports) -> command line. Writes the configuration; safe to repeat.
         serves: (port) -> None when it answers a real request, else why not.
         ready_timeout_s: Longest time from the start to the first answer.
+        stop_s: Longest time from SIGTERM to its end; then it is killed.
     """
 
     name: str
@@ -98,6 +103,7 @@ class ServerSpec:
     prepare: Callable[[Path, Sequence[int]], list[str]]
     serves: Callable[[int], str | None]
     ready_timeout_s: float
+    stop_s: float = TERM_WAIT_S
 
 
 def _kafka_command(folder: Path, ports: Sequence[int]) -> list[str]:
@@ -194,6 +200,9 @@ SERVERS: Final = {
     for spec in (
         ServerSpec(KAFKA, 2, _kafka_command, _kafka_serves, 60.0),
         ServerSpec(ZOOKEEPER, 1, _zookeeper_command, _zookeeper_serves, 30.0),
+        ServerSpec(
+            S3, object_store.PORTS, object_store.command, object_store.serves, 60.0, object_store.STOP_S
+        ),
     )
 }
 """Every server of the stack, in the order in which they are started."""

@@ -1,4 +1,4 @@
-"""A real Kafka broker and a real ZooKeeper server on this machine, for tests, demos and development.
+"""A real Kafka broker, ZooKeeper server and S3 server on this machine, for tests, demos and development.
 
     with LocalStack(folder) as stack:            # ends with this process, whatever happens
         stack.address("kafka")                   # 127.0.0.1:<port>
@@ -15,7 +15,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
@@ -85,7 +85,7 @@ def down(folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER)) -> list[str]
     with file_lock(folder / LOCK):
         record = _read(folder)
         names = [n for n in _known(servers) if n in record.servers and record.servers[n].process.alive]
-        _end_all([record.servers[name].process for name in names])
+        _end_all({name: record.servers[name] for name in names})
     return names
 
 
@@ -116,7 +116,7 @@ class LocalStack(Closing):
 
     Args:
         folder: For data, logs and the record; made if absent.
-        servers: Any of "kafka", "zookeeper".
+        servers: Any of "kafka", "zookeeper", "s3".
     """
 
     def __init__(self, folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER)) -> None:
@@ -150,8 +150,8 @@ class LocalStack(Closing):
     def close(self) -> None:
         """Ends what this object started, and waits for it. Safe to repeat."""
         ours = {child.pid for child in self._children}
-        running = _read(self._folder).servers.values()
-        _end_all([server.process for server in running if server.process.pid in ours])
+        running = _read(self._folder).servers
+        _end_all({name: one for name, one in running.items() if one.process.pid in ours})
         for child in self._children:
             child.wait(timeout=30)
         self._children.clear()
@@ -229,7 +229,7 @@ def _start(folder: Path, names: Sequence[str], launch: Launcher) -> None:
                 _await_ready(folder, SERVERS[name], launch, new=name in missing)
         except BaseException:
             servers = _read(folder).servers
-            _end_all([servers[n].process for n in missing if n in servers and servers[n].process.alive])
+            _end_all({n: servers[n] for n in missing if n in servers and servers[n].process.alive})
             raise
 
 
@@ -276,10 +276,10 @@ def _wait_ready(folder: Path, spec: ServerSpec) -> str | None:
         time.sleep(POLL_S)
 
 
-def _end_all(processes: Sequence[ProcessId]) -> None:
+def _end_all(servers: Mapping[str, ServerRecord]) -> None:
     """Ends all at the same time; raises the first error."""
-    with ThreadPoolExecutor(max_workers=len(processes) or 1) as pool:
-        endings = [pool.submit(end, process) for process in processes]
+    with ThreadPoolExecutor(max_workers=len(servers) or 1) as pool:
+        endings = [pool.submit(end, one.process, SERVERS[name].stop_s) for name, one in servers.items()]
     for ending in endings:
         ending.result()
 

@@ -23,6 +23,7 @@ import msgspec
 from unistream.base.config import REGISTRATION_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import TaskManagerId
+from unistream.base.object_stores import use_store
 from unistream.port.ha import LeaderInfo, LeaderRetrieval
 from unistream.port.host import TaskManagerSpec
 from unistream.worker.process.ending import Ending
@@ -53,7 +54,9 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
     host = spec.host or socket.gethostname()
     if host in spec.avoid:
         raise ConfigError(f"{host} is blocked for workers: it has lost too many of them recently")
-    apply_limits(Configuration(spec.config), spec.slots)
+    config = Configuration(spec.config)
+    use_store(config)
+    apply_limits(config, spec.slots)
     manager = TaskManager(spec, worker_ports(spec, services or default_services()))
     return _code(_live(manager, (signal.SIGTERM,)))
 
@@ -75,6 +78,7 @@ def run_standalone(
         Unreachable: no master was found.
     """
     config = Configuration(spec.config)
+    use_store(config)
     apply_limits(config, spec.slots)
     own = replace(default_services(), on_silence=on_silence)
     while True:

@@ -1,0 +1,192 @@
+"""S3 as a file system: s3fs with the errors, folders and conditional writes that our protocols need.
+
+The only module that knows s3fs; what it uses of its private parts (`_call_s3`, `_mkdir`, `_makedirs`,
+`_rmdir`) is held by a contract test. Differences to s3fs:
+
+- An object that exists is `FileExistsError` for a conditional put, also where the store does not name the
+  condition that failed; a put that met another one under way (409) is repeated.
+- Every failure is an `OSError`: also timeouts and broken connections, which botocore has classes of its own
+  for.
+- There are no folders: `makedirs` and `rmdir` ask nothing, and never make or remove a bucket.
+- Listings are not cached, as other processes write.
+
+Multipart uploads are made step by step, so that one process uploads the parts and another one, later,
+completes the object. Nothing of an upload is visible before; it costs storage until it is completed or
+aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from s3fs import S3FileSystem
+
+CONFLICTS_MAX: Final = 6  # a conditional write that meets another one under way; it is over in milliseconds
+CONFLICT_PAUSE_S: Final = 0.1  # before the second attempt, doubled before each further one
+EXISTS: Final = "PreconditionFailed"
+CONFLICT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+NO_UPLOAD: Final = "NoSuchUpload"
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A multipart upload that is not completed. `path`: with the bucket."""
+
+    path: str
+    id: str
+
+
+class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
+    """See the module."""
+
+    cachable = False  # fsspec would keep one for each thread; `object_stores` keeps one for each process
+    retries = 2  # of an answer that breaks off; botocore repeats requests
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"use_listings_cache": False, **options})
+
+    async def _call_s3(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        conditional = "IfNoneMatch" in kwargs
+        for attempt in range(CONFLICTS_MAX):
+            try:
+                return await super()._call_s3(method, *args, **kwargs)
+            except OSError as error:
+                code = _code(error)
+                if conditional and code == EXISTS:
+                    raise FileExistsError(errno.EEXIST, "exists already", kwargs.get("Key")) from error
+                if not conditional or code not in CONFLICT or attempt == CONFLICTS_MAX - 1:
+                    raise
+            except (BotoCoreError, HTTPClientError, ClientError) as error:
+                raise OSError(errno.EIO, str(error) or type(error).__name__) from error
+            await asyncio.sleep(CONFLICT_PAUSE_S * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _mkdir(self, path: str, acl: bool = False, create_parents: bool = True, **kwargs: Any) -> None:
+        """Nothing: there are no folders, and buckets are made by those who pay for them."""
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Nothing."""
+
+    async def _rmdir(self, path: str) -> None:
+        """Nothing."""
+
+    def rmdir(self, path: str) -> None:
+        """Nothing."""
+
+    def mkdir(self, path: str, acl: bool = False, create_parents: bool = True, **kwargs: Any) -> None:
+        """Nothing."""
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Nothing."""
+
+    def object_size(self, path: str) -> int | None:
+        """Bytes; None: there is no such object. One request, where `info` also looks for a folder.
+
+        Raises:
+            OSError: the store refused, or did not answer.
+        """
+        bucket, key, _ = self.split_path(path)
+        try:
+            return int(self.call_s3("head_object", Bucket=bucket, Key=key)["ContentLength"])
+        except FileNotFoundError:
+            return None
+
+    # --- multipart uploads ------------------------------------------------------------------------
+
+    def begin_upload(self, path: str) -> Upload:
+        """Raises OSError."""
+        bucket, key, _ = self.split_path(path)
+        return Upload(path, str(self.call_s3("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"]))
+
+    def upload_part(self, upload: Upload, number: int, content: bytes) -> str:
+        """Stores part `number`, from 1; may be repeated. Returns its tag, which `complete_upload` takes.
+
+        Raises:
+            FileNotFoundError: the upload was aborted.
+            OSError: it may or may not be stored.
+        """
+        bucket, key, _ = self.split_path(upload.path)
+        answer = self.call_s3(
+            "upload_part", Bucket=bucket, Key=key, UploadId=upload.id, PartNumber=number, Body=content
+        )
+        return str(answer["ETag"])
+
+    def complete_upload(self, upload: Upload, tags: Sequence[str]) -> None:
+        """Makes the object of its parts, at once.
+
+        Raises:
+            FileNotFoundError: there is no such upload (any more): it is completed or aborted.
+            OSError: the outcome is unknown.
+        """
+        bucket, key, _ = self.split_path(upload.path)
+        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
+        try:
+            self.call_s3(
+                "complete_multipart_upload",
+                Bucket=bucket,
+                Key=key,
+                UploadId=upload.id,
+                MultipartUpload={"Parts": parts},
+            )
+        except OSError as error:
+            raise _gone(upload, error) from error
+
+    def uploaded_bytes(self, upload: Upload) -> int | None:
+        """Of all its parts; None: there is no such upload (any more). Raises OSError."""
+        bucket, key, _ = self.split_path(upload.path)
+        marker, sizes = 0, dict[int, int]()  # by part: some stores list a part that was repeated twice
+        while True:
+            try:
+                answer = self.call_s3(
+                    "list_parts", Bucket=bucket, Key=key, UploadId=upload.id, PartNumberMarker=marker
+                )
+            except OSError as error:
+                if isinstance(_gone(upload, error), FileNotFoundError):
+                    return None
+                raise
+            sizes |= {int(part["PartNumber"]): int(part["Size"]) for part in answer.get("Parts", ())}
+            if not answer.get("IsTruncated"):
+                return sum(sizes.values())
+            marker = int(answer["NextPartNumberMarker"])
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Frees its parts; fine if it is gone. Raises OSError."""
+        bucket, key, _ = self.split_path(upload.path)
+        try:
+            self.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.id)
+        except OSError as error:
+            if not isinstance(_gone(upload, error), FileNotFoundError):
+                raise
+
+    def uploads(self, prefix: str) -> Iterator[Upload]:
+        """Of all objects below a path that are not completed. Raises OSError."""
+        bucket, key, _ = self.split_path(prefix)
+        marker: dict[str, Any] = {}
+        while True:
+            answer = self.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key, **marker)
+            for found in answer.get("Uploads") or ():
+                yield Upload(f"{bucket}/{found['Key']}", str(found["UploadId"]))
+            if not answer.get("IsTruncated"):
+                return
+            marker = {
+                "KeyMarker": answer["NextKeyMarker"],
+                "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
+            }
+
+
+def _code(error: BaseException) -> str:
+    """What the store called it; empty: it did not answer."""
+    cause = error.__cause__
+    return str(cause.response["Error"].get("Code", "")) if isinstance(cause, ClientError) else ""
+
+
+def _gone(upload: Upload, error: OSError) -> OSError:
+    """FileNotFoundError if the store does not know the upload."""
+    if isinstance(error, FileNotFoundError) or _code(error) == NO_UPLOAD:
+        return FileNotFoundError(errno.ENOENT, f"there is no upload {upload.id}", upload.path)
+    return error
