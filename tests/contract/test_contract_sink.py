@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.base.object_stores import delta_options, file_system
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.delta import DeltaSink
 from unistream.connector.file import FileSink
@@ -81,11 +82,13 @@ def batch(*ids: int) -> Batch:
 
 @dataclass
 class Case:
-    """One sink on one empty place. `read`: ids that a reader sees; `files`: how much is staged or visible."""
+    """One sink on one empty place. `read`: ids that a reader sees; `files`: how much is staged or visible;
+    `lose`: removes a staged file that is not on the disk."""
 
     sink: Sink
     read: Callable[[], list[int]]
     files: Callable[[], int]
+    lose: Callable[[], None] | None = None
     made: list[SinkWriter | Committer] = field(default_factory=list)
     staging: dict[int, SinkWriter] = field(default_factory=dict)
 
@@ -194,16 +197,54 @@ def _sql(url: str, table: str = "rows", **options: Any) -> Case:
     return Case(SqlSink(url, table, **options), read, lambda: len(read()) + staged())
 
 
+def on_s3(make: str) -> Case:
+    """On the server that the fixture `s3` has started. Staged files are multipart uploads."""
+    url = f"s3://unistream/sinks/{uuid4().hex}"
+    system, path = file_system(url)
+
+    def objects() -> list[str]:
+        return [one for one in system.find(path) if one.endswith(".parquet")]
+
+    def files_of() -> list[int]:
+        found = [pq.read_table(system.open(one, "rb"))["id"].to_pylist() for one in objects()]
+        return sorted(id for ids in found for id in ids)
+
+    def table() -> list[int]:
+        options = delta_options(url, {})
+        if not DeltaTable.is_deltatable(url, options):
+            return []
+        return sorted(DeltaTable(url, storage_options=options).to_pyarrow_table().column("id").to_pylist())
+
+    match make:
+        case "delta on s3":
+            return Case(
+                DeltaSink(url), table, lambda: len(objects()), lose=lambda: system.rm_file(objects()[0])
+            )
+        case _:
+            bucketed = {"partition_by": ["name"], "target_file_bytes": 1}
+            sink = FileSink(url, **(bucketed if "partitioned" in make else {}))  # type: ignore[arg-type]
+            return Case(
+                sink,
+                files_of,
+                lambda: len([*objects(), *system.uploads(path)]),
+                lose=lambda: system.abort_upload(next(system.uploads(path))),
+            )
+
+
+ON_S3 = ["delta on s3", "files on s3", "files on s3, partitioned"]
 SINKS = [delta, delta_partitioned, collect, files, files_partitioned, files_json, sqlite]
 
 
 @pytest.fixture(
-    params=[*SINKS, "postgresql", pytest.param("kafka", marks=pytest.mark.kafka)],
+    params=[*SINKS, *ON_S3, "postgresql", pytest.param("kafka", marks=pytest.mark.kafka)],
     ids=lambda make: getattr(make, "__name__", make),
 )
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     if request.param == "kafka":
         made = kafka_topic(request.getfixturevalue("kafka"))
+    elif request.param in ON_S3:
+        request.getfixturevalue("s3")
+        made = on_s3(request.param)
     elif request.param == "postgresql":
         made = _sql(request.getfixturevalue("postgres").new_database())
     else:
@@ -387,7 +428,10 @@ def test_a_missing_staged_file_is_named_and_nothing_is_committed(case: Case, tmp
     prepared = case.stage(1, 1, 2, 3)
     if isinstance(case.sink, KafkaSink | SqlSink):
         pytest.skip("stages no files; see test_kafka_sink.py and test_sql_sink.py")
-    next(path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow", ".jsonl")).unlink()
+    if case.lose is not None:
+        case.lose()
+    else:
+        next(path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow", ".jsonl")).unlink()
     with pytest.raises(CorruptSnapshot, match="missing"):
         case.committer().commit(permit(1), request(1, *prepared))
     assert case.read() == []

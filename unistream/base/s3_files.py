@@ -20,25 +20,18 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from s3fs import S3FileSystem
+
+from unistream.base.s3_upload import Upload
 
 CONFLICTS_MAX: Final = 6  # a conditional write that meets another one under way; it is over in milliseconds
 CONFLICT_PAUSE_S: Final = 0.1  # before the second attempt, doubled before each further one
 EXISTS: Final = "PreconditionFailed"
 CONFLICT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 NO_UPLOAD: Final = "NoSuchUpload"
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A multipart upload that is not completed. `path`: with the bucket."""
-
-    path: str
-    id: str
 
 
 class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types

@@ -241,8 +241,8 @@ class FsCheckpointStorage:
             keep_stored(self._open(url), rows)
 
     def forget(self, job: JobId) -> None:
-        """See the port. A checkpoint that was starting when the job ended may have left an empty directory; on
-        an object store, a task that was late for one that was aborted may have left files.
+        """See the port. A checkpoint that was starting when the job ended may have left an empty directory;
+        on an object store, a task that was late for an aborted one may have left files.
 
         Raises:
             Transient: an empty folder, or such a file, could not be removed.
@@ -396,12 +396,14 @@ def _remove_objects(location: Location) -> None:
 
 
 def _remove_unfinished(folder: Location) -> None:
-    """Of a job that has ended: checkpoints without a manifest. Raises Transient."""
-    for name in folder.names():
-        one = folder.below(name) if _CHECKPOINT.fullmatch(name) else None
-        if one is not None and one.below(MANIFEST_NAME).size() is None:
-            with transient(f"cannot remove {one.url}"):
-                _remove_objects(one)
+    """Of a job that has ended: files of checkpoints without a manifest. Raises Transient."""
+    found = folder.files()
+    begun = {name.partition("/")[0] for name in found if _CHECKPOINT.fullmatch(name.partition("/")[0])}
+    begun -= {name.partition("/")[0] for name in found if name.endswith(f"/{MANIFEST_NAME}")}
+    left = [f"{folder.path}/{name}" for name in found if name.partition("/")[0] in begun]
+    if left:
+        with transient(f"cannot remove files in {folder.url}"):
+            folder.fs.rm(left)
 
 
 def _remove_set_aside(folder: Location) -> None:

@@ -55,14 +55,20 @@ S = TypeVar("S", bound=StagedFile)
 
 
 def decode_formatted(
-    decoder: msgspec.msgpack.Decoder[F], content: bytes, *, what: str, expected: int = TARGET_FORMAT
+    decoder: msgspec.msgpack.Decoder[F],
+    content: bytes,
+    *,
+    what: str,
+    expected: int = TARGET_FORMAT,
+    least: int | None = None,
 ) -> F:
-    """Raises CorruptSnapshot if `content` is unreadable or has another format than `expected`."""
+    """Raises CorruptSnapshot if `content` is unreadable or has another format than `expected` (or one from
+    `least` to it)."""
     try:
         found = decoder.decode(content)
     except msgspec.MsgspecError as error:
         raise CorruptSnapshot(f"{what} is unreadable: {error}") from error
-    if found.format != expected:
+    if not (expected if least is None else least) <= found.format <= expected:
         raise CorruptSnapshot(f"{what} has format {found.format}, this version reads {expected}")
     return found
 

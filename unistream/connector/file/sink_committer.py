@@ -4,7 +4,8 @@
     check     every staged file exists with its size
     decide    the record of the checkpoint, with the names of the files and the job, by create-if-absent under
               the number behind the newest
-    finish    each file is renamed, unless it is renamed already
+    finish    each file is renamed, unless it is renamed already; on S3 its upload is completed, and a mark
+              says that all are
 
 After a crash that follows the decision, the next `open` or `commit` finishes the files of the record.
 Checkpoints of one notification are decided together, under the newest. (A reader that lists the folder while
@@ -23,11 +24,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import Unreachable
+from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import (
     TargetMemory,
@@ -50,7 +52,15 @@ from unistream.port.line import Followed, writer_of
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
+REQUESTS_AT_ONCE: Final = 8  # of one commit to a store
 DECISIONS_MAX: Final = 20  # each that is lost is one that another attempt has made
+
+_HINT: Final = (
+    "; its upload was aborted, perhaps by a rule of the bucket for incomplete uploads, which has to keep "
+    "them for longer than a job may be down and a savepoint may wait"
+)
+
+R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +109,7 @@ class FileSinkCommitter:
         if not rewinds:
             self._check_line(newest)
         if newest is not None:
-            self._finish(newest)
+            self._finish(number, newest)
             if rewinds:
                 newest = CommitRecord(
                     checkpoint_id=context.restored or 0,
@@ -146,10 +156,11 @@ class FileSinkCommitter:
         files = tuple(file for one, part in sorted(given.items()) if one > last for file in part)
         if not files:
             if newest is not None:
-                self._finish(newest)
+                self._finish(number, newest)
                 self._remember(checkpoint_id, newest.job)
             return CommitResult(CommitOutcome.ALREADY_COMMITTED, visible=visible)
-        check_staged(self._where, files, self._size)
+        sizes = dict(zip(files, self._each(self._size, files), strict=True))
+        check_staged(self._where, files, sizes.get, _HINT if self._stage.has_uploads else "")
         decided = CommitRecord(
             checkpoint_id=checkpoint_id,
             files=files,
@@ -165,7 +176,7 @@ class FileSinkCommitter:
         if decided.job == context.job:
             self._opened_line().committed()
         self._remember(checkpoint_id, decided.job)
-        self._finish(decided)
+        self._finish(number + 1, decided, checked=True)
         self._remove_losers()
         numbers = self._stage.numbers(context.lineage, context.sink_uid)
         self._stage.forget(context.lineage, context.sink_uid, numbers[:-RECORDS_KEPT])
@@ -206,12 +217,26 @@ class FileSinkCommitter:
             FileTarget(address=self._root, checkpoint_id=checkpoint_id, job=job, until=until)
         )
 
-    def _finish(self, record: CommitRecord) -> None:
-        taken = 0
-        for number, file in enumerate(record.files):
-            taken += not self._stage.finish(file)
-            if number == 0:
-                crash_point("file.first_renamed")
+    def _finish(self, number: int, record: CommitRecord, *, checked: bool = False) -> None:
+        """`number`: of the record. `checked`: its files were there a moment ago, all staged.
+
+        Raises:
+            ConfigError: an upload of the record is gone, and nobody knows whether its rows were ever visible.
+        """
+        context = self._opened()
+        where = (context.lineage, context.sink_uid, number)
+        if not record.files or (not checked and self._stage.is_finished(*where, record)):
+            return
+        done = [self._stage.finish(record.files[0], checked=checked)]
+        crash_point("file.first_renamed")
+        done += self._each(lambda file: self._stage.finish(file, checked=checked), record.files[1:])
+        gone = [file for file, is_there in zip(record.files, done, strict=True) if not is_there]
+        if any(file.upload for file in gone):
+            raise _lost(self._where, record, gone, self._stage.mark(*where))
+        if self._stage.has_uploads:
+            crash_point("upload.all_completed")
+            self._stage.set_finished(*where, record)
+        taken = len(gone)
         if taken:
             _log.warning(
                 "event=files_taken root=%s checkpoint=%d files=%d of=%d",
@@ -221,12 +246,19 @@ class FileSinkCommitter:
                 len(record.files),
             )
 
+    def _each(self, function: Callable[[PartFile], R], files: Sequence[PartFile]) -> list[R]:
+        """Of each file, in order. Requests to a store are made several at a time."""
+        if not self._stage.has_uploads or len(files) < 2:
+            return [function(file) for file in files]
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, "file-sink") as pool:
+            return list(pool.map(function, files))
+
     def _remove_losers(self) -> None:
         """Staged files of attempts of which others have won: this commit is the only one."""
         context = self._opened()
         if not context.exclusive and not context.checkpointing:
-            for bucket, name in list(self._stage.staged(staging_owners(context.job, context.sink_uid))):
-                self._stage.discard(bucket, name)
+            for file in list(self._stage.staged(staging_owners(context.job, context.sink_uid))):
+                self._stage.discard(file)
 
     def _size(self, file: PartFile) -> int | None:
         """The size of the staged file, or else of the finished one; None: there is neither."""
@@ -258,3 +290,13 @@ class FileSinkCommitter:
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the committer is not open"
         return self._context
+
+
+def _lost(where: str, record: CommitRecord, gone: Sequence[PartFile], mark: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: {len(gone)} of {len(record.files)} files of checkpoint {record.checkpoint_id}, such as "
+        f"{gone[0].path} ({sum(file.rows for file in gone)} rows in all), were about to become visible when "
+        "the job was cut off, and now neither they nor their uploads are there: a rule of the bucket has "
+        "aborted the uploads, or somebody has taken the files away. If they were taken, or to go on without "
+        f"their rows, create the empty object {mark} and start the job again"
+    )

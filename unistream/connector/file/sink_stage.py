@@ -2,10 +2,12 @@
 
     <root>/<bucket>/part-<sink>-<writer>-<counter>-<random>.parquet     finished: readers see it
     <root>/<bucket>/.<the same name>                                     staged, on a local disk
+    (a multipart upload to the final name)                               staged, on S3 (`sink_uploads`)
     <root>/_staged/<bucket>/<the same name>                              staged, elsewhere
     <root>/_unistream/line.json                                          which line of jobs writes the folder
     <root>/_unistream/<lineage>-<sink>/<number>.json                     what a checkpoint committed, and its
                                                                          job; the newest identifies the folder
+    <root>/_unistream/<lineage>-<sink>/<number>.finished                 on S3: all its uploads are completed
 
 Readers of such folders (Spark, Hive, DuckDB, pyarrow, `FileSource`) ignore names that begin with a dot or an
 underscore. A staged file is renamed when it is finished (on remote systems: copied and removed). The sink
@@ -27,9 +29,13 @@ import msgspec
 from unistream.base import durable_files
 from unistream.base.errors import CorruptSnapshot, Unreachable
 from unistream.base.ids import JobId, OperatorUid
+from unistream.base.object_stores import is_s3
+from unistream.base.s3_upload import Upload
 from unistream.connector.common import StageFiles, decode_formatted
+from unistream.connector.file.sink_uploads import Uploads
 
 COMMITTABLE_FORMAT: Final = 1
+WITH_UPLOADS: Final = 2  # earlier versions would look for its files in vain, and pass over them
 STATE_FORMAT: Final = 1
 R = TypeVar("R")
 
@@ -37,12 +43,20 @@ RECORDS_KEPT: Final = 2  # the newest shows what is committed
 
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed file. `bucket`: folder relative to the root, ending in ``/`` unless empty."""
+    """A closed file.
+
+    Attributes:
+        bucket: Folder relative to the root, ending in ``/`` unless empty.
+        upload: Id of its multipart upload; empty: it is a staged file.
+        tags: Of the parts of the upload, in order.
+    """
 
     bucket: str
     name: str
     size: int
     rows: int
+    upload: str = ""
+    tags: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -101,7 +115,7 @@ _LINE: Final = msgspec.json.Decoder(FolderLine)
 def decode_committable(content: bytes) -> FileCommittable:
     """Raises CorruptSnapshot, also for a path that leads out of the root."""
     what = "a committable of a file sink"
-    committable = decode_formatted(_COMMITTABLE, content, what=what, expected=COMMITTABLE_FORMAT)
+    committable = decode_formatted(_COMMITTABLE, content, what=what, expected=WITH_UPLOADS, least=1)
     for file in committable.files:
         if not file.name.startswith("part-") or set(file.path.split("/")) & {"", ".", ".."}:
             raise CorruptSnapshot(f"a committable of a file sink names {file.path!r}")
@@ -148,22 +162,51 @@ class FileStage:
         self._files = StageFiles(root, options, self._where, remote_folders=True)
         self._system, self._root = self._files.system, self._files.root
         self._local = self._files.is_local
+        self._uploads = Uploads(self._system, self._root, self._where) if is_s3(root) else None
         self._options = options
 
     def of(self, root: str) -> FileStage:
         """Another folder, with the same options. Raises ConfigError."""
         return FileStage(root, self._options)
 
-    def write(self, bucket: str, name: str, write: Callable[[Any], None]) -> int:
-        """Writes a durable staged file and returns its size in bytes. Raises ConfigError, Unreachable."""
-        return self._files.write(self._staged(bucket, name), write)[0]
+    @property
+    def has_uploads(self) -> bool:
+        """Staged files are multipart uploads."""
+        return self._uploads is not None
 
-    def discard(self, bucket: str, name: str) -> None:
+    def write(self, bucket: str, name: str, rows: int, write: Callable[[Any], None]) -> PartFile:
+        """Writes a durable staged file of `rows`. Raises ConfigError, Unreachable."""
+        if self._uploads is None:
+            size = self._files.write(self._staged(bucket, name), write)[0]
+            return PartFile(bucket=bucket, name=name, size=size, rows=rows)
+        file = self._uploads.write(f"{self._root}/{bucket}{name}", write)
+        return PartFile(
+            bucket=bucket,
+            name=name,
+            size=file.size,
+            rows=rows,
+            upload=file.upload.id,
+            tags=tuple(file.tags),
+        )
+
+    def discard(self, file: PartFile) -> None:
         """Removes a staged file. Best effort: readers never see it."""
-        self._files.remove(self._staged(bucket, name))
+        if self._uploads is not None and file.upload:
+            self._uploads.abort(self._upload(file))
+        else:
+            self._files.remove(self._staged(file.bucket, file.name))
 
-    def staged(self, owner: str) -> Iterator[tuple[str, str]]:
-        """(bucket, name) of all staged files of one writer, or of all, by any attempt. Raises Unreachable."""
+    def staged(self, owner: str) -> Iterator[PartFile]:
+        """All staged files of one writer, or of all, by any attempt; without their sizes. Raises
+        Unreachable."""
+        if self._uploads is not None:
+            for path, upload in self._uploads.found():
+                folder, _, name = path.rpartition("/")
+                if name.startswith(owner):
+                    yield _named(folder, name, upload.id)
+        yield from self._staged_files(owner)
+
+    def _staged_files(self, owner: str) -> Iterator[PartFile]:
         top = self._root if self._local else f"{self._root}/_staged"
         try:
             found = [path for path in self._system.find(top) if isinstance(path, str)]
@@ -177,18 +220,21 @@ class FileStage:
                 continue
             name = name.removeprefix(".")
             if name.startswith(owner):
-                yield (f"{folder}/" if folder else ""), name
+                yield _named(folder, name)
 
     def staged_size(self, file: PartFile) -> int | None:
         """Bytes of the staged file; None: there is none. Raises Unreachable."""
+        if self._uploads is not None and file.upload:
+            return self._uploads.size(self._upload(file))
         return self._files.size(self._staged(file.bucket, file.name))
 
     def finished_size(self, file: PartFile) -> int | None:
         """Bytes of the finished file; None: there is none. Raises Unreachable."""
         return self._files.size(file.path)
 
-    def finish(self, file: PartFile) -> bool:
-        """Renames a staged file of a record, unless that is done already. Safe to repeat.
+    def finish(self, file: PartFile, *, checked: bool = False) -> bool:
+        """Renames a staged file of a record, unless that is done already. Safe to repeat. `checked`: it was
+        there a moment ago.
 
         False: neither file exists. Only committers remove staged files, by renaming them, so readers have
             moved
@@ -197,11 +243,15 @@ class FileStage:
         Raises:
             Unreachable: the storage failed.
         """
+        if self._uploads is not None and file.upload:
+            if not checked and self.staged_size(file) is None:
+                return self.finished_size(file) is not None
+            return self._uploads.complete(self._upload(file), file.tags)
         found = self.finished_size(file)
         if self.staged_size(file) is None:
             return found is not None
         if found == file.size and not self._local:
-            self.discard(file.bucket, file.name)  # copied, but not removed
+            self.discard(file)  # copied, but not removed
         else:
             self._move(file)
         return True
@@ -259,8 +309,27 @@ class FileStage:
     def forget(self, lineage: str, sink_uid: str, numbers: Sequence[int]) -> None:
         """Removes records. Best effort: an old one does no harm."""
         for number in numbers:
-            with suppress(OSError):
-                self._system.rm_file(self._record_path(lineage, sink_uid, number))
+            path = self._record_path(lineage, sink_uid, number)
+            for one in (path, _mark(path)) if self.has_uploads else (path,):
+                with suppress(OSError):
+                    self._system.rm_file(one)
+
+    def is_finished(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> bool:
+        """The files of a record need not be looked up: they were finished, or (the mark is empty) a user says
+        so. Raises Unreachable."""
+        if self._uploads is None:
+            return False
+        found = self._uploads.read(_mark(self._record_path(lineage, sink_uid, number)))
+        return found in (b"", _marked(record))
+
+    def set_finished(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> None:
+        """Marks a record: all its files are finished. Raises Unreachable."""
+        assert self._uploads is not None, "marks are of uploads"
+        self._uploads.write_over(_mark(self._record_path(lineage, sink_uid, number)), _marked(record))
+
+    def mark(self, lineage: str, sink_uid: str, number: int) -> str:
+        """URL of what `set_finished` makes."""
+        return str(self._system.unstrip_protocol(_mark(self._record_path(lineage, sink_uid, number))))
 
     def begin_line(self, line: FolderLine) -> None:
         """Records that this line writes the folder, unless another one does."""
@@ -285,11 +354,18 @@ class FileStage:
 
     def _read(self, path: str, decoder: msgspec.json.Decoder[R]) -> R:
         try:
-            return decoder.decode(self._system.cat_file(path))
+            return decoder.decode(self._content(path))
         except msgspec.MsgspecError as error:
             raise CorruptSnapshot(f"{self._where}: the record {path} is unreadable: {error}") from error
         except OSError as error:
             raise Unreachable(f"{self._where}: could not read the record {path}: {error}") from error
+
+    def _content(self, path: str) -> bytes:
+        """Raises OSError, Unreachable."""
+        found = self._system.cat_file(path) if self._uploads is None else self._uploads.read(path)
+        if found is None:
+            raise FileNotFoundError("it was removed")
+        return bytes(found)
 
     def _create(self, path: str, content: bytes) -> bool:
         """False: it exists."""
@@ -319,6 +395,23 @@ class FileStage:
     def _line_path(self) -> str:
         return f"{self._root}/_unistream/line.json"
 
+    def _upload(self, file: PartFile) -> Upload:
+        return Upload(f"{self._root}/{file.path}", file.upload)
+
     def _staged(self, bucket: str, name: str) -> str:
         """The path of a staged file, relative to the root."""
         return f"{bucket}.{name}" if self._local else f"_staged/{bucket}{name}"
+
+
+def _named(folder: str, name: str, upload: str = "") -> PartFile:
+    return PartFile(bucket=f"{folder}/" if folder else "", name=name, size=-1, rows=-1, upload=upload)
+
+
+def _mark(record: str) -> str:
+    return f"{record.removesuffix('.json')}.finished"
+
+
+def _marked(record: CommitRecord) -> bytes:
+    """It says whose it is, so that the mark of a record that was removed by hand is not taken for that of a
+    later one."""
+    return f"{record.checkpoint_id} {record.job} {record.committed_us}".encode()

@@ -25,6 +25,8 @@ from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB, PARALLELISM_MAX
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema, write_table
 from unistream.connector.file.sink_stage import (
+    COMMITTABLE_FORMAT,
+    WITH_UPLOADS,
     FileCommittable,
     FileStage,
     PartFile,
@@ -122,7 +124,11 @@ class FileSinkWriter:
         assert not self._rows, "prepare_commit without flush"
         if not self._staged:
             return ()
-        committable = FileCommittable(root=self._root, files=tuple(self._staged))
+        committable = FileCommittable(
+            root=self._root,
+            files=tuple(self._staged),
+            format=WITH_UPLOADS if self._stage.has_uploads else COMMITTABLE_FORMAT,
+        )
         self._staged = []
         return (msgspec.msgpack.encode(committable),)
 
@@ -133,7 +139,7 @@ class FileSinkWriter:
 
     def close(self) -> None:
         for file in self._staged:
-            self._stage.discard(file.bucket, file.name)
+            self._stage.discard(file)
         self._staged = []
         self._rows.clear()
         self._bytes.clear()
@@ -147,18 +153,20 @@ class FileSinkWriter:
             raise UserCodeError(f"file sink: the stream's schema changed within a file: {error}") from error
         name = part_name(self._owner, self._counter, SUFFIXES[self._format])
         self._counter += 1
-        size = self._stage.write(bucket, name, lambda file: write_table(table, file, self._format))
-        self._staged.append(PartFile(bucket=bucket, name=name, size=size, rows=table.num_rows))
+        staged = self._stage.write(
+            bucket, name, table.num_rows, lambda file: write_table(table, file, self._format)
+        )
+        self._staged.append(staged)
         crash_point("file.staged")
         assert self._context is not None, "write before open"
         self._context.metrics.add("numRecordsSend", table.num_rows)
-        self._context.metrics.add("numBytesSend", size)
+        self._context.metrics.add("numBytesSend", staged.size)
 
     def _remove_orphans(self, owner: str, counter: int) -> None:
-        for bucket, name in list(self._stage.staged(owner)):
-            found = counter_of(owner, name)
+        for file in list(self._stage.staged(owner)):
+            found = counter_of(owner, file.name)
             if found is not None and found >= counter:
-                self._stage.discard(bucket, name)
+                self._stage.discard(file)
 
 
 def _new_name(context: SinkContext) -> int:
