@@ -102,13 +102,22 @@ def test_an_upload_is_visible_when_it_is_completed_and_may_be_completed_by_anoth
     assert list(files.uploads(place)) == []
 
 
+@pytest.mark.parametrize("kind", [FaultKind.LOST, FaultKind.RESET])
+def test_an_upload_whose_beginning_was_repeated_is_one(faulty: S3Proxy, place: str, kind: FaultKind) -> None:
+    files: Any = file_system("s3://unistream")[0]
+    fault = faulty.fault(kind, method="POST", path="uploads", times=2)
+    upload = files.begin_upload(f"{place}/big")
+    assert fault.hits == 2
+    assert list(files.uploads(place)) == [upload]
+
+
 def test_an_upload_that_was_aborted_is_gone(files: Any, place: str) -> None:
     upload = files.begin_upload(f"{place}/big")
     tag = files.upload_part(upload, 1, b"x")
     files.abort_upload(upload)
     files.abort_upload(upload)
     assert files.uploaded_bytes(upload) is None
-    with pytest.raises(FileNotFoundError, match="there is no upload"):
+    with pytest.raises(FileNotFoundError, match="no upload"):
         files.complete_upload(upload, [tag])
     assert files.object_size(upload.path) is None
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
 from unistream.base.s3_upload import Upload
@@ -59,6 +60,8 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
             await asyncio.sleep(CONFLICT_PAUSE_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
+    call_s3 = sync_wrapper(_call_s3)  # that of s3fs calls its own method
+
     async def _mkdir(self, path: str, acl: bool = False, create_parents: bool = True, **kwargs: Any) -> None:
         """Nothing: there are no folders, and buckets are made by those who pay for them."""
 
@@ -92,9 +95,24 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
     # --- multipart uploads ------------------------------------------------------------------------
 
     def begin_upload(self, path: str) -> Upload:
-        """Raises OSError."""
+        """For a path that nobody else has: of a request that was repeated, an upload whose answer was lost is
+        aborted.
+
+        Raises:
+            OSError: there may be an upload (`abort_uploads`).
+        """
         bucket, key, _ = self.split_path(path)
-        return Upload(path, str(self.call_s3("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"]))
+        answer = self.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
+        upload = Upload(path, str(answer["UploadId"]))
+        if answer["ResponseMetadata"].get("RetryAttempts"):
+            self.abort_uploads(path, but=upload)
+        return upload
+
+    def abort_uploads(self, path: str, *, but: Upload | None = None) -> None:
+        """All to this very path, except one. Raises OSError."""
+        for other in list(self.uploads(path)):
+            if other.path == path and other != but:
+                self.abort_upload(other)
 
     def upload_part(self, upload: Upload, number: int, content: bytes) -> str:
         """Stores part `number`, from 1; may be repeated. Returns its tag, which `complete_upload` takes.
@@ -127,7 +145,9 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
                 MultipartUpload={"Parts": parts},
             )
         except OSError as error:
-            raise _gone(upload, error) from error
+            if _is_gone(error):
+                raise FileNotFoundError(errno.ENOENT, f"no upload {upload.id}", upload.path) from error
+            raise
 
     def uploaded_bytes(self, upload: Upload) -> int | None:
         """Of all its parts; None: there is no such upload (any more). Raises OSError."""
@@ -139,7 +159,7 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
                     "list_parts", Bucket=bucket, Key=key, UploadId=upload.id, PartNumberMarker=marker
                 )
             except OSError as error:
-                if isinstance(_gone(upload, error), FileNotFoundError):
+                if _is_gone(error):
                     return None
                 raise
             sizes |= {int(part["PartNumber"]): int(part["Size"]) for part in answer.get("Parts", ())}
@@ -153,7 +173,7 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
         try:
             self.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.id)
         except OSError as error:
-            if not isinstance(_gone(upload, error), FileNotFoundError):
+            if not _is_gone(error):
                 raise
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
@@ -178,8 +198,6 @@ def _code(error: BaseException) -> str:
     return str(cause.response["Error"].get("Code", "")) if isinstance(cause, ClientError) else ""
 
 
-def _gone(upload: Upload, error: OSError) -> OSError:
-    """FileNotFoundError if the store does not know the upload."""
-    if isinstance(error, FileNotFoundError) or _code(error) == NO_UPLOAD:
-        return FileNotFoundError(errno.ENOENT, f"there is no upload {upload.id}", upload.path)
-    return error
+def _is_gone(error: OSError) -> bool:
+    """The store does not know the upload."""
+    return isinstance(error, FileNotFoundError) or _code(error) == NO_UPLOAD

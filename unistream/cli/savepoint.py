@@ -64,6 +64,7 @@ def inspect(
             "--verify/--no-verify", help="Read all files and compare checksums, or only check their sizes."
         ),
     ] = True,
+    defines: Defines = None,
 ) -> None:
     """Show the contents of a savepoint: operators, states, sizes, watermarks, positions, pending commits.
 
@@ -72,6 +73,7 @@ def inspect(
     from unistream.savepoint.inspection import inspection
     from unistream.savepoint.reading import read_savepoint
 
+    configuration(defines)
     found = inspection(read_savepoint(_absolute(path)), SystemClock().wall_ms(), verify=verify)
     if as_json:
         print_json(found)

@@ -12,6 +12,7 @@ nothing is asked any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from unistream.base.crash_points import crash_point
@@ -91,7 +92,6 @@ class Uploads:
             ConfigError: no permission.
             Unreachable: the store failed; the upload is aborted, unless that fails, too.
         """
-        file: UploadFile | None = None
         try:
             file = UploadFile(self._system, path, part_bytes())
             write(file)
@@ -99,8 +99,8 @@ class Uploads:
         except PermissionError as error:
             raise ConfigError(f"{self._where}: no permission to write {path}: {error}") from error
         except OSError as error:
-            if file is not None:
-                self.abort(file.upload)
+            with suppress(OSError):
+                self._system.abort_uploads(path)
             raise Unreachable(f"{self._where}: could not write {path}: {error}") from error
         return file
 
