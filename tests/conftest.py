@@ -81,8 +81,14 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 
 @pytest.fixture(scope="session")
-def s3(stack_dir: Path) -> Iterator[str]:
-    """Address of a real S3 server: ``127.0.0.1:<port>``; it has the bucket ``unistream``."""
+def s3_server(stack_dir: Path) -> Iterator[str]:
+    """Address of a real S3 server: ``127.0.0.1:<port>``."""
     with shared_server(stack_dir / S3, S3) as address:
-        make_bucket(address, "unistream")
         yield address
+
+
+@pytest.fixture
+def s3(s3_server: str) -> str:
+    """The same. It is the store of this process, and has the bucket ``unistream``."""
+    make_bucket(s3_server, "unistream")
+    return s3_server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -72,7 +73,7 @@ class S3Proxy(Closing):
         class Handler(_Handler):
             owner = proxy
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = _Server(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
         self.address = f"127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
@@ -130,6 +131,13 @@ def _kind(method: str, path: str) -> str:
     if method == "DELETE" and "uploadId" in query:
         return "ABORT"
     return "DELETE" if method == "POST" and "delete" in query else method
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone, as one that was killed: it gets no answer."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):

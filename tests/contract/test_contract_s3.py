@@ -10,12 +10,14 @@ from uuid import uuid4
 import pytest
 
 from tests.contract.test_contract_checkpoint_storage import JOB, manifest
+from tests.contract.test_contract_sink import batch, context, permit, request
 from tests.s3_proxy import FaultKind, S3Proxy
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.base.object_stores import file_system, use_store
 from unistream.base.s3_files import S3Files
+from unistream.connector.file import FileSink
 from unistream.model.elements import SnapshotKind
 from unistream.port.storage import Created
 from unistream.storage.fs import FsCheckpointStorage
@@ -27,8 +29,8 @@ PATIENT = {"s3.connection.timeout": "1 s", "s3.attempts.maximum": "4"}
 
 
 @pytest.fixture(scope="module")
-def proxy(s3: str) -> Iterator[S3Proxy]:
-    with S3Proxy(s3) as proxy:
+def proxy(s3_server: str) -> Iterator[S3Proxy]:
+    with S3Proxy(s3_server) as proxy:
         yield proxy
 
 
@@ -222,9 +224,21 @@ def test_a_store_without_conditional_writes_is_refused(s3: str, proxy: S3Proxy) 
     try:
         with pytest.raises(ConfigError, match=r"ignores the header If-None-Match: \*.* use a store"):
             FsCheckpointStorage(root, fs=files).check_writable()
+        folder = f"{root}/files"
+        options = {**files.storage_options, "client_kwargs": {"region_name": "us-east-1"}}
+        sink = FileSink(folder, filesystem_options=options)
+        writer, committer = sink.create_writer(), sink.create_committer()
+        assert committer is not None
+        writer.open(context(), ())
+        writer.write(batch(1))
+        writer.flush(end_of_input=True)
+        prepared = writer.prepare_commit(CheckpointId(1))
+        committer.open(context())
+        with pytest.raises(ConfigError, match=r"ignores the header If-None-Match: \*.* use a store"):
+            committer.commit(permit(1), request(1, *prepared))
     finally:
         proxy.ignores_conditions = False
-    assert open_location(root, files).names() == [], "nothing is left behind"
+    assert [name for name in files.find(root) if "probe" in name or ".parquet" in name] == []
 
 
 @pytest.mark.parametrize(

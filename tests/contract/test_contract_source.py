@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import cloudpickle
 import msgspec
@@ -16,6 +17,7 @@ import pytest
 from deltalake import WriterProperties, write_deltalake
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.object_stores import file_system
 from unistream.connector.datagen import Choice, DatagenSource, EventTime, RandomInt, Sequential
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
@@ -241,15 +243,44 @@ def hybrid_derived(_: Path) -> Source:
     )
 
 
+def on_s3(folder: Path) -> str:
+    """URL of a copy on the server that the fixture `s3` has started."""
+    url = f"s3://unistream/sources/{uuid4().hex}"
+    system, path = file_system(url)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            system.pipe_file(f"{path}/{file.relative_to(folder)}", file.read_bytes())
+    return url
+
+
+def parquet_on_s3(folder: Path) -> Source:
+    parquet(folder)
+    return FileSource(on_s3(folder), split_bytes=4000)
+
+
+def csv_on_s3(folder: Path) -> Source:
+    csv_ranges(folder)
+    url = on_s3(folder)
+    return FileSource(f"{url}/*.csv", format="csv", quoted_newlines=False, split_bytes=10_000)
+
+
+def delta_on_s3(folder: Path) -> Source:
+    delta(folder)
+    return DeltaSource(f"{on_s3(folder)}/table", split_bytes=4000)
+
+
+ON_S3 = [parquet_on_s3, csv_on_s3, delta_on_s3]
 HYBRID = [hybrid_pulled, hybrid_pushed, hybrid_derived]
 DELTA = [delta, delta_filtered]
 FILES = [parquet, json_lines, csv_whole, csv_ranges]
-MAKERS = [*FILES, *DELTA, datagen, datagen_limited, static, *HYBRID]
+MAKERS = [*FILES, *DELTA, *ON_S3, datagen, datagen_limited, static, *HYBRID]
 
 
 @pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
     make: Callable[[Path], Source] = request.param
+    if make in ON_S3:
+        request.getfixturevalue("s3")
     return make(tmp_path)
 
 

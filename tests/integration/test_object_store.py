@@ -40,6 +40,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.base.object_stores import delta_options, file_system, use_store
 from unistream.client.embedded import EmbeddedCluster
+from unistream.connector.file import committer_of
 from unistream.master.job_setup import SubmitRequest
 from unistream.port.sink import CommitOutcome
 from unistream.testing.devtools.object_store import make_bucket, options_of
@@ -282,9 +283,9 @@ class Cut:
                 self.error = error
         make_bucket(place.address, "unistream")
 
-    def again(self) -> CommitOutcome:
-        """The committer of the restored job."""
-        committer = self.sink.create_committer()
+    def again(self, *, by_command: bool = False) -> CommitOutcome:
+        """The committer of the restored job, or that of `unistream savepoint finalize`."""
+        committer = committer_of(self.committables) if by_command else self.sink.create_committer()
         assert committer is not None
         committer.open(context(restored=1))
         return committer.commit(permit(1), request(1, *self.committables)).outcome
@@ -296,7 +297,7 @@ def test_a_commit_whose_completion_is_cut_off_is_finished_by_the_next_one(
 ) -> None:
     cut = Cut(place, fault)
     assert cut.error is None or place.files in ([], [1, 2, 3])
-    assert cut.again() is CommitOutcome.ALREADY_COMMITTED
+    assert cut.again(by_command=fault is FaultKind.SLOW_DOWN) is CommitOutcome.ALREADY_COMMITTED
     assert (place.files, place.uploads) == ([1, 2, 3], [])
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import fsspec
 import msgspec
-from fsspec import AbstractFileSystem
 
 from unistream.base.config import (
     S3_ACCESS_KEY,
@@ -30,6 +28,9 @@ from unistream.base.config import (
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import resolved
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 S3_SCHEMES: Final = ("s3", "s3a")
 PREFIX: Final = "s3."
@@ -53,8 +54,11 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Configuration) -> S3Settings:
-        """Those of a configuration, and the defaults."""
+        """Those of a configuration, and the defaults. Raises ConfigError: only half of the credentials is
+        set."""
         endpoint = config.find(S3_ENDPOINT)
+        if (config.find(S3_ACCESS_KEY) is None) != (config.find(S3_SECRET_KEY) is None):
+            raise ConfigError(f"set both {S3_ACCESS_KEY.key} and {S3_SECRET_KEY.key}, or neither")
         return cls(
             endpoint=endpoint,
             access_key=config.find(S3_ACCESS_KEY),
@@ -67,13 +71,8 @@ class S3Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def credentials(self) -> tuple[str, str] | None:
-        """Plain text; None: Amazon's libraries find them.
-
-        Raises:
-            ConfigError: only one of the two is set, or a reference cannot be resolved.
-        """
-        if (self.access_key is None) != (self.secret_key is None):
-            raise ConfigError(f"set both {S3_ACCESS_KEY.key} and {S3_SECRET_KEY.key}, or neither")
+        """Plain text; None: Amazon's libraries find them. Raises ConfigError: a reference cannot be
+        resolved."""
         if self.access_key is None or self.secret_key is None:
             return None
         return resolved(S3_ACCESS_KEY.key, self.access_key), resolved(S3_SECRET_KEY.key, self.secret_key)
@@ -90,9 +89,7 @@ def use_store(config: Configuration) -> None:
     """
     global _settings  # noqa: PLW0603  (one store for each process, as in Flink)
     if any(key.startswith(PREFIX) for key in config.to_dict()):
-        found = S3Settings.of(config)
-        found.credentials()
-        _settings = found
+        _settings = S3Settings.of(config)
 
 
 def is_s3(url: str) -> bool:
@@ -116,6 +113,8 @@ def file_system(url: str, options: Mapping[str, Any] | None = None) -> tuple[Abs
         ImportError, ValueError, TypeError: as fsspec, for other schemes.
     """
     if not is_s3(url):
+        import fsspec  # commands that open no file start without it
+
         system, path = fsspec.core.url_to_fs(url, **(options or {}))
         return system, str(path)
     require("s3", "a URL of an S3 store")

@@ -1,4 +1,4 @@
-"""``unistream stack``: Kafka and ZooKeeper on this machine, for development and demos."""
+"""``unistream stack``: Kafka, ZooKeeper and an S3 server on this machine, for development and demos."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unistream.testing import devtools
 from unistream.testing.devtools import cache_dir
 
 app = typer.Typer(
-    help="Start and stop a real Kafka broker and a real ZooKeeper server on this machine.",
+    help="Start and stop a real Kafka broker, ZooKeeper server and S3 server on this machine.",
     add_completion=False,
     no_args_is_help=True,
 )
@@ -29,7 +29,7 @@ Folder = Annotated[
 ]
 Servers = Annotated[
     list[str] | None,
-    typer.Argument(help="kafka and/or zookeeper; both when none is named.", show_default=False),
+    typer.Argument(help="kafka, zookeeper, s3; the first two when none is named.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -51,7 +51,7 @@ def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) 
 @app.command("down")
 def down(servers: Servers = None, folder: Folder = None) -> None:
     """Stop the servers; their data is kept."""
-    stopped = devtools.down(_folder(folder), _servers(servers))
+    stopped = devtools.down(_folder(folder), servers or [*_servers(None), devtools.S3])
     typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
@@ -63,7 +63,7 @@ def status(folder: Folder = None, as_json: AsJson = False) -> None:
 
 @app.command("logs")
 def logs(
-    server: Annotated[str, typer.Argument(help="kafka or zookeeper")],
+    server: Annotated[str, typer.Argument(help="kafka, zookeeper or s3")],
     folder: Folder = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
 ) -> None:

@@ -19,10 +19,12 @@ import msgspec
 
 from unistream.base.config import HA_CLUSTER_ID, HA_STORAGE_DIR, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
+from unistream.base.object_stores import is_s3
 from unistream.master.job_store import JobStore
 from unistream.port.ha import HaStore, LeaderInfo
 from unistream.storage.durable_local import NotWritten
 from unistream.storage.location import Location, open_location, transient
+from unistream.storage.probe import check_writable
 
 NAME: Final = "storage"
 OWNER: Final = "owner"
@@ -73,8 +75,9 @@ def claim(store: HaStore, jobs: JobStore, url: str | None) -> None:
         url: Of `job_folder`.
 
     Raises:
-        ConfigError: it is the folder of another cluster, or this one has jobs elsewhere. Nothing was changed.
-        Transient, Fenced, OutcomeUnknown: as of the store and of the storage; nobody knows yet.
+        ConfigError: it is the folder of another cluster, or this one has jobs elsewhere, or the object store
+            has no conditional writes. Nothing was changed.
+        Transient, Unreachable, Fenced, OutcomeUnknown: as of the store and of the storage; nobody knows yet.
     """
     there = store.read(NAME)
     known = None if there is None else _decoded(there.value)
@@ -92,7 +95,10 @@ def claim(store: HaStore, jobs: JobStore, url: str | None) -> None:
         else:
             store.replace(NAME, value, there.version)
     if url is not None:
-        _own(open_location(url), known.owner)
+        folder = open_location(url)
+        if is_s3(url):
+            check_writable(folder)  # before a store without conditional writes replaces another's `owner`
+        _own(folder, known.owner)
 
 
 def _own(folder: Location, owner: str) -> None:

@@ -34,7 +34,17 @@ def test_the_guide_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["dead-letters.md", "delta.md", "failures.md", "files.md", "kafka.md", "secrets.md", "state.md"]
+    "page",
+    [
+        "dead-letters.md",
+        "delta.md",
+        "failures.md",
+        "files.md",
+        "kafka.md",
+        "object-stores.md",
+        "secrets.md",
+        "state.md",
+    ],
 )
 def test_pages_without_a_result_can_be_put_together(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

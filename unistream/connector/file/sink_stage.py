@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from unistream.base import durable_files
-from unistream.base.errors import CorruptSnapshot, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import JobId, OperatorUid
 from unistream.base.object_stores import is_s3
 from unistream.base.s3_upload import Upload
@@ -332,8 +332,18 @@ class FileStage:
         return str(self._system.unstrip_protocol(_mark(self._record_path(lineage, sink_uid, number))))
 
     def begin_line(self, line: FolderLine) -> None:
-        """Records that this line writes the folder, unless another one does."""
-        self._create(self._line_path, msgspec.json.encode(line))
+        """Records that this line writes the folder, unless another one does.
+
+        Raises:
+            ConfigError: the store is not one on which of two committers one decides.
+        """
+        content = msgspec.json.encode(line)
+        created = self._create(self._line_path, content)
+        if created and self._uploads is not None and self._create(self._line_path, content):
+            raise ConfigError(
+                f"{self._where}: the store ignores the header If-None-Match: *, so two jobs could commit to it "
+                "at once; use a store, or a version of it, that has conditional writes"
+            )
 
     def lines(self) -> list[FolderLine | str]:
         """The line that writes the folder, and the folders of records of sinks of any line. Raises
