@@ -182,6 +182,12 @@ def counting(place: Place, folder: str, rate: int | None) -> Callable[[us.Enviro
     return build
 
 
+def env_counting(place: Place) -> us.Environment:
+    env = us.Environment(place.config)
+    counting(place, "counts", None)(env)
+    return env
+
+
 def counts_of(place: Place, folder: str) -> list[tuple[Any, ...]]:
     url = f"{place.url}/{folder}"
     table = DeltaTable(url, storage_options=delta_options(url, {})).to_pyarrow_table()
@@ -211,6 +217,11 @@ def test_a_savepoint_moves_from_the_disk_to_the_store_and_back(tmp_path: Path, p
         assert first.startswith("file://")
         second = run(copied(place, first, f"{place.url}/moved"), f"{place.url}/savepoints")
         assert second.startswith(f"{place.url}/savepoints/savepoint-")
+        elsewhere = {**place.config, "s3.endpoint": "http://127.0.0.1:1"}
+        with pytest.raises(
+            ConfigError, match=r"s3.endpoint is http://127.0.0.1:1 for the job and http.*one store"
+        ):
+            submit(cluster, env_counting(place), elsewhere)
         assert_commands_read(place, tmp_path, second)
         run(copied(place, second, str(tmp_path / "back")), None)
         env = us.Environment(place.config)

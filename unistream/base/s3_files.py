@@ -95,24 +95,29 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
     # --- multipart uploads ------------------------------------------------------------------------
 
     def begin_upload(self, path: str) -> Upload:
-        """For a path that nobody else has: of a request that was repeated, an upload whose answer was lost is
-        aborted.
+        """For a path that nobody else has. A request that was repeated, since its answer was lost, has begun
+        two, of which one is known; `has_upload` aborts the other.
 
         Raises:
             OSError: there may be an upload (`abort_uploads`).
         """
         bucket, key, _ = self.split_path(path)
-        answer = self.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
-        upload = Upload(path, str(answer["UploadId"]))
-        if answer["ResponseMetadata"].get("RetryAttempts"):
-            self.abort_uploads(path, but=upload)
-        return upload
+        return Upload(path, str(self.call_s3("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"]))
 
-    def abort_uploads(self, path: str, *, but: Upload | None = None) -> None:
-        """All to this very path, except one. Raises OSError."""
-        for other in list(self.uploads(path)):
-            if other.path == path and other != but:
+    def has_upload(self, upload: Upload) -> bool:
+        """It can be completed: it is neither completed nor aborted. Others to its path, which have lost their
+        answer, are aborted. Raises OSError."""
+        found = [one for one in self.uploads(upload.path) if one.path == upload.path]
+        for other in found:
+            if other != upload:
                 self.abort_upload(other)
+        return upload in found
+
+    def abort_uploads(self, path: str) -> None:
+        """All to this very path. Raises OSError."""
+        for upload in list(self.uploads(path)):
+            if upload.path == path:
+                self.abort_upload(upload)
 
     def upload_part(self, upload: Upload, number: int, content: bytes) -> str:
         """Stores part `number`, from 1; may be repeated. Returns its tag, which `complete_upload` takes.
@@ -148,24 +153,6 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
             if _is_gone(error):
                 raise FileNotFoundError(errno.ENOENT, f"no upload {upload.id}", upload.path) from error
             raise
-
-    def uploaded_bytes(self, upload: Upload) -> int | None:
-        """Of all its parts; None: there is no such upload (any more). Raises OSError."""
-        bucket, key, _ = self.split_path(upload.path)
-        marker, sizes = 0, dict[int, int]()  # by part: some stores list a part that was repeated twice
-        while True:
-            try:
-                answer = self.call_s3(
-                    "list_parts", Bucket=bucket, Key=key, UploadId=upload.id, PartNumberMarker=marker
-                )
-            except OSError as error:
-                if _is_gone(error):
-                    return None
-                raise
-            sizes |= {int(part["PartNumber"]): int(part["Size"]) for part in answer.get("Parts", ())}
-            if not answer.get("IsTruncated"):
-                return sum(sizes.values())
-            marker = int(answer["NextPartNumberMarker"])
 
     def abort_upload(self, upload: Upload) -> None:
         """Frees its parts; fine if it is gone. Raises OSError."""

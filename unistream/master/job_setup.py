@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import msgspec
 from msgspec import structs
@@ -16,11 +16,15 @@ from unistream.base.config import (
     CHECKPOINT_DIR,
     CHECKPOINT_INTERVAL,
     CLAIM_MODE,
+    S3_ENDPOINT,
+    S3_PATH_STYLE,
+    S3_REGION,
     SAVEPOINT_DIR,
     SCHEDULER,
     SCHEDULING_STRATEGY,
     STATE_BACKEND,
     TASK_SLOTS,
+    ConfigOption,
     Configuration,
     names_cluster,
 )
@@ -193,6 +197,8 @@ def prepare(
         Unreachable: the checkpoint storage does not answer.
     """
     config = _checked_config(request, cluster)
+    if origin is None:
+        _check_store(config, cluster)
     engine, offloads = _engine(request.graph, config, services)
     if native := engine == NATIVE_ENGINE or offloads:
         _check_workers(request.graph, config, cluster, services)
@@ -238,6 +244,23 @@ def _checked_config(request: SubmitRequest, cluster: Configuration) -> Configura
     """That of a job: the options of the cluster, of its graph, and of the request; the last ones count."""
     _check_request(request)
     return _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
+
+
+def _check_store(config: Configuration, cluster: Configuration) -> None:
+    """Of a new job; one that is recovered goes on with the store of the cluster.
+
+    Raises:
+        ConfigError: it names another object store than the cluster, whose processes have one.
+    """
+    options: tuple[ConfigOption[Any], ...] = (S3_ENDPOINT, S3_REGION, S3_PATH_STYLE)
+    for option in options:
+        of_job, of_cluster = str(config.find(option)), str(cluster.find(option))
+        if of_job != of_cluster:
+            raise ConfigError(
+                f"{option.key} is {of_job} for the job and {of_cluster} for the cluster, whose masters and "
+                f"workers have one store: start the cluster with -D {option.key}=…, or give the sources and "
+                "sinks options of their own (filesystem_options, storage_options)"
+            )
 
 
 class _Asked(TypedDict):

@@ -225,7 +225,7 @@ class FileStage:
     def staged_size(self, file: PartFile) -> int | None:
         """Bytes of the staged file; None: there is none. Raises Unreachable."""
         if self._uploads is not None and file.upload:
-            return self._uploads.size(self._upload(file))
+            return file.size if self._uploads.has(self._upload(file)) else None
         return self._files.size(self._staged(file.bucket, file.name))
 
     def finished_size(self, file: PartFile) -> int | None:
@@ -341,8 +341,8 @@ class FileStage:
         created = self._create(self._line_path, content)
         if created and self._uploads is not None and self._create(self._line_path, content):
             raise ConfigError(
-                f"{self._where}: the store ignores the header If-None-Match: *, so two jobs could commit to it "
-                "at once; use a store, or a version of it, that has conditional writes"
+                f"{self._where}: the store ignores the header If-None-Match: *, so two jobs could commit to "
+                "it at once; use a store, or a version of it, that has conditional writes"
             )
 
     def lines(self) -> list[FolderLine | str]:

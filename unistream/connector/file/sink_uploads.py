@@ -104,13 +104,12 @@ class Uploads:
             raise Unreachable(f"{self._where}: could not write {path}: {error}") from error
         return file
 
-    def size(self, upload: Upload) -> int | None:
-        """Bytes of its parts; None: it is completed or aborted. Raises Unreachable."""
+    def has(self, upload: Upload) -> bool:
+        """It can be completed. (Its parts are compared by their tags when it is.) Raises Unreachable."""
         try:
-            size: int | None = self._system.uploaded_bytes(upload)
+            return bool(self._system.has_upload(upload))
         except OSError as error:
             raise Unreachable(f"{self._where}: could not look up {upload.path}: {error}") from error
-        return size
 
     def object_size(self, path: str) -> int | None:
         """Bytes; None: there is no such object. Raises Unreachable."""
