@@ -107,8 +107,8 @@ def place(s3: str) -> Place:
 
 
 KILLS = {
-    "between the parts of a file": ("upload.part_stored:3",),
-    "with its files staged": ("file.staged:3",),
+    "between the parts of a file": ("upload.part_stored:2",),
+    "with its files staged": ("file.staged:2",),
     "with all checked, before the record": ("file.before_record:2",),
     "behind the record, before an upload is completed": ("file.recorded:2",),
     "with one upload completed": ("file.first_renamed:2",),
