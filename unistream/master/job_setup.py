@@ -197,8 +197,7 @@ def prepare(
         Unreachable: the checkpoint storage does not answer.
     """
     config = _checked_config(request, cluster)
-    if origin is None:
-        _check_store(config, cluster)
+    _check_store(config, cluster, is_new=origin is None)
     engine, offloads = _engine(request.graph, config, services)
     if native := engine == NATIVE_ENGINE or offloads:
         _check_workers(request.graph, config, cluster, services)
@@ -246,16 +245,16 @@ def _checked_config(request: SubmitRequest, cluster: Configuration) -> Configura
     return _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
 
 
-def _check_store(config: Configuration, cluster: Configuration) -> None:
-    """Of a new job; one that is recovered goes on with the store of the cluster.
+def _check_store(config: Configuration, cluster: Configuration, *, is_new: bool) -> None:
+    """A job that is recovered goes on with the store of the cluster, whatever that is by now.
 
     Raises:
-        ConfigError: it names another object store than the cluster, whose processes have one.
+        ConfigError: a new one names another object store than the cluster, whose processes have one.
     """
     options: tuple[ConfigOption[Any], ...] = (S3_ENDPOINT, S3_REGION, S3_PATH_STYLE)
     for option in options:
         of_job, of_cluster = str(config.find(option)), str(cluster.find(option))
-        if of_job != of_cluster:
+        if is_new and of_job != of_cluster:
             raise ConfigError(
                 f"{option.key} is {of_job} for the job and {of_cluster} for the cluster, whose masters and "
                 f"workers have one store: start the cluster with -D {option.key}=…, or give the sources and "
