@@ -302,7 +302,7 @@ class Cut:
         return committer.commit(permit(1), request(1, *self.committables)).outcome
 
 
-@pytest.mark.parametrize("fault", [FaultKind.LOST, FaultKind.SLOW_DOWN, FaultKind.SILENT])
+@pytest.mark.parametrize("fault", [FaultKind.LOST, FaultKind.SLOW_DOWN])
 def test_a_commit_whose_completion_is_cut_off_is_finished_by_the_next_one(
     place: Place, fault: FaultKind
 ) -> None:
