@@ -225,9 +225,10 @@ def _check_not_sole(sink: Sink, committer: Committer) -> None:
 
 
 def check_sends_dead_letters(builder: GraphBuilder, node: StreamNode) -> None:
-    """Raises ConfigError unless `node` is a source that sends what it cannot decode to a side output."""
+    """Raises ConfigError unless `node` sends what it cannot process to a side output."""
     if (node.id, DEAD_LETTERS_TAG) not in builder.schemas:
         raise ConfigError(
-            f"dead_letters_to: {node.name!r} sends no dead letters; use it on a source that does, "
-            'such as KafkaSource(..., on_bad_record="dead-letter")'
+            f"dead_letters_to: {node.name!r} sends no dead letters; use it on an operator that does, such as "
+            'map(..., on_error="dead-letter"), or on a source, such as KafkaSource(..., '
+            'on_bad_record="dead-letter")'
         )
