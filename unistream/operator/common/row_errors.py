@@ -5,18 +5,18 @@
     "dead-letter"   it is sent to the side output "dead-letters" (`port.dead_letters`), and counted
 
 While nothing fails none of this runs: failures are found by the exception of the whole batch, or of the row.
-Where a batch fails as a whole, halves of it are tried until the rows that fail are apart (`bisected`).
+Where a batch fails as a whole, halves of it are tried until the rows that fail are apart (`base.bisection`).
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -27,8 +27,6 @@ from unistream.port.dead_letters import LETTER_SCHEMA, ON_ERROR, TEXT_CHARS_MAX,
 from unistream.port.metrics import DEAD_LETTERS, SKIPPED
 from unistream.port.operator import OperatorContext, Output
 from unistream.port.source import DEAD_LETTERS_TAG
-
-T = TypeVar("T")
 
 Failures = Mapping[int, BaseException]
 """Position of a row in its batch -> why it could not be processed."""
@@ -138,39 +136,6 @@ class RowErrors:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["_on_error"])  # type: ignore[misc]
-
-
-def bisected(
-    rows: int, attempt: Callable[[int, int], T], is_row_error: Callable[[Exception], bool] = is_of_the_row
-) -> tuple[list[tuple[int, T]], dict[int, BaseException]]:
-    """Finds the rows that fail: (first row, result) of each range that succeeded, and row -> why it failed.
-
-    Of n rows, b of which fail, about 2 b log2(n / b) ranges are tried, at most 2 n.
-
-    Args:
-        rows: Number of rows.
-        attempt: (start, stop) -> result of rows [start, stop); raises if one of them fails.
-        is_row_error: False: the error is raised.
-
-    >>> bisected(4, lambda start, stop: [1 // n for n in [4, 2, 0, 1][start:stop]])
-    ([(0, [0, 0]), (3, [1])], {2: ZeroDivisionError('integer division or modulo by zero')})
-    """
-    good: list[tuple[int, T]] = []
-    bad: dict[int, BaseException] = {}
-    waiting = [(0, rows)] if rows else []
-    while waiting:
-        start, stop = waiting.pop()
-        try:
-            good.append((start, attempt(start, stop)))
-        except Exception as error:
-            if not is_row_error(error):
-                raise
-            if stop - start == 1:
-                bad[start] = error
-                continue
-            middle = (start + stop) // 2
-            waiting += [(middle, stop), (start, middle)]
-    return good, bad
 
 
 def encoded_row(row: pa.RecordBatch) -> bytes:

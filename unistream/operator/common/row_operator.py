@@ -9,10 +9,11 @@ from typing import NoReturn, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from unistream.base.bisection import bisected
 from unistream.base.errors import UserCodeError
 from unistream.model.elements import Batch
 from unistream.operator.common.base import BaseOperator, ForwardsColumns, function_name
-from unistream.operator.common.row_errors import Failures, RowErrors, bisected
+from unistream.operator.common.row_errors import Failures, RowErrors
 from unistream.operator.common.row_schema import RowSchema, TakenRows
 from unistream.port.projection import UsedColumns, together
 from unistream.port.source import DEAD_LETTERS_TAG

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from unistream.base.bisection import bisected
 from unistream.base.errors import ConfigError
 from unistream.model.column_forms import ColumnForm, ValueRefused
 from unistream.model.given_values import copied, copier
 from unistream.operator.common.base import BaseOperator
-from unistream.operator.common.row_errors import bisected
 
 Row = dict[str, Any]
 Take = Callable[[Any], None]

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from unistream.base.bisection import bisected
 from unistream.base.errors import UserCodeError
 from unistream.model.column_forms import ColumnForm, ValueRefused
 from unistream.model.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.operator.common.base import function_name
 from unistream.operator.common.functions import check_callable
-from unistream.operator.common.row_errors import RowErrors, bisected
+from unistream.operator.common.row_errors import RowErrors
 from unistream.operator.common.row_operator import ForwardsRows, RowOperator
 from unistream.operator.common.row_schema import Place, Row, RowSchema
 from unistream.port.dead_letters import OnError

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from unistream.api.functions import col, lit
+from unistream.base.bisection import bisected
 from unistream.base.errors import ConfigError, SuppressRestarts, Transient, UserCodeError
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import (
@@ -22,7 +23,6 @@ from unistream.operator.common import (
     KeyRows,
     MapRows,
     RowOperator,
-    bisected,
     check_on_error,
     decoded_row,
 )
@@ -313,7 +313,7 @@ def test_bisection_finds_every_bad_row_in_few_calls(rows: int, bad: list[int], c
             raise ValueError(start)
         return list(range(start, stop))
 
-    good, failed = bisected(rows, attempt)
+    good, failed = bisected(rows, attempt, lambda error: isinstance(error, ValueError))
     assert sorted(failed) == bad
     assert [row for _, part in good for row in part] == [row for row in range(rows) if row not in bad]
     assert calls <= calls_max
