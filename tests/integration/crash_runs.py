@@ -80,7 +80,10 @@ OF_KAFKA_SINK = "kafka."
 OF_SQL_SINK = "sql."
 """The same, of `test_sql_sink`."""
 
-OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK, OF_SQL_SINK)
+OF_REPLAYS = "replay."
+"""Places in a command that is killed there in `test_dead_letter_replay`."""
+
+OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK, OF_SQL_SINK, OF_REPLAYS)
 
 
 def points_in_code(begin: str = "") -> dict[str, set[str]]:

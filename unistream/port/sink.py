@@ -307,3 +307,12 @@ class RecordsPositions(Protocol):
 def is_transactional(sink: Sink) -> bool:
     """Its writers prepare committables."""
     return isinstance(sink, WithGlobalCommitter) or sink.create_committer() is not None
+
+
+@runtime_checkable
+class AppendsToForeign(Protocol):
+    """A sink that can append to what another line of jobs writes (`unistream.port.line`)."""
+
+    def appending(self) -> Sink:
+        """A copy that does."""
+        ...

@@ -6,7 +6,8 @@ SqlSink("postgresql+psycopg://flights@localhost/lake", "delays", mode="upsert", 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from copy import copy
+from typing import Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -154,6 +155,12 @@ class SqlSink:
                     f"SQL sink: a column cannot be called {field.name!r}: the sink has one of its own"
                 )
             sql_type(field.name, field.type)
+
+    def appending(self) -> Self:
+        """See `unistream.port.sink.AppendsToForeign`."""
+        other = copy(self)
+        other._on_foreign = "append"
+        return other
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
