@@ -37,6 +37,7 @@ from unistream.operator.common import (
 )
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.operator.process import ProcessFunction, ProcessOperator
+from unistream.operator.sink import CheckedRows
 from unistream.operator.stateless import (
     BatchFunction,
     FilterBatches,
@@ -47,7 +48,7 @@ from unistream.operator.stateless import (
     SideSplit,
 )
 from unistream.port.dead_letters import LETTER_SCHEMA, OnError
-from unistream.port.sink import Sink
+from unistream.port.sink import ChecksRows, Sink
 from unistream.port.source import DEAD_LETTERS_TAG
 
 if TYPE_CHECKING:
@@ -415,15 +416,32 @@ class DataStream(Results):
 
     # --- ends ------------------------------------------------------------------------------------
 
-    def sink_to(self, sink: Sink) -> DataStreamSink:
+    def sink_to(self, sink: Sink, *, on_error: OnError = "fail") -> DataStreamSink:
         """Writes the rows.
 
+        Args:
+            sink: Where to.
+            on_error: What to do with a row that the target would refuse, as far as the sink knows that before
+                it is written (`SqlSink`): "fail" the job, as the target says; "skip" (counted); or
+                "dead-letter" (`DataStreamSink.dead_letters_to`).
+
         Raises:
-            ConfigError: the sink cannot take these columns, or it has several committers and needs one.
+            ConfigError: the sink cannot take these columns, or it has several committers and needs one, or
+                it cannot say which rows its target would refuse.
         """
         sink = sink_used(sink)
         check_sink(sink, self.schema)
-        return DataStreamSink(self._builder, self._ports, sink)
+        check_on_error(on_error, "sink_to")
+        if on_error == "fail":
+            return DataStreamSink(self._builder, self._ports, sink)
+        if not isinstance(sink, ChecksRows):
+            raise ConfigError(
+                f"sink_to: sink {sink.name!r} cannot say which rows its target would refuse, so it has no "
+                f"on_error={on_error!r}; SqlSink can"
+            )
+        operator = CheckedRows(sink, on_error=on_error)
+        checked = self._then(f"{sink.name} rows", operator, self.schema, on_error=on_error)
+        return DataStreamSink(self._builder, checked._ports, sink, checked=checked)
 
     def print(self, prefix: str = "") -> DataStreamSink:
         """Prints rows as ``column=value, …``, after `prefix` and, if the sink has several subtasks, ``N> ``.

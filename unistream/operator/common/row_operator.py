@@ -86,9 +86,12 @@ class RowOperator(BaseOperator):
             )
         else:
             good, bad = [], dict[int, BaseException].fromkeys(range(batch.num_rows), error)
-        rest = self.send_failed(batch, bad)
-        kept = batch if rest is None else batch.take(pa.array(rest, pa.int64()))
-        return kept, [result for _, result in good]
+        return self.without(batch, bad), [result for _, result in good]
+
+    def without(self, batch: Batch, failed: Failures) -> Batch:
+        """The rows that have not failed; letters of the others are sent."""
+        rest = self.send_failed(batch, failed)
+        return batch if rest is None else batch.take(pa.array(rest, pa.int64()))
 
     def emit_built(
         self, schema: RowSchema, what: str, rows: TakenRows, parents: Sequence[int] | None, batch: Batch
