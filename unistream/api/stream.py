@@ -422,8 +422,8 @@ class DataStream(Results):
         Args:
             sink: Where to.
             on_error: What to do with a row that the target would refuse, as far as the sink knows that before
-                it is written (`SqlSink`): "fail" the job, as the target says; "skip" (counted); or
-                "dead-letter" (`DataStreamSink.dead_letters_to`).
+                it is written (`SqlSink`, `KafkaSink`): "fail" the job, as the target says; "skip"
+                (counted); or "dead-letter" (`DataStreamSink.dead_letters_to`).
 
         Raises:
             ConfigError: the sink cannot take these columns, or it has several committers and needs one, or
@@ -437,7 +437,7 @@ class DataStream(Results):
         if not isinstance(sink, ChecksRows):
             raise ConfigError(
                 f"sink_to: sink {sink.name!r} cannot say which rows its target would refuse, so it has no "
-                f"on_error={on_error!r}; SqlSink can"
+                f"on_error={on_error!r}; SqlSink and KafkaSink can"
             )
         operator = CheckedRows(sink, on_error=on_error)
         checked = self._then(f"{sink.name} rows", operator, self.schema, on_error=on_error)
