@@ -158,8 +158,9 @@ class Ledger:
         return bool(self._system.exists(f"{self._inner}/{name}"))
 
     def _parquet(self, path: str) -> pa.Table:
-        with self._system.open(path) as file:
-            return pq.ParquetFile(file).read(use_threads=False)
+        """Of bytes: Arrow reads a file of Python on a thread of its own, which aborts the process if that
+        ends meanwhile."""
+        return pq.ParquetFile(pa.BufferReader(self._system.cat_file(path))).read(use_threads=False)
 
     def _write(self, name: str, content: bytes) -> None:
         path = f"{self._inner}/{name}"

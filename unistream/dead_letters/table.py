@@ -80,9 +80,8 @@ def _read(uri: str) -> pa.Table:
 
 
 def _file(system: fsspec.AbstractFileSystem, root: str, name: str) -> pa.Table:
-    """With the columns that are in the names of its folders. On this thread: see `LakeTable.rows`."""
-    with system.open(root + name) as file:
-        rows = pq.ParquetFile(file).read(use_threads=False)
+    """With the columns that are in the names of its folders."""
+    rows = pq.ParquetFile(pa.BufferReader(system.cat_file(root + name))).read(use_threads=False)
     for folder in name.split("/")[:-1]:
         column, is_partition, value = folder.partition("=")
         if is_partition and column in LETTER_SCHEMA.names:
