@@ -90,9 +90,12 @@ from unistream.operator.window import (
 from unistream.operator.window import (
     sum as sum,
 )
+from unistream.port.dead_letters import OnError
 from unistream.port.line import KeepsLine, LineCommit, OnForeign
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
+    AppendsToForeign,
+    ChecksRows,
     CommitOutcome,
     CommitRequest,
     CommitResult,
@@ -102,6 +105,7 @@ from unistream.port.sink import (
     JointCommitter,
     RecordsPositions,
     RecoverableCommitter,
+    RowCheck,
     Sink,
     SinkContext,
     SinkWriter,
@@ -129,6 +133,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingStateDescriptor",
     "AlreadyEnded",
+    "AppendsToForeign",
     "Batch",
     "BatchCollector",
     "BatchContext",
@@ -136,6 +141,7 @@ __all__ = [
     "BroadcastConnectedStream",
     "BroadcastContext",
     "BroadcastProcessFunction",
+    "ChecksRows",
     "CollectSink",
     "Collector",
     "CommitOutcome",
@@ -179,6 +185,7 @@ __all__ = [
     "ListStateDescriptor",
     "MapStateDescriptor",
     "NotFound",
+    "OnError",
     "OnForeign",
     "OperatorListDescriptor",
     "OutcomeUnknown",
@@ -189,6 +196,7 @@ __all__ = [
     "RecordsPositions",
     "RecoverableCommitter",
     "ReducingStateDescriptor",
+    "RowCheck",
     "Rows",
     "Savepoint",
     "SavepointWriter",

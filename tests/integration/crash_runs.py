@@ -83,7 +83,10 @@ OF_SQL_SINK = "sql."
 OF_OBJECT_STORE = "upload."
 """The same, of `test_object_store`."""
 
-OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK, OF_SQL_SINK, OF_OBJECT_STORE)
+OF_REPLAYS = "replay."
+"""Places in a command that is killed there in `test_dead_letter_replay`."""
+
+OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK, OF_SQL_SINK, OF_OBJECT_STORE, OF_REPLAYS)
 
 
 def points_in_code(begin: str = "") -> dict[str, set[str]]:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from unistream.api.columns import Returns, as_schema, side_schemas
 from unistream.api.graph import GraphBuilder, Port
-from unistream.api.stream import DataStream
+from unistream.api.sinks import DataStreamSink
+from unistream.api.stream import DataStream, check_process
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
@@ -31,6 +32,9 @@ from unistream.operator.window import (
     WindowAggregate,
     Windows,
 )
+from unistream.port.dead_letters import LETTER_SCHEMA, OnError
+from unistream.port.sink import Sink
+from unistream.port.source import DEAD_LETTERS_TAG
 
 
 class KeyedStream:
@@ -69,6 +73,7 @@ class KeyedStream:
         *,
         returns: Returns = None,
         side_outputs: Mapping[str, Returns] | None = None,
+        on_error: OnError = "fail",
     ) -> DataStream:
         """Runs a function with keyed state and timers, row by row.
 
@@ -76,6 +81,10 @@ class KeyedStream:
             function: One object for all keys of a subtask; what belongs to a key is stored in its state.
             returns: Columns of the rows it emits; None: inferred from the first ones.
             side_outputs: The same for its side outputs, by tag.
+            on_error: What to do with a row for which `process_element` fails: "fail" the job, "skip"
+                (counted), or "dead-letter" (`DataStream.dead_letters_to`). State, timers and output are then
+                as if it had not been called; what the function keeps in attributes of its own is not. Needs
+                `returns`, and no aggregating state. A timer that fails always fails the job: it has no row.
         """
         if isinstance(function, BroadcastProcessFunction):
             raise ConfigError(
@@ -84,10 +93,18 @@ class KeyedStream:
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError("process takes an object of a subclass of KeyedProcessFunction")
         schema, sides = as_schema(returns), side_schemas(side_outputs)
+        check_process(on_error, schema, sides)
         operator = KeyedProcessOperator(
-            function, self.key_columns, returns=schema, side_outputs=sides, key_schema=self.key_schema()
+            function,
+            self.key_columns,
+            returns=schema,
+            side_outputs=sides,
+            key_schema=self.key_schema(),
+            on_error=on_error,
         )
         stream = self._then(f"process {type(function).__name__}", operator, self._ports, schema)
+        if on_error == "dead-letter":
+            self._builder.schemas[stream._ports[0].node, DEAD_LETTERS_TAG] = LETTER_SCHEMA
         return stream._with_side_outputs(sides)
 
     def process_batch(
@@ -143,6 +160,14 @@ class KeyedStream:
         """
         return BroadcastConnectedStream(self, broadcast, states)
 
+    def dead_letters_to(self, sink: Sink) -> DataStreamSink:
+        """As `DataStream.dead_letters_to`, of rows for which the function of `key_by` has failed.
+
+        Raises:
+            ConfigError: it has no ``on_error="dead-letter"``.
+        """
+        return DataStream(self._builder, self._ports, self.schema).dead_letters_to(sink)
+
     def key_schema(self) -> pa.Schema | None:
         """Names and types of the key columns, if they are known."""
         if self.schema is None:
@@ -179,6 +204,7 @@ class BroadcastConnectedStream:
         *,
         returns: Returns = None,
         side_outputs: Mapping[str, Returns] | None = None,
+        on_error: OnError = "fail",
     ) -> DataStream:
         """Runs a function over both: its state and timers are keyed, its maps are equal in all subtasks.
 
@@ -186,11 +212,14 @@ class BroadcastConnectedStream:
             function: One object for all keys of a subtask.
             returns: Columns of the rows it emits; None: inferred from the first ones.
             side_outputs: The same for its side outputs, by tag.
+            on_error: As for `KeyedStream.process`, of rows of the keyed stream. A row of the broadcast one
+                that fails always fails the job: all subtasks have it, and have to agree.
         """
         if not isinstance(function, BroadcastProcessFunction):
             raise ConfigError("process takes an object of a subclass of BroadcastProcessFunction")
         keyed = self._keyed
         schema, sides = as_schema(returns), side_schemas(side_outputs)
+        check_process(on_error, schema, sides)
         operator = BroadcastProcessOperator(
             function,
             keyed.key_columns,
@@ -198,6 +227,7 @@ class BroadcastConnectedStream:
             returns=schema,
             side_outputs=sides,
             key_schema=keyed.key_schema(),
+            on_error=on_error,
         )
         node = keyed._builder.add(
             f"process {type(function).__name__}",
@@ -209,6 +239,8 @@ class BroadcastConnectedStream:
             stateful=True,
             key_columns=keyed.key_columns,
         )
+        if on_error == "dead-letter":
+            keyed._builder.schemas[node.id, DEAD_LETTERS_TAG] = LETTER_SCHEMA
         return DataStream(keyed._builder, (Port(node.id),), schema)._with_side_outputs(sides)
 
 

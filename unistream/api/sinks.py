@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -97,6 +97,16 @@ def last_commits(graph: StreamGraph) -> list[tuple[str, LineCommit]]:
     return [(uid, commit) for uid, sink in lines if (commit := sink.last_commit(uid)) is not None]
 
 
+class CheckedStream(Protocol):
+    """The rows that a sink's target takes: a `DataStream`, which this module does not know."""
+
+    def uid(self, uid: str) -> object: ...
+
+    def name(self, name: str) -> object: ...
+
+    def dead_letters_to(self, sink: Sink) -> DataStreamSink: ...
+
+
 class DataStreamSink(OperatorSettings):
     """A sink: a writer and, if it is transactional, the operators that commit.
 
@@ -104,14 +114,24 @@ class DataStreamSink(OperatorSettings):
     each writer has its own, and so has each parallel stage.
     """
 
-    def __init__(self, builder: GraphBuilder, ports: tuple[Port, ...], sink: Sink) -> None:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        ports: tuple[Port, ...],
+        sink: Sink,
+        *,
+        checked: CheckedStream | None = None,
+    ) -> None:
         self._builder = builder
+        self._checked = checked
         self._sink = sink
         writer = SinkWriterOperator(sink)
         self._writer = builder.add(sink.name, writer, [ports], stateful=True)
         self._operators: list[tuple[SinkOperator, str]] = [(writer, "")]  # suffix of its commits' uid
         self._behind: list[tuple[StreamNode, str, str]] = []  # suffixes of its uid and its name
         self._writer.sink = self._writer.id
+        if checked is not None:
+            builder.follows[ports[0].node] = self._writer.id
         self._last = self._writer
         self._spread = True  # all operators so far have one subtask for each writer
         if is_transactional(sink):
@@ -186,6 +206,8 @@ class DataStreamSink(OperatorSettings):
             ConfigError: another operator has it.
         """
         super().uid(uid)
+        if self._checked is not None:
+            self._checked.uid(f"{uid}-rows")
         for node, suffix, _ in self._behind:
             self._builder.set_uid(node, f"{uid}-{suffix}")
         self._commit_as(uid)
@@ -193,9 +215,25 @@ class DataStreamSink(OperatorSettings):
 
     def name(self, name: str) -> Self:
         super().name(name)
+        if self._checked is not None:
+            self._checked.name(f"{name} rows")
         for node, _, end in self._behind:
             node.name = f"{name} {end}"
         return self
+
+    def dead_letters_to(self, sink: Sink) -> DataStreamSink:
+        """Writes rows that the target would refuse to `sink`, with the reason; see
+        `DataStream.dead_letters_to`.
+
+        Raises:
+            ConfigError: it is not ``sink_to(…, on_error="dead-letter")``.
+        """
+        if self._checked is None:
+            raise ConfigError(
+                f"dead_letters_to: sink {self._sink.name!r} sends no dead letters; use "
+                'sink_to(…, on_error="dead-letter")'
+            )
+        return self._checked.dead_letters_to(sink)
 
     def slot_sharing_group(self, group: str | SlotSharingGroup) -> Self:
         """Writer and committer never share a slot with operators of another group."""
@@ -225,9 +263,10 @@ def _check_not_sole(sink: Sink, committer: Committer) -> None:
 
 
 def check_sends_dead_letters(builder: GraphBuilder, node: StreamNode) -> None:
-    """Raises ConfigError unless `node` is a source that sends what it cannot decode to a side output."""
+    """Raises ConfigError unless `node` sends what it cannot process to a side output."""
     if (node.id, DEAD_LETTERS_TAG) not in builder.schemas:
         raise ConfigError(
-            f"dead_letters_to: {node.name!r} sends no dead letters; use it on a source that does, "
-            'such as KafkaSource(..., on_bad_record="dead-letter")'
+            f"dead_letters_to: {node.name!r} sends no dead letters; use it on an operator that does, such as "
+            'map(..., on_error="dead-letter"), or on a source, such as KafkaSource(..., '
+            'on_bad_record="dead-letter")'
         )

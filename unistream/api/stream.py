@@ -31,11 +31,13 @@ from unistream.operator.common import (
     MapRows,
     Row,
     check_expressions,
+    check_on_error,
     describe,
     empty_rows,
 )
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.operator.process import ProcessFunction, ProcessOperator
+from unistream.operator.sink import CheckedRows
 from unistream.operator.stateless import (
     BatchFunction,
     FilterBatches,
@@ -45,7 +47,8 @@ from unistream.operator.stateless import (
     Project,
     SideSplit,
 )
-from unistream.port.sink import Sink
+from unistream.port.dead_letters import LETTER_SCHEMA, OnError
+from unistream.port.sink import ChecksRows, Sink
 from unistream.port.source import DEAD_LETTERS_TAG
 
 if TYPE_CHECKING:
@@ -80,6 +83,8 @@ class DataStream(Results):
         *,
         returns: Returns = None,
         timestamp_column: str | None = None,
+        on_error: OnError = "fail",
+        row_wise: bool = False,
     ) -> DataStream:
         """Calls `function` with each `pyarrow.RecordBatch`; the fastest way to run Python.
 
@@ -90,19 +95,42 @@ class DataStream(Results):
             function: n rows in, m rows out.
             timestamp_column: Column of the result with the event times; then m may differ from n.
             returns: Schema of the result; None: that of the first result.
+            on_error: What to do with the rows of a batch for which `function` fails: "fail" the job, "skip"
+                (counted), or "dead-letter" (`dead_letters_to`).
+            row_wise: The result for a row does not depend on the rows around it. Then `function` is called
+                again with parts of a batch that failed, until the rows that fail are apart; otherwise all
+                rows of the batch have failed.
         """
         schema = as_schema(returns)
         if timestamp_column is not None:
             check_columns(schema, [timestamp_column], "map_batches")
-        operator = MapBatches(function, returns=schema, timestamp_column=timestamp_column)
-        return self._then(_named("map_batches", function), operator, schema)
+        check_on_error(on_error, "map_batches")
+        operator = MapBatches(
+            function,
+            returns=schema,
+            timestamp_column=timestamp_column,
+            on_error=on_error,
+            row_wise=row_wise,
+        )
+        return self._then(_named("map_batches", function), operator, schema, on_error=on_error)
 
-    def filter_batches(self, function: MaskFunction) -> DataStream:
-        """Keeps rows where the boolean array that `function` returns for a batch is true."""
-        return self._then(_named("filter_batches", function), FilterBatches(function), self.schema)
+    def filter_batches(
+        self, function: MaskFunction, *, on_error: OnError = "fail", row_wise: bool = False
+    ) -> DataStream:
+        """Keeps rows where the boolean array that `function` returns for a batch is true. `on_error`,
+        `row_wise`: see `map_batches`."""
+        check_on_error(on_error, "filter_batches")
+        operator = FilterBatches(function, on_error=on_error, row_wise=row_wise)
+        return self._then(_named("filter_batches", function), operator, self.schema, on_error=on_error)
 
-    def select(self, *columns: str, **computed: str | pc.Expression) -> DataStream:
+    def select(
+        self, *columns: str, on_error: OnError = "fail", **computed: str | pc.Expression
+    ) -> DataStream:
         """Keeps only these columns, in this order; a keyword renames a column or computes one.
+
+        `on_error`: of rows for which an expression fails, such as a cast of a text that is no number: "fail"
+        the job, "skip" (counted), or "dead-letter" (`dead_letters_to`). So no column of the result can be
+        called ``on_error``.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -114,13 +142,17 @@ class DataStream(Results):
         Raises:
             ConfigError: an unknown column, or an expression that does not fit its types.
         """
-        return self._project("select", {**{name: name for name in columns}, **computed}, keep=False)
+        every = {**{name: name for name in columns}, **computed}
+        return self._project("select", every, keep=False, on_error=on_error)
 
-    def with_columns(self, **computed: str | pc.Expression) -> DataStream:
-        """Adds these columns, or replaces those of the same name."""
-        return self._project("with_columns", computed, keep=True)
+    def with_columns(self, *, on_error: OnError = "fail", **computed: str | pc.Expression) -> DataStream:
+        """Adds these columns, or replaces those of the same name. `on_error`: see `select`."""
+        return self._project("with_columns", computed, keep=True, on_error=on_error)
 
-    def _project(self, what: str, columns: dict[str, str | pc.Expression], *, keep: bool) -> DataStream:
+    def _project(
+        self, what: str, columns: dict[str, str | pc.Expression], *, keep: bool, on_error: OnError
+    ) -> DataStream:
+        check_on_error(on_error, what)
         if not columns:
             raise ConfigError(f"{what} needs at least one column")
         for name, column in columns.items():
@@ -134,39 +166,68 @@ class DataStream(Results):
             known = {field.name: field.type for field in self.schema}
             types = {n: known[c] if isinstance(c, str) else made.field(n).type for n, c in columns.items()}
             schema = pa.schema(list((known | types if keep else types).items()))
-        return self._then(what, Project(columns, keep=keep), schema)
+        operator = Project(columns, keep=keep, on_error=on_error)
+        return self._then(what, operator, schema, on_error=on_error)
 
     # --- rows one by one -------------------------------------------------------------------------
 
-    def map(self, function: MapFunction, *, returns: Returns = None) -> DataStream:
+    def map(
+        self, function: MapFunction, *, returns: Returns = None, on_error: OnError = "fail"
+    ) -> DataStream:
         """One dict in, one dict out. A Python call per row: prefer `with_columns` or `map_batches`.
 
         Args:
             function: Row (column -> value) in, row out.
             returns: Columns of the result; None: inferred from the first rows.
+            on_error: What to do with a row for which `function` raises, or returns what does not fit: "fail"
+                the job, "skip" (counted), or "dead-letter" (`dead_letters_to`). The function is called once
+                for each row.
+
+        >>> import pyarrow as pa, unistream as us
+        >>> env = us.Environment()
+        >>> texts = env.from_collection([{"fare": "7"}, {"fare": "free"}])
+        >>> fares = texts.map(
+        ...     lambda row: {"fare": int(row["fare"])}, returns={"fare": pa.int64()}, on_error="dead-letter"
+        ... )
+        >>> fares.get_side_output("dead-letters").schema.names[:3]
+        ['letter', 'row', 'row_ipc']
         """
         schema = as_schema(returns)
-        return self._then(_named("map", function), MapRows(function, returns=schema), schema)
+        check_on_error(on_error, "map")
+        operator = MapRows(function, returns=schema, on_error=on_error)
+        return self._then(_named("map", function), operator, schema, on_error=on_error)
 
-    def flat_map(self, function: FlatMapFunction, *, returns: Returns = None) -> DataStream:
-        """One dict in, any number of dicts out, with the same event time."""
+    def flat_map(
+        self, function: FlatMapFunction, *, returns: Returns = None, on_error: OnError = "fail"
+    ) -> DataStream:
+        """One dict in, any number of dicts out, with the same event time. `on_error`: see `map`; of a row
+        that fails nothing is emitted, also what was yielded before."""
         schema = as_schema(returns)
-        return self._then(_named("flat_map", function), FlatMapRows(function, returns=schema), schema)
+        check_on_error(on_error, "flat_map")
+        operator = FlatMapRows(function, returns=schema, on_error=on_error)
+        return self._then(_named("flat_map", function), operator, schema, on_error=on_error)
 
-    def filter(self, predicate: pc.Expression | FilterFunction) -> DataStream:
+    def filter(self, predicate: pc.Expression | FilterFunction, *, on_error: OnError = "fail") -> DataStream:
         """Keeps rows for which an expression or a function of the row is true (null counts as false).
+        `on_error`: of rows for which it fails, see `map`.
 
         Raises:
             ConfigError: an unknown column, or an expression that is not boolean.
         """
+        check_on_error(on_error, "filter")
         if isinstance(predicate, pc.Expression):
             self._check_predicate(predicate, "filter")
-            return self._then("filter", FilterBatches(predicate), self.schema)
-        return self._then(_named("filter", predicate), FilterRows(predicate), self.schema)
+            operator = FilterBatches(predicate, on_error=on_error)
+            return self._then("filter", operator, self.schema, on_error=on_error)
+        rows = FilterRows(predicate, on_error=on_error)
+        return self._then(_named("filter", predicate), rows, self.schema, on_error=on_error)
 
-    def side_output(self, tag: str, predicate: Predicate) -> DataStream:
+    def side_output(
+        self, tag: str, predicate: Predicate, *, on_error: OnError = "fail", row_wise: bool = False
+    ) -> DataStream:
         """Moves rows for which `predicate` (an expression, or a function from batch to boolean array) is true
-        to the side output `tag`; this stream keeps the others.
+        to the side output `tag`; this stream keeps the others. `on_error`, `row_wise` (of a function): of
+        rows for which it fails, see `map_batches`.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -178,9 +239,13 @@ class DataStream(Results):
         """
         if not tag:
             raise ConfigError("a side output needs a tag")
+        if tag == DEAD_LETTERS_TAG:
+            raise ConfigError(f"side_output: the tag {tag!r} is that of rows that fail; choose another one")
         if isinstance(predicate, pc.Expression):
             self._check_predicate(predicate, "side_output")
-        stream = self._then(f"split {tag}", SideSplit(tag, predicate), self.schema)
+        check_on_error(on_error, "side_output")
+        operator = SideSplit(tag, predicate, on_error=on_error, row_wise=row_wise)
+        stream = self._then(f"split {tag}", operator, self.schema, on_error=on_error)
         self._builder.schemas[stream._ports[0].node, tag] = self.schema
         return stream
 
@@ -196,11 +261,12 @@ class DataStream(Results):
         return self
 
     def dead_letters_to(self, sink: Sink) -> DataStreamSink:
-        """Writes records that this source cannot decode to `sink`: raw bytes, origin and reason, exactly once
-        like the rows. If the source has a uid, the sink's is that one with ``-dead-letters`` appended.
+        """Writes rows that this operator cannot process, or records that this source cannot decode, to
+        `sink`, with the reason, exactly once like the rows. If the operator has a uid, the sink's is that one
+        with ``-dead-letters`` appended.
 
         Raises:
-            ConfigError: this is not a source, or it is not configured to send dead letters.
+            ConfigError: the operator, or the source, is not configured to send dead letters.
         """
         node = self._node("dead_letters_to")
         check_sends_dead_letters(self._builder, node)
@@ -209,19 +275,23 @@ class DataStream(Results):
 
     # --- time ------------------------------------------------------------------------------------
 
-    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
-        """Assigns event times and watermarks, for a source that has none.
+    def assign_timestamps_and_watermarks(
+        self, strategy: WatermarkStrategy, *, on_error: OnError = "fail"
+    ) -> DataStream:
+        """Assigns event times and watermarks, for a source that has none. `on_error`: of rows without an
+        event time, or with one that is out of range, see `map`.
 
         Behind a bounded source that reads its splits in turn (files, unless they are `in_order`) there is no
         watermark before the end, because here it is not known which rows are still to come. Pass the strategy
         to `Environment.from_source` where the column is there already.
         """
+        check_on_error(on_error, "assign_timestamps_and_watermarks")
         operator = AssignTimestampsAndWatermarks(
-            strategy, only_at_end=self._builder.reads_splits_in_turn(self._ports)
+            strategy, only_at_end=self._builder.reads_splits_in_turn(self._ports), on_error=on_error
         )
         column = strategy.timestamp_column or ""
         check_timestamp_column(self.schema, column, "assign_timestamps_and_watermarks")
-        return self._then("timestamps and watermarks", operator, self.schema)
+        return self._then("timestamps and watermarks", operator, self.schema, on_error=on_error)
 
     # --- several streams -------------------------------------------------------------------------
 
@@ -282,6 +352,7 @@ class DataStream(Results):
         *,
         returns: Returns = None,
         side_outputs: Mapping[str, Returns] | None = None,
+        on_error: OnError = "fail",
     ) -> DataStream:
         """Runs a function row by row that may keep lists in checkpoints; for keyed state see `key_by`.
 
@@ -289,6 +360,8 @@ class DataStream(Results):
             function: Each subtask has a copy.
             returns: Columns of the rows it emits; None: inferred from the first ones.
             side_outputs: The same for its side outputs, by tag.
+            on_error: See `map`. A call that fails emits nothing and changes no list; what the function keeps
+                in attributes of its own stays as the call has left it. `returns` is needed then.
         """
         if not isinstance(function, ProcessFunction):
             raise ConfigError(
@@ -296,14 +369,22 @@ class DataStream(Results):
             )
         schema = as_schema(returns)
         sides = side_schemas(side_outputs)
-        operator = ProcessOperator(function, returns=schema, side_outputs=sides)
-        stream = self._then(f"process {type(function).__name__}", operator, schema, stateful=True)
+        check_process(on_error, schema, sides)
+        operator = ProcessOperator(function, returns=schema, side_outputs=sides, on_error=on_error)
+        name = f"process {type(function).__name__}"
+        stream = self._then(name, operator, schema, stateful=True, on_error=on_error)
         return stream._with_side_outputs(sides)
 
-    def key_by(self, *columns: str | Callable[[Row], Any], returns: pa.DataType | None = None) -> KeyedStream:
+    def key_by(
+        self,
+        *columns: str | Callable[[Row], Any],
+        returns: pa.DataType | None = None,
+        on_error: OnError = "fail",
+    ) -> KeyedStream:
         """Sends rows with equal values in `columns` to the same subtask.
 
         A function of the row may be given instead of columns; it adds a column `key` of type `returns`.
+        `on_error`: of rows for which it fails, see `map`; letters go to `KeyedStream.dead_letters_to`.
 
         Equal are: -0.0 and 0.0 (after `key_by` there is only 0.0); NaN and NaN, whatever their bits; null and
         null, which is a key like any other; texts with the same code points; values with and without a
@@ -319,12 +400,15 @@ class DataStream(Results):
             if returns is None:
                 raise ConfigError("key_by with a function needs the type of the key: returns=pa.string()")
             schema = None if self.schema is None else self.schema.append(pa.field(KEY_COLUMN, returns))
-            operator = KeyRows(columns[0], KEY_COLUMN, returns)
-            keyed = self._then(_named("key", columns[0]), operator, schema)
+            check_on_error(on_error, "key_by")
+            operator = KeyRows(columns[0], KEY_COLUMN, returns, on_error=on_error)
+            keyed = self._then(_named("key", columns[0]), operator, schema, on_error=on_error)
             return KeyedStream(self._builder, keyed._ports, schema, (KEY_COLUMN,))
         names = tuple(column for column in columns if isinstance(column, str))
         if not names or len(names) != len(columns):
             raise ConfigError("key_by takes the names of one or more columns, or one function")
+        if on_error != "fail":
+            raise ConfigError("key_by: on_error is for a function of the row; columns of a key cannot fail")
         check_columns(self.schema, names, "key_by")
         if self.schema is not None:
             key_groups(empty_rows(self.schema), names, 1)
@@ -332,15 +416,32 @@ class DataStream(Results):
 
     # --- ends ------------------------------------------------------------------------------------
 
-    def sink_to(self, sink: Sink) -> DataStreamSink:
+    def sink_to(self, sink: Sink, *, on_error: OnError = "fail") -> DataStreamSink:
         """Writes the rows.
 
+        Args:
+            sink: Where to.
+            on_error: What to do with a row that the target would refuse, as far as the sink knows that before
+                it is written (`SqlSink`, `KafkaSink`): "fail" the job, as the target says; "skip"
+                (counted); or "dead-letter" (`DataStreamSink.dead_letters_to`).
+
         Raises:
-            ConfigError: the sink cannot take these columns, or it has several committers and needs one.
+            ConfigError: the sink cannot take these columns, or it has several committers and needs one, or
+                it cannot say which rows its target would refuse.
         """
         sink = sink_used(sink)
         check_sink(sink, self.schema)
-        return DataStreamSink(self._builder, self._ports, sink)
+        check_on_error(on_error, "sink_to")
+        if on_error == "fail":
+            return DataStreamSink(self._builder, self._ports, sink)
+        if not isinstance(sink, ChecksRows):
+            raise ConfigError(
+                f"sink_to: sink {sink.name!r} cannot say which rows its target would refuse, so it has no "
+                f"on_error={on_error!r}; SqlSink and KafkaSink can"
+            )
+        operator = CheckedRows(sink, on_error=on_error)
+        checked = self._then(f"{sink.name} rows", operator, self.schema, on_error=on_error)
+        return DataStreamSink(self._builder, checked._ports, sink, checked=checked)
 
     def print(self, prefix: str = "") -> DataStreamSink:
         """Prints rows as ``column=value, …``, after `prefix` and, if the sink has several subtasks, ``N> ``.
@@ -355,9 +456,17 @@ class DataStream(Results):
     # --- helpers ---------------------------------------------------------------------------------
 
     def _then(
-        self, name: str, operator: object, schema: pa.Schema | None, *, stateful: bool = False
+        self,
+        name: str,
+        operator: object,
+        schema: pa.Schema | None,
+        *,
+        stateful: bool = False,
+        on_error: OnError = "fail",
     ) -> DataStream:
         node = self._builder.add(name, operator, [self._ports], stateful=stateful)
+        if on_error == "dead-letter":
+            self._builder.schemas[node.id, DEAD_LETTERS_TAG] = LETTER_SCHEMA
         return DataStream(self._builder, (Port(node.id),), schema)
 
     def _through(self, ports: Sequence[Port]) -> DataStream:
@@ -374,6 +483,18 @@ class DataStream(Results):
         data_type = check_expressions(self.schema, {"predicate": predicate}, what).field(0).type
         if not pa.types.is_boolean(data_type):
             raise ConfigError(f"{what}: {predicate} is {data_type}, not a boolean")
+
+
+def check_process(on_error: OnError, returns: pa.Schema | None, sides: Mapping[str, pa.Schema]) -> None:
+    """Raises ConfigError unless a process function can have it."""
+    check_on_error(on_error, "process")
+    if on_error != "fail" and returns is None:
+        raise ConfigError(
+            f"process: on_error={on_error!r} needs returns=, the columns that the function emits, so that a "
+            "row that does not match them fails in its own call"
+        )
+    if DEAD_LETTERS_TAG in sides:
+        raise ConfigError(f"process: the tag {DEAD_LETTERS_TAG!r} is that of rows that fail; choose another")
 
 
 def _pairs(on: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -100,6 +100,12 @@ class TwoPhaseCommitSink(Generic[T]):
     global_committer: bool = False
     transaction_timeout: TransactionTimeout | None = None
     on_foreign: OnForeign = "refuse"
+
+    def appending(self) -> Self:
+        """See `unistream.port.sink.AppendsToForeign`."""
+        other = copy.copy(self)
+        other.on_foreign = "append"
+        return other
 
     # --- methods that a sink must have --------------------------------------------------------------
 

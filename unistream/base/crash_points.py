@@ -76,6 +76,12 @@ of `unistream backfill`, whose n-th step is chosen by ``name:n``:
     backfill.done        a step is done and not in the journal
     backfill.recorded    it is in the journal
     backfill.before_replace, backfill.replaced      around the version of the table that has the new rows
+
+and of `unistream dead-letters replay`:
+
+    replay.begun         the letters of a replay are chosen, durably, and its job has not started
+    replay.finished      its job has finished, and it is not noted
+    replay.recorded      it is noted
 """
 
 from __future__ import annotations

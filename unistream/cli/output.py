@@ -127,6 +127,14 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
         for split, rows in info.out_of_order_rows.items()
     ]
     facts += [
+        ("dead letters", f"{escape(operator)}: {_failed(rows, info.restarts, 'dead letter')}")
+        for operator, rows in info.dead_letters.items()
+    ]
+    facts += [
+        ("skipped", f"{escape(operator)}: {_failed(rows, info.restarts, 'row skipped')}")
+        for operator, rows in info.skipped_rows.items()
+    ]
+    facts += [
         ("worker", f"{escape(worker.id)} pid {worker.pid} on {worker.host}") for worker in info.task_managers
     ]
     return facts
@@ -162,6 +170,10 @@ def print_result(result: JobResult) -> None:
         out.print(f"{operator}: {_dropped(rows, result.restarts)}", markup=False)
     for split, rows in result.out_of_order_rows.items():
         out.print(f"{split}: {_out_of_order(rows, result.restarts)}", markup=False)
+    for operator, rows in result.dead_letters.items():
+        out.print(f"{operator}: {_failed(rows, result.restarts, 'dead letter')}", markup=False)
+    for operator, rows in result.skipped_rows.items():
+        out.print(f"{operator}: {_failed(rows, result.restarts, 'row skipped')}", markup=False)
     if result.savepoint:
         out.print(f"savepoint: {result.savepoint}", markup=False)
     if result.resumable_savepoint != result.savepoint:
@@ -185,6 +197,16 @@ def _out_of_order(rows: int, restarts: int) -> str:
     """
     number = f"{'about ' if restarts else ''}{rows:,} row{'' if rows == 1 else 's'}"
     return f"{number} earlier than in_order=True allows"
+
+
+def _failed(rows: int, restarts: int, what: str) -> str:
+    """As exact as `_dropped`.
+
+    >>> _failed(1, 0, "dead letter"), _failed(1_200, 1, "row skipped")
+    ('1 dead letter', 'about 1,200 rows skipped')
+    """
+    noun, space, participle = what.partition(" ") if what.startswith("row") else (what, "", "")
+    return f"{'about ' if restarts else ''}{rows:,} {noun}{'' if rows == 1 else 's'}{space}{participle}"
 
 
 def moment(at_ms: int) -> str:

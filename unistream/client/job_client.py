@@ -39,7 +39,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
         state: FINISHED, CANCELED, FAILED, or SUSPENDED: its cluster was shut down, and `failure` says how to
             resume it.
         metrics: See `JobInfo.metrics`; `rows_committed` counts the rows visible in sinks.
-        late_rows, out_of_order_rows: See `JobInfo`.
+        late_rows, out_of_order_rows, dead_letters, skipped_rows: See `JobInfo`.
         savepoint: Directory of the last savepoint, if any. After a drain it is the terminal one, which proves
             that everything is committed.
         resumable_savepoint: Directory of the last savepoint that a job can resume from.
@@ -54,6 +54,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, int] = {}
     late_rows: dict[str, int] = {}
     out_of_order_rows: dict[str, int] = {}
+    dead_letters: dict[str, int] = {}
+    skipped_rows: dict[str, int] = {}
     sinks: dict[str, SinkInfo] = {}
     savepoint: str | None = None
     resumable_savepoint: str | None = None
@@ -77,6 +79,8 @@ def result_of(info: JobInfo) -> JobResult:
         metrics=info.metrics,
         late_rows=info.late_rows,
         out_of_order_rows=info.out_of_order_rows,
+        dead_letters=info.dead_letters,
+        skipped_rows=info.skipped_rows,
         sinks=info.sinks,
         savepoint=info.savepoint,
         resumable_savepoint=info.resumable_savepoint,

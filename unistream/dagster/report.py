@@ -177,6 +177,12 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
         metadata["unistream/late_rows_by_operator"] = dg.MetadataValue.json(info.late_rows)
     if info.out_of_order_rows:
         metadata["unistream/out_of_order_rows"] = dg.MetadataValue.json(info.out_of_order_rows)
+    if info.dead_letters:
+        metadata["unistream/dead_letters"] = sum(info.dead_letters.values())
+        metadata["unistream/dead_letters_by_operator"] = dg.MetadataValue.json(info.dead_letters)
+    if info.skipped_rows:
+        metadata["unistream/skipped_rows"] = sum(info.skipped_rows.values())
+        metadata["unistream/skipped_rows_by_operator"] = dg.MetadataValue.json(info.skipped_rows)
     if info.savepoint:
         metadata["unistream/savepoint"] = dg.MetadataValue.path(info.savepoint)
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)

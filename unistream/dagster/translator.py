@@ -252,4 +252,4 @@ def _uri(datasets: Sequence[LineageDataset]) -> Mapping[str, str]:
 def _description(sink: SinkLineage) -> str | None:
     if sink.dead_letters_of is None:
         return None
-    return f"Records that source {sink.dead_letters_of!r} could not decode: raw bytes, origin and reason."
+    return f"What {sink.dead_letters_of!r} could not decode or process: each row or record with the reason."

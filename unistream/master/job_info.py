@@ -166,6 +166,9 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
             jobs that are only in the database.
         out_of_order_rows: Rows of sources with ``in_order=True`` that are earlier than the rows before them
             allow, by source and split. As exact as `late_rows`.
+        dead_letters: Rows that an operator could not process, and records that a source could not decode,
+            which went to the side output "dead-letters", by name of the operator. As exact as `late_rows`.
+        skipped_rows: The same, which were left out (`on_error="skip"`).
         task_managers: The workers that the job's tasks run on.
         cluster: Whose job it is.
         digest: Of what was submitted (`unistream.master.job_setup.digest_of`); empty: the job has no master
@@ -197,6 +200,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, int] = {}
     late_rows: dict[str, int] = {}
     out_of_order_rows: dict[str, int] = {}
+    dead_letters: dict[str, int] = {}
+    skipped_rows: dict[str, int] = {}
     task_managers: tuple[TaskManagerInfo, ...] = ()
     failure: TaskFailure | None = None
     cluster: ClusterId = NO_CLUSTER

@@ -21,7 +21,7 @@ from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, S
 from unistream.master.job_log import JobLog
 from unistream.master.job_setup import resumable_directory
 from unistream.master.ports import Records
-from unistream.master.row_counts import late_rows, out_of_order_rows
+from unistream.master.row_counts import RowCounts, dead_letters, late_rows, out_of_order_rows, skipped_rows
 from unistream.master.sink_totals import SinkTotals
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
@@ -76,6 +76,8 @@ class Journal:
         self._metrics: dict[SubtaskId, _Known] = {}
         self._late = late_rows(job)
         self._out_of_order = out_of_order_rows(job)
+        self._dead_letters = dead_letters(job)
+        self._skipped = skipped_rows(job)
         self._sinks = SinkTotals(restored, {} if own is None else own.totals.sinks)
         self._stages: tuple[StageProgress, ...] = ()
         self.log = JobLog(clock)
@@ -265,8 +267,8 @@ class Journal:
             if known is None or (known.attempt, known.final) <= (attempt.attempt, final):
                 if known is not None and known.attempt != attempt.attempt:
                     self._ended_attempt(known)
-                self._late.reported(metrics.user)
-                self._out_of_order.reported(metrics.user)
+                for counts in self._counts:
+                    counts.reported(metrics.user)
                 self._metrics[attempt.subtask] = _Known(attempt.attempt, final, metrics)
                 self._note()
 
@@ -277,8 +279,8 @@ class Journal:
             self._note()
 
     def _ended_attempt(self, known: _Known) -> None:
-        self._late.over(known.metrics.user)
-        self._out_of_order.over(known.metrics.user)
+        for counts in self._counts:
+            counts.over(known.metrics.user)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -322,16 +324,32 @@ class Journal:
         return self._stages
 
     @property
+    def _counts(self) -> tuple[RowCounts, ...]:
+        return self._late, self._out_of_order, self._dead_letters, self._skipped
+
+    def _total(self, counts: RowCounts) -> dict[str, int]:
+        with self._lock:
+            return counts.total(known.metrics.user for known in self._metrics.values())
+
+    @property
     def late_rows(self) -> dict[str, int]:
         """See `JobInfo.late_rows`."""
-        with self._lock:
-            return self._late.total(known.metrics.user for known in self._metrics.values())
+        return self._total(self._late)
 
     @property
     def out_of_order_rows(self) -> dict[str, int]:
         """See `JobInfo.out_of_order_rows`."""
-        with self._lock:
-            return self._out_of_order.total(known.metrics.user for known in self._metrics.values())
+        return self._total(self._out_of_order)
+
+    @property
+    def dead_letters(self) -> dict[str, int]:
+        """See `JobInfo.dead_letters`."""
+        return self._total(self._dead_letters)
+
+    @property
+    def skipped_rows(self) -> dict[str, int]:
+        """See `JobInfo.skipped_rows`."""
+        return self._total(self._skipped)
 
     @property
     def latest_checkpoint(self) -> str | None:

@@ -55,6 +55,8 @@ def live_info(
         metrics=summed(subtasks, sinks),
         late_rows=journal.late_rows,
         out_of_order_rows=journal.out_of_order_rows,
+        dead_letters=journal.dead_letters,
+        skipped_rows=journal.skipped_rows,
         task_managers=tuple(worker for worker in workers if worker.id in used),
         failure=view.failure if end is None else end.failure,
         cluster=cluster,

@@ -1,4 +1,4 @@
-"""Rows that users must hear of, over all attempts of a job: dropped behind the watermark, or out of order.
+"""Rows that users must hear of, over all attempts of a job: late, out of order, dead letters, or left out.
 
 Counters of an attempt begin at zero, as in Flink. The last counters of former attempts are kept, so that a
 job that dropped rows and then restarted still shows them. After a restart the sum is not exact: rows that are
@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from unistream.base.ids import JobId
-from unistream.port.metrics import LATE_RECORDS_DROPPED, RECORDS_OUT_OF_ORDER
+from unistream.port.metrics import DEAD_LETTERS, LATE_RECORDS_DROPPED, RECORDS_OUT_OF_ORDER, SKIPPED
 
-_LATE = f".{LATE_RECORDS_DROPPED}"
 _OUT_OF_ORDER = f".{RECORDS_OUT_OF_ORDER}."
 
 logger = logging.getLogger(__name__)
@@ -26,9 +25,30 @@ def late_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
     >>> late_rows_of({"per shop.numLateRecordsDropped": 3, "per shop.rows": 8, "b.numLateRecordsDropped": 0})
     {'per shop': 3}
     """
-    return {
-        name.removesuffix(_LATE): rows for name, rows in counters.items() if rows and name.endswith(_LATE)
-    }
+    return _by_operator(counters, LATE_RECORDS_DROPPED)
+
+
+def dead_letters_of(counters: Mapping[str, int]) -> dict[str, int]:
+    """Rows, or records, that were sent to the side output "dead-letters", by operator name.
+
+    >>> dead_letters_of({"parse.dead_letters": 3, "parse.rows": 8})
+    {'parse': 3}
+    """
+    return _by_operator(counters, DEAD_LETTERS)
+
+
+def skipped_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
+    """Rows, or records, that were left out since they failed, by operator name.
+
+    >>> skipped_rows_of({"parse.numRecordsSkipped": 3, "parse.dead_letters": 8})
+    {'parse': 3}
+    """
+    return _by_operator(counters, SKIPPED)
+
+
+def _by_operator(counters: Mapping[str, int], counter: str) -> dict[str, int]:
+    end = f".{counter}"
+    return {name.removesuffix(end): rows for name, rows in counters.items() if rows and name.endswith(end)}
 
 
 def out_of_order_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
@@ -85,6 +105,25 @@ def late_rows(job: JobId) -> RowCounts:
         late_rows_of,
         "event=late_rows_dropped job=%s operator=%r: rows came after the watermark had closed their "
         "windows; allow more out-of-orderness, or keep them with side_output_late_data(tag)",
+    )
+
+
+def dead_letters(job: JobId) -> RowCounts:
+    """Rows that failed and were sent on, by operator."""
+    return RowCounts(
+        job,
+        dead_letters_of,
+        "event=dead_letters job=%s operator=%r: rows could not be processed; they went to the side output "
+        "'dead-letters', or nowhere, if nothing reads it",
+    )
+
+
+def skipped_rows(job: JobId) -> RowCounts:
+    """Rows that failed and were left out, by operator."""
+    return RowCounts(
+        job,
+        skipped_rows_of,
+        "event=rows_skipped job=%s operator=%r: rows could not be processed, and were left out",
     )
 
 

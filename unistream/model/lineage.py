@@ -75,7 +75,7 @@ class SinkLineage:
         sources: Uids of all sources upstream, in the order of the pipeline.
         columns: Column of the rows -> columns of sources that its values are made of. Without those that came
             through a function of the user, of which nobody knows.
-        dead_letters_of: The source whose undecodable records it writes; None: it writes rows.
+        dead_letters_of: The source or operator whose dead letters it writes; None: it writes rows.
     """
 
     uid: OperatorUid

@@ -13,17 +13,20 @@ import pyarrow.compute as pc
 
 from unistream.model.elements import Batch
 from unistream.operator.common import (
-    BaseOperator,
-    ForwardsColumns,
+    ForwardsRows,
     Projection,
+    RowErrors,
+    RowOperator,
     addresses,
     check_callable,
+    computes_anything,
     conformed,
     expression_columns,
     function_name,
     owned,
     timestamps_of,
 )
+from unistream.port.dead_letters import OnError
 from unistream.port.lineage import Origins, same_columns
 from unistream.port.projection import UsedColumns, together
 
@@ -34,7 +37,7 @@ Predicate: TypeAlias = pc.Expression | MaskFunction
 _MASK = "mask"
 
 
-class MapBatches(BaseOperator):
+class MapBatches(RowOperator):
     """Calls `function` once per batch.
 
     Args:
@@ -42,6 +45,9 @@ class MapBatches(BaseOperator):
         returns: Schema of the result; None: that of the first result, then fixed.
         timestamp_column: The column of the result with the event times. Without it, the function must return
             as many rows as it got: row i of the result gets the time of row i.
+        on_error: For all rows of a batch that fails.
+        row_wise: The result for a row does not depend on the other rows of its batch, so that parts of a
+            batch that fails may be tried again, until the rows that fail are apart.
     """
 
     def __init__(
@@ -50,11 +56,15 @@ class MapBatches(BaseOperator):
         *,
         returns: pa.Schema | None = None,
         timestamp_column: str | None = None,
+        on_error: OnError = "fail",
+        row_wise: bool = False,
     ) -> None:
         check_callable(function, "map_batches")
         self._function = function
         self._returns = returns
         self._timestamp_column = timestamp_column
+        self._row_wise = row_wise
+        self.errors = RowErrors(on_error)
 
     @property
     def timestamp_column(self) -> str | None:
@@ -62,18 +72,25 @@ class MapBatches(BaseOperator):
         return self._timestamp_column
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        what = function_name(self._function)
         try:
-            records = self._function(batch.records)
+            made = self._mapped(batch)
         except Exception as error:
-            raise self.user_error(what, error) from error
+            if not self.errors.takes(error):
+                self.fail(function_name(self._function), error)
+            for part in self.apart(batch, error, self._mapped, row_wise=self._row_wise)[1]:
+                self.output.emit(part)
+            return
+        self.output.emit(made)
+
+    def _mapped(self, batch: Batch) -> Batch:
+        what, records = function_name(self._function), self._function(batch.records)
         if not isinstance(records, pa.RecordBatch):
             raise self.user_error(f"{what} returned {type(records).__name__}, wanted pyarrow.RecordBatch")
         if self._returns is None:
             self._returns = records.schema
         fixed = conformed(self, f"{what} returned", records, self._returns)
         records = owned(fixed, addresses([batch.records]))
-        self.output.emit(Batch(records, self._timestamps(what, batch, records)))
+        return Batch(records, self._timestamps(what, batch, records))
 
     def _timestamps(self, what: str, batch: Batch, records: pa.RecordBatch) -> pa.Int64Array | None:
         if self._timestamp_column is not None:
@@ -86,14 +103,16 @@ class MapBatches(BaseOperator):
         return batch.timestamps
 
 
-class _Masking(ForwardsColumns):
+class _Masking(ForwardsRows):
     """Evaluates a predicate: an expression, or a function from batch to boolean array."""
 
-    def __init__(self, predicate: Predicate) -> None:
+    def __init__(self, predicate: Predicate, *, on_error: OnError = "fail", row_wise: bool = False) -> None:
         if not isinstance(predicate, pc.Expression):
             check_callable(predicate, "a predicate")
         self._predicate = predicate
         self._projection = Projection({_MASK: predicate}) if isinstance(predicate, pc.Expression) else None
+        self._row_wise = row_wise or self._projection is not None
+        self.errors = RowErrors(on_error)
 
     def used_columns(
         self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
@@ -101,18 +120,24 @@ class _Masking(ForwardsColumns):
         """See `unistream.port.projection`."""
         if not isinstance(self._predicate, pc.Expression):
             return [None]
-        return [together(expression_columns(self._predicate, inputs[0]), *wanted.values())]
+        return [self.with_letters(expression_columns(self._predicate, inputs[0]), wanted)]
 
-    def mask(self, batch: Batch) -> pa.BooleanArray:
-        """True, false or null for every row."""
+    def masked(self, batch: Batch) -> tuple[Batch, pa.BooleanArray]:
+        """The rows for which the predicate can be computed: true, false or null for each of them."""
         try:
-            if self._projection is not None:
-                mask = self._projection.evaluate(batch.records)[_MASK]
-            else:
-                assert not isinstance(self._predicate, pc.Expression)
-                mask = self._predicate(batch.records)
+            return batch, self._mask(batch)
         except Exception as error:
-            raise self.user_error(self._what(), error) from error
+            if not self.errors.takes(error) or not self._is_computable(batch):
+                self.fail(self._what(), error)
+            rest, masks = self.apart(batch, error, self._mask, row_wise=self._row_wise)
+            return rest, pa.concat_arrays([pa.array([], pa.bool_()), *masks])
+
+    def _mask(self, batch: Batch) -> pa.BooleanArray:
+        if self._projection is not None:
+            mask = self._projection.evaluate(batch.records)[_MASK]
+        else:
+            assert not isinstance(self._predicate, pc.Expression)
+            mask = self._predicate(batch.records)
         if isinstance(mask, pa.ChunkedArray):
             mask = mask.combine_chunks()
         if not isinstance(mask, pa.BooleanArray) or len(mask) != batch.num_rows:
@@ -122,6 +147,9 @@ class _Masking(ForwardsColumns):
                 f"{len(mask) if hasattr(mask, '__len__') else '?'}"
             )
         return mask
+
+    def _is_computable(self, batch: Batch) -> bool:
+        return self._projection is None or computes_anything(self._mask, batch)
 
     def _what(self) -> str:
         if isinstance(self._predicate, pc.Expression):
@@ -133,7 +161,7 @@ class FilterBatches(_Masking):
     """Keeps the rows for which the predicate is true; false and null are dropped."""
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        mask = self.mask(batch)
+        batch, mask = self.masked(batch)
         kept = mask.true_count
         if kept == batch.num_rows:
             self.output.emit(batch)
@@ -144,12 +172,15 @@ class FilterBatches(_Masking):
 class SideSplit(_Masking):
     """Emits rows for which the predicate is true on the side output `tag`, all others on the main output."""
 
-    def __init__(self, tag: str, predicate: Predicate) -> None:
-        super().__init__(predicate)
+    def __init__(
+        self, tag: str, predicate: Predicate, *, on_error: OnError = "fail", row_wise: bool = False
+    ) -> None:
+        super().__init__(predicate, on_error=on_error, row_wise=row_wise)
         self._tag = tag
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        mask = pc.fill_null(self.mask(batch), fill_value=False)
+        batch, found = self.masked(batch)
+        mask = pc.fill_null(found, fill_value=False)
         matched = mask.true_count
         if matched:
             self.output.emit_side(self._tag, batch if matched == batch.num_rows else batch.filter(mask))
@@ -157,20 +188,24 @@ class SideSplit(_Masking):
             self.output.emit(batch if matched == 0 else batch.filter(pc.invert(mask)))
 
 
-class Project(BaseOperator):
+class Project(RowOperator):
     """Selects and computes columns.
 
     Args:
         columns: Output column -> input column (without a copy) or expression.
         keep: True: all input columns, of which `columns` replaces some, or adds others (with_columns). False:
             only `columns`, in this order (select).
+        on_error: For rows for which a column cannot be computed.
     """
 
-    def __init__(self, columns: Mapping[str, str | pc.Expression], *, keep: bool) -> None:
+    def __init__(
+        self, columns: Mapping[str, str | pc.Expression], *, keep: bool, on_error: OnError = "fail"
+    ) -> None:
         self._columns = dict(columns)
         self._keep = keep
         computed = {name: c for name, c in self._columns.items() if isinstance(c, pc.Expression)}
         self._projection = Projection(computed) if computed else None
+        self.errors = RowErrors(on_error)
 
     def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
         """See `unistream.port.lineage`."""
@@ -189,18 +224,26 @@ class Project(BaseOperator):
             for column in self._columns.values()
         ]
         kept = wanted.get(None, frozenset()) if self._keep else frozenset()
-        return [together(*named, None if kept is None else kept - set(self._columns))]
+        used = together(*named, None if kept is None else kept - set(self._columns))
+        return [None if self.has_letters(wanted) else used]
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        records = batch.records
         try:
-            computed = self._projection.evaluate(records) if self._projection is not None else {}
-            arrays: dict[str, pa.Array] = (
-                dict(zip(records.schema.names, records.columns, strict=True)) if self._keep else {}
-            )
-            for name, column in self._columns.items():
-                arrays[name] = records.column(column) if isinstance(column, str) else computed[name]
+            projected = self._projected(batch)
         except (pa.ArrowException, KeyError) as error:
-            raise self.user_error("a column could not be computed; this", error) from error
-        projected = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-        self.output.emit(Batch(projected, batch.timestamps))
+            if not self.errors.takes(error) or not computes_anything(self._projected, batch):
+                raise self.user_error("a column could not be computed; this", error) from error
+            for part in self.apart(batch, error, self._projected)[1]:
+                self.output.emit(part)
+            return
+        self.output.emit(projected)
+
+    def _projected(self, batch: Batch) -> Batch:
+        records = batch.records
+        computed = self._projection.evaluate(records) if self._projection is not None else {}
+        arrays: dict[str, pa.Array] = (
+            dict(zip(records.schema.names, records.columns, strict=True)) if self._keep else {}
+        )
+        for name, column in self._columns.items():
+            arrays[name] = records.column(column) if isinstance(column, str) else computed[name]
+        return Batch(pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)), batch.timestamps)

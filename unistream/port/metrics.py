@@ -11,6 +11,12 @@ RECORDS_OUT_OF_ORDER: Final = "numRecordsOutOfOrder"
 """Rows of a source that are earlier than its declared order allows; the name goes on with the split."""
 
 
+DEAD_LETTERS: Final = "dead_letters"
+"""Rows that an operator could not process, or records that a source could not decode, which were sent on."""
+
+SKIPPED: Final = "numRecordsSkipped"
+"""The same, which were left out."""
+
 PENDING_RECORDS: Final = "pendingRecords"
 """Gauge of a source: records that are there and that it has not read (Flink's name, FLIP-33)."""
 

@@ -10,7 +10,7 @@ enough for most sinks; the parts in brackets come from `WithPreCommitStages`, `W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol, runtime_checkable
@@ -307,3 +307,32 @@ class RecordsPositions(Protocol):
 def is_transactional(sink: Sink) -> bool:
     """Its writers prepare committables."""
     return isinstance(sink, WithGlobalCommitter) or sink.create_committer() is not None
+
+
+@runtime_checkable
+class AppendsToForeign(Protocol):
+    """A sink that can append to what another line of jobs writes (`unistream.port.line`)."""
+
+    def appending(self) -> Sink:
+        """A copy that does."""
+        ...
+
+
+class RowCheck(Protocol):
+    """Finds rows that a target would refuse, before they are written. Of one subtask; used by its thread."""
+
+    def open(self) -> None:
+        """Asks the target for what it has to know. Raises Unreachable, ConfigError."""
+
+    def refused(self, batch: Batch) -> Mapping[int, str]:
+        """Position of each row that would be refused -> why. Contacts nobody."""
+        ...
+
+
+@runtime_checkable
+class ChecksRows(Protocol):
+    """A sink that can say of rows that its target would refuse them."""
+
+    def create_row_check(self) -> RowCheck:
+        """Called in each subtask."""
+        ...

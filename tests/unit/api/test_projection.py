@@ -197,3 +197,29 @@ def test_what_a_source_gives_is_what_it_was_asked_for(tmp_path: Path) -> None:
         assert narrow.schema.names == ["a", "d"]
         assert source.schema.names == NAMES
         assert narrow.info() == source.info()
+
+
+@pytest.mark.parametrize("operator", ["with_columns", "select", "filter", "side_output", "timestamps"])
+@pytest.mark.parametrize(
+    ("reads", "columns"),
+    [
+        pytest.param(True, NAMES, id="dead letters have whole rows"),
+        pytest.param(False, ["a"], id="without a reader of letters only what is used"),
+    ],
+)
+def test_operators_with_dead_letters(operator: str, reads: bool, columns: list[str], tmp_path: Path) -> None:
+    env = us.Environment()
+    stream = env.from_source(file_of(tmp_path, "parquet"), NO_TIMES, "rows").uid("rows")
+    number = us.col("a").cast("string").cast("int64")
+    failing = {
+        "with_columns": lambda: stream.with_columns(a=number, on_error="dead-letter"),
+        "select": lambda: stream.select(a=number, on_error="dead-letter"),
+        "filter": lambda: stream.filter(number > 3, on_error="dead-letter"),
+        "side_output": lambda: stream.side_output("large", number > 3, on_error="dead-letter"),
+        "timestamps": lambda: stream.assign_timestamps_and_watermarks(TIMES, on_error="dead-letter"),
+    }[operator]()
+    failing.select("a").sink_to(us.BlackholeSink()).uid("out")
+    if reads:
+        failing.get_side_output("dead-letters").select("error").sink_to(us.BlackholeSink()).uid("letters")
+    timed = ["at"] if operator == "timestamps" and not reads else []
+    assert read_by(env) == [[*columns, *timed]]

@@ -55,7 +55,9 @@ def test_each_sink_with_a_uid_is_an_asset() -> None:
     assert text(dep.asset_key for dep in lake.deps) == ["kafka/orders", "there/kinds"]
     assert text(dep.asset_key for dep in bad.deps) == ["kafka/orders"]
     assert lake.metadata["dagster/uri"] == f"file://{LAKE}/orders"
-    assert bad.description == ("Records that source 'orders' could not decode: raw bytes, origin and reason.")
+    assert bad.description == (
+        "What 'orders' could not decode or process: each row or record with the reason."
+    )
 
 
 def test_columns_and_where_they_come_from() -> None:

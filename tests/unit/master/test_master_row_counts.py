@@ -9,7 +9,7 @@ import pytest
 from tests.unit.master.test_master_journal import GRAPH, JOB, NOBODY, VERTEX
 from unistream.base.ids import AttemptId
 from unistream.master.journal import Journal
-from unistream.master.row_counts import late_rows
+from unistream.master.row_counts import dead_letters, late_rows, skipped_rows
 from unistream.model.messages import TaskMetrics
 from unistream.testing.harness.operators import ManualClock
 
@@ -55,4 +55,23 @@ def test_the_log_warns_once_for_each_operator(caplog: pytest.LogCaptureFixture) 
     assert sorted(record.getMessage().partition(":")[0] for record in caplog.records) == [
         "event=late_rows_dropped job=j operator='a window'",
         "event=late_rows_dropped job=j operator='b'",
+    ]
+
+
+def test_rows_that_failed_by_operator() -> None:
+    journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
+    for attempt, rows in ((0, 2), (1, 3)):
+        counters = {"parse.dead_letters": rows, "clean.numRecordsSkipped": 1, "parse.rows": 8}
+        journal.metrics(AttemptId(JOB, VERTEX.id, 0, attempt), TaskMetrics(user=counters))
+    assert journal.dead_letters == {"parse": 5}
+    assert journal.skipped_rows == {"clean": 2}
+
+
+def test_the_log_warns_of_rows_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for counts in (dead_letters(JOB), skipped_rows(JOB)):
+            counts.reported({"parse.dead_letters": 1, "parse.numRecordsSkipped": 1})
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "event=dead_letters job=j operator='parse'",
+        "event=rows_skipped job=j operator='parse'",
     ]

@@ -16,6 +16,7 @@ from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.connector.common.row_groups import Chunk, P
 from unistream.model.messages import Split
+from unistream.port.metrics import SKIPPED
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 READ_AHEAD_CHUNKS: Final = 8  # of at most 65,536 rows; more costs memory and gains nothing
@@ -163,9 +164,11 @@ class SplitReader(Generic[P]):
         match ahead.take():
             case None:
                 return Idle()
-            case Chunk(records, following):
-                self._splits[0] = (split_id, following)
-                return Rows(split_id, records)
+            case Chunk() as chunk:
+                self._splits[0] = (split_id, chunk.next)
+                if chunk.skipped:
+                    context.metrics.add(SKIPPED, chunk.skipped)
+                return Rows(split_id, chunk.records, dead_letters=chunk.dead_letters)
             case _End():
                 self._splits.popleft()
                 return SplitFinished(split_id)

@@ -39,20 +39,31 @@ P = TypeVar("P", bound=Part)
 
 @dataclass(frozen=True, slots=True)
 class Chunk(Generic[P]):
-    """0 < n <= BATCH_ROWS_MAX rows; `next` is the split with the position after them."""
+    """n <= BATCH_ROWS_MAX rows; `next` is the split with the position after them. n may be 0 if there are
+    dead letters, or skipped records."""
 
     records: pa.RecordBatch
     next: P
+    dead_letters: pa.RecordBatch | None = None
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Rows of unit `at` from its row `base` on; `following`: the next unit; None: more rows of this one."""
+    """Rows of unit `at` from its row `base` on; `following`: the next unit; None: more rows of this one.
+    `dead_letters` and `skipped` are of the whole unit: they come with its last rows, so that a split that is
+    restored before those has them once."""
 
     table: pa.Table
     at: int
     base: int
     following: int | None
+    dead_letters: pa.RecordBatch | None = None
+    skipped: int = 0
+
+    @property
+    def has_failures(self) -> bool:
+        return self.dead_letters is not None or self.skipped > 0
 
 
 def chunks(split: P, units: Iterable[Unit]) -> Iterator[Chunk[P]]:
@@ -68,14 +79,22 @@ def _chunks(split: P, unit: Unit, seen: int) -> Iterator[Chunk[P]]:
     """Even slices of the rows after the first `seen`."""
     table = unit.table.slice(seen).combine_chunks()
     if not table.num_rows:
+        if unit.has_failures and unit.following is not None:
+            nothing = [pa.array([], field.type) for field in table.schema]
+            none = pa.RecordBatch.from_arrays(nothing, schema=table.schema)
+            yield Chunk(none, _at(split, unit.following, 0), unit.dead_letters, unit.skipped)
         return
     parts = -(-table.num_rows // BATCH_ROWS_MAX)
     for records in table.to_batches(-(-table.num_rows // parts)):
         seen += records.num_rows
-        at, skip = unit.at, unit.base + seen
         if seen == unit.table.num_rows and unit.following is not None:
-            at, skip = unit.following, 0
-        yield Chunk(records, msgspec.structs.replace(split, unit=at, skip=skip))  # type: ignore[type-var]
+            yield Chunk(records, _at(split, unit.following, 0), unit.dead_letters, unit.skipped)
+        else:
+            yield Chunk(records, _at(split, unit.at, unit.base + seen))
+
+
+def _at(split: P, unit: int, skip: int) -> P:
+    return msgspec.structs.replace(split, unit=unit, skip=skip)  # type: ignore[type-var]
 
 
 def row_groups(parquet: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str]) -> Iterator[Unit]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from copy import copy
+from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
 
@@ -123,6 +124,12 @@ class DeltaSink:
         self._check_time_column(stored)
         if table is not None:
             check_fits(table.shape, stored, self._partition_by)
+
+    def appending(self) -> Self:
+        """See `unistream.port.sink.AppendsToForeign`."""
+        other = copy(self)
+        other._on_foreign = "append"
+        return other
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""

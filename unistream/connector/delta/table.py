@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
@@ -162,6 +162,13 @@ class LakeTable:
         """The last version committed under `app_id` in this snapshot."""
         found = self._table.transaction_version(app_id)
         return None if found is None else int(found)
+
+    def rows(self) -> pa.Table:
+        """All of them, read by deltalake's own engine: Arrow's calls Python's file system on threads that
+        may outlive the interpreter, which ends it by SIGABRT. Raises ConfigError, Unreachable."""
+        with _reading(self._uri):
+            query = QueryBuilder().register("rows", self._table)
+            return pa.table(query.execute("SELECT * FROM rows").read_all())
 
     def row_count(self) -> int | None:
         """From the statistics of its files; None: one of them has none."""

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.connector.common import Chunk, JsonReader, Unit, chunks, line_spans, row_groups
+from unistream.connector.file.bad_lines import BadLine, BadLines, count_lines, parsed_apart
 from unistream.connector.file.format import (
     BLANK,
     BYTE_ORDER_MARK,
@@ -84,30 +85,44 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
     reader = JsonReader(spec.schema, spec.used)
-    block = LineBuffer(spec.block_bytes)
+    block, bad_lines = LineBuffer(spec.block_bytes), BadLines(split.path, spec, file)
     for at, offset, size in _blocks(split, file, block):
         if offset == 0 and bytes(block.data[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK:
             block.data[: len(BYTE_ORDER_MARK)] = BLANK
         starts, lengths = line_spans(block.data, size)
         found = reader.read(block.data, starts, lengths)
-        if len(found.bad):
-            start, length = (int(spans[found.bad[0]]) for spans in (starts, lengths))
-            line = bytes(block.data[start : start + length])
-            raise _bad_line(split, file, offset + start, line, found.reasons[0].as_py())
-        yield Unit(pa.Table.from_batches([found.records]), at, 0, offset + size)
+        table = pa.Table.from_batches([found.records])
+        if not len(found.bad):
+            yield Unit(table, at, 0, offset + size)
+            continue
+        bad = [
+            BadLine(offset + start, bytes(block.data[start : start + length]), reason)
+            for start, length, reason in zip(
+                *(spans[found.bad].tolist() for spans in (starts, lengths)),
+                found.reasons.to_pylist(),
+                strict=True,
+            )
+        ]
+        if spec.on_bad_record == "fail":
+            raise _bad_line(split, file, bad[0])
+        yield bad_lines.unit(table, bad, at, offset + size)
 
 
 def _text_units(
     split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int
 ) -> Iterator[Unit]:
-    block = LineBuffer(spec.block_bytes)
+    block, bad_lines = LineBuffer(spec.block_bytes), BadLines(split.path, spec, file)
     for at, offset, size in _blocks(split, file, block, data_start):
         lines = bytes(block.data[:size])
         try:
             table = parse(lines)
         except pa.ArrowInvalid as error:
-            row, line, reason = _first_bad_line(lines, parse)
-            raise _bad_line(split, file, offset + row, line, reason) from error
+            if spec.on_bad_record == "fail":
+                row, line, reason = _first_bad_line(lines, parse)
+                raise _bad_line(split, file, BadLine(offset + row, line, reason)) from error
+            table, bad = parsed_apart(lines, offset, parse, spec.schema)
+            yield bad_lines.unit(table.select(spec.names), bad, at, offset + size)
+            continue
         yield Unit(table.select(spec.names), at, 0, offset + size)
 
 
@@ -129,12 +144,10 @@ def _blocks(
         at = offset
 
 
-def _bad_line(
-    split: FileSplit, file: pa.NativeFile, byte: int, line: bytes, reason: str | None
-) -> UserCodeError:
-    sample = line.decode(errors="replace").strip()[:SAMPLE_CHARS]
-    number = _count_lines(file, byte) + 1
-    return UserCodeError(f"file {split.path}, line {number} (byte {byte}): {reason}: {sample!r}")
+def _bad_line(split: FileSplit, file: pa.NativeFile, bad: BadLine) -> UserCodeError:
+    sample = bad.raw.decode(errors="replace").strip()[:SAMPLE_CHARS]
+    number = count_lines(file, 0, bad.byte) + 1
+    return UserCodeError(f"file {split.path}, line {number} (byte {bad.byte}): {bad.reason}: {sample!r}")
 
 
 def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int) -> int:
@@ -171,17 +184,6 @@ def _parse_error(lines: bytes, parse: Parser) -> str | None:
     except pa.ArrowInvalid as error:
         return str(error)
     return None
-
-
-def _count_lines(file: pa.NativeFile, end: int) -> int:
-    """Line breaks before byte `end`."""
-    file.seek(0)
-    count = read = 0
-    while read < end:
-        content = file.read(min(SCAN_BYTES, end - read))
-        count += content.count(b"\n")
-        read += len(content)
-    return count
 
 
 def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:

@@ -23,6 +23,8 @@ from unistream.connector.file.split import open_file
 
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: Final = ("parquet", "csv", "json")
+OnBadRecord = Literal["fail", "skip", "dead-letter"]
+ON_BAD_RECORD: Final = ("fail", "skip", "dead-letter")
 
 INFERENCE_BYTES: Final = MIB  # of the first file; Arrow's own block size
 BLANK: Final = 0x20
@@ -45,6 +47,7 @@ class FileSpec:
     Attributes:
         schema: Schema of the rows: projected, in order.
         block_bytes: Text is parsed in pieces of about this size.
+        on_bad_record: What to do with a line that cannot be parsed.
         options: Options of the fsspec file system.
         used: Columns of `schema` that are returned; None: all. Files have to have the others, and JSON and
             CSV have to be right there.
@@ -55,6 +58,7 @@ class FileSpec:
     delimiter: str = ","
     block_bytes: int
     options: Mapping[str, Any]
+    on_bad_record: OnBadRecord = "fail"
     used: frozenset[str] | None = None
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from copy import copy
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -115,6 +116,12 @@ class FileSink:
             raise ConfigError(f"file sink: {self._root} is not a folder")
         if schema is not None:
             check_schema(schema, self._format, self._buckets())
+
+    def appending(self) -> Self:
+        """See `unistream.port.sink.AppendsToForeign`."""
+        other = copy(self)
+        other._on_foreign = "append"
+        return other
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""

@@ -26,6 +26,7 @@ from unistream.connector.common import (
     row_group_ranges,
     time_ranges,
 )
+from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA
 from unistream.connector.file.folders import (
     TableSearch,
     below,
@@ -34,7 +35,14 @@ from unistream.connector.file.folders import (
     is_hidden,
     lost_columns,
 )
-from unistream.connector.file.format import FORMATS, FileFormat, FileSpec, infer_schema
+from unistream.connector.file.format import (
+    FORMATS,
+    ON_BAD_RECORD,
+    FileFormat,
+    FileSpec,
+    OnBadRecord,
+    infer_schema,
+)
 from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
 from unistream.model.graph import SourceInfo
@@ -74,6 +82,9 @@ class FileSource:
             order of its own, and a split that is not yet read holds back the watermark of the source: by the
             least event time in the statistics of a Parquet file, or entirely. Rows that show the declaration
             to be wrong are counted by file (`JobResult.out_of_order_rows`).
+        on_bad_record: What to do with a line of JSON, or of CSV with ``quoted_newlines=False``, that is no
+            row: "fail" the job, with file, line and byte; "skip" (counted); or "dead-letter": it goes to the
+            side output "dead-letters", which `DataStream.dead_letters_to` writes to a sink.
         options: Options of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
             ``${file:PATH}``, or a `Secret`.
 
@@ -97,6 +108,7 @@ class FileSource:
         split_bytes: int = SPLIT_BYTES,
         block_bytes: int = BLOCK_BYTES,
         in_order: bool = False,
+        on_bad_record: OnBadRecord = "fail",
         options: Mapping[str, Any] | None = None,
     ) -> None:
         paths = [path] if isinstance(path, str) else list(path)
@@ -117,6 +129,8 @@ class FileSource:
         self._split_bytes = split_bytes
         self._block_bytes = block_bytes
         self._in_order = in_order
+        _check_on_bad_record(on_bad_record, format, quoted_newlines=quoted_newlines)
+        self._on_bad_record = on_bad_record
         self._options = dict(options or {})
         self._within: _Within | None = None
         self._used: frozenset[str] | None = None
@@ -124,6 +138,11 @@ class FileSource:
     @property
     def name(self) -> str:
         return "file"
+
+    @property
+    def dead_letter_schema(self) -> pa.Schema | None:
+        """Schema of the side output "dead-letters"; None: there is none."""
+        return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
 
     @property
     def schema(self) -> pa.Schema:
@@ -217,8 +236,28 @@ class FileSource:
             delimiter=self._delimiter,
             block_bytes=self._block_bytes,
             options=self._options,
+            on_bad_record=self._on_bad_record,
         )
         return file_reader(spec)
+
+
+def _check_on_bad_record(on_bad_record: str, file_format: str, *, quoted_newlines: bool) -> None:
+    """Raises ConfigError."""
+    if on_bad_record not in ON_BAD_RECORD:
+        raise ConfigError(
+            f"on_bad_record of a file source must be one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}"
+        )
+    if on_bad_record == "fail":
+        return
+    if file_format == "parquet":
+        raise ConfigError(
+            f"on_bad_record={on_bad_record!r} is for lines of text; a Parquet file is read, or is damaged"
+        )
+    if file_format == "csv" and quoted_newlines:
+        raise ConfigError(
+            f"on_bad_record={on_bad_record!r} of CSV needs quoted_newlines=False: where values may have line "
+            "breaks, it is not known where the row behind a bad one begins"
+        )
 
 
 # --- in the master --------------------------------------------------------------------------------

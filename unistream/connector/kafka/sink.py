@@ -25,7 +25,7 @@ from unistream.connector.kafka.outgoing import VALUE_FORMATS, Layout, ValueForma
 from unistream.connector.kafka.sink_target import ON_LOST, OnLost, Target
 from unistream.connector.kafka.topic import checked_servers, checked_topic
 from unistream.model.lineage import LineageDataset, topic_at
-from unistream.port.sink import Committer, SinkWriter
+from unistream.port.sink import Committer, RowCheck, SinkWriter
 
 Delivery: TypeAlias = Literal["exactly-once", "at-least-once", "none"]
 DELIVERIES: Final[tuple[Delivery, ...]] = ("exactly-once", "at-least-once", "none")
@@ -182,6 +182,12 @@ class KafkaSink:
                 f"Kafka sink: transaction_timeout is {self._target.timeout_ms:,} ms, and the broker allows "
                 f"{int(allowed):,} ms (transaction.max.timeout.ms): lower the one or raise the other"
             )
+
+    def create_row_check(self) -> RowCheck:
+        """See `unistream.port.sink.ChecksRows`."""
+        from unistream.connector.kafka.row_check import KafkaRowCheck
+
+        return KafkaRowCheck(self._target)
 
     def create_writer(self) -> SinkWriter:
         from unistream.connector.kafka.sink_writer import KafkaSinkWriter

@@ -6,7 +6,8 @@ SqlSink("postgresql+psycopg://flights@localhost/lake", "delays", mode="upsert", 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from copy import copy
+from typing import Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -16,12 +17,13 @@ from unistream.connector.common import OnRewind
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter, check_no_other, last_commit
 from unistream.connector.sql.database import Database, parsed
+from unistream.connector.sql.row_check import SqlRowCheck
 from unistream.connector.sql.stage import SqlTable
 from unistream.connector.sql.statements import OURS, STAGE_BEGIN, Target
 from unistream.connector.sql.writer import SqlWriter
 from unistream.model.lineage import LineageDataset
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
-from unistream.port.sink import Committer, SinkWriter
+from unistream.port.sink import Committer, RowCheck, SinkWriter
 
 Mode: TypeAlias = Literal["append", "upsert"]
 MODES: Final[tuple[Mode, ...]] = ("append", "upsert")
@@ -155,6 +157,12 @@ class SqlSink:
                 )
             sql_type(field.name, field.type)
 
+    def appending(self) -> Self:
+        """See `unistream.port.sink.AppendsToForeign`."""
+        other = copy(self)
+        other._on_foreign = "append"
+        return other
+
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
         if self._on_foreign == "refuse":
@@ -163,6 +171,10 @@ class SqlSink:
     def last_commit(self, sink_uid: str) -> LineCommit | None:
         """See `unistream.port.line.KeepsLine`."""
         return last_commit(self._url, self._target, sink_uid)
+
+    def create_row_check(self) -> RowCheck:
+        """See `unistream.port.sink.ChecksRows`."""
+        return SqlRowCheck(self._table)
 
     def create_writer(self) -> SinkWriter:
         return SqlWriter(self._table, self._batch_rows)

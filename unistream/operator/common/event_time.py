@@ -8,13 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.config import AUTO_WATERMARK_INTERVAL, parse_duration_ms
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.event_time import event_times, first_null, is_event_time
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.common.base import BaseOperator, ForwardsColumns
-from unistream.port.projection import UsedColumns, together
+from unistream.operator.common.base import BaseOperator
+from unistream.operator.common.row_errors import RowErrors
+from unistream.operator.common.row_operator import ForwardsRows, computes_anything
+from unistream.port.dead_letters import OnError
+from unistream.port.projection import UsedColumns
 
 
 def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) -> pa.Int64Array:
@@ -41,15 +44,18 @@ def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) 
         raise operator.user_error(problem, error) from error
 
 
-class AssignTimestampsAndWatermarks(ForwardsColumns):
+class AssignTimestampsAndWatermarks(ForwardsRows):
     """Sets event times from a column, and emits watermarks every `pipeline.auto-watermark-interval`. Its
     input must not have watermarks, except for the last one (checked by the API).
 
     Args:
         only_at_end: It emits none, so there is only the one at the end of the input.
+        on_error: For rows without an event time, or with one that is out of range.
     """
 
-    def __init__(self, strategy: WatermarkStrategy, *, only_at_end: bool = False) -> None:
+    def __init__(
+        self, strategy: WatermarkStrategy, *, only_at_end: bool = False, on_error: OnError = "fail"
+    ) -> None:
         if strategy.timestamp_column is None:
             raise ConfigError("assign_timestamps_and_watermarks needs a strategy with a timestamp column")
         if strategy.idle_ms is not None:
@@ -60,6 +66,8 @@ class AssignTimestampsAndWatermarks(ForwardsColumns):
         self._newest: int | None = None
         self._emitted = MIN_WATERMARK
         self._interval_ms = 0
+        self._on_error: OnError = on_error
+        self.errors = RowErrors(on_error)
 
     @property
     def column(self) -> str:
@@ -70,11 +78,11 @@ class AssignTimestampsAndWatermarks(ForwardsColumns):
         self, inputs: Sequence[pa.Schema], wanted: Mapping[str | None, UsedColumns]
     ) -> Sequence[UsedColumns]:
         """See `unistream.port.projection`."""
-        return [together(frozenset({self._column}), *wanted.values())]
+        return [self.with_letters(frozenset({self._column}), wanted)]
 
     def batch_form(self) -> AssignTimestampsAndWatermarks:
         """See `port.batch`: the only watermark of a bounded job is that of the end."""
-        return AssignTimestampsAndWatermarks(self._strategy, only_at_end=True)
+        return AssignTimestampsAndWatermarks(self._strategy, only_at_end=True, on_error=self._on_error)
 
     def open(self) -> None:
         if self._bound_ms is None:
@@ -84,10 +92,21 @@ class AssignTimestampsAndWatermarks(ForwardsColumns):
         self._schedule()
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        timestamps = timestamps_of(self, batch.records, self._column)
+        try:
+            timestamps = self._times(batch)
+        except UserCodeError as error:
+            if not self.errors.takes(error) or not computes_anything(self._times, batch):
+                raise
+            batch, parts = self.apart(batch, error, self._times)
+            timestamps = pa.concat_arrays([pa.array([], pa.int64()), *parts])
+            if not len(timestamps):
+                return
         newest = pc.max(timestamps).as_py()
         self._newest = newest if self._newest is None else max(self._newest, newest)
         self.output.emit(Batch(batch.records, timestamps))
+
+    def _times(self, batch: Batch) -> pa.Int64Array:
+        return timestamps_of(self, batch.records, self._column)
 
     def _schedule(self) -> None:
         timers = self.context.timers

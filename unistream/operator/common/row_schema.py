@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from unistream.base.bisection import bisected
+from unistream.base.errors import ConfigError
 from unistream.model.column_forms import ColumnForm, ValueRefused
 from unistream.model.given_values import copied, copier
 from unistream.operator.common.base import BaseOperator
@@ -81,6 +83,21 @@ class RowSchema:
             place = refused.position if parents is None else parents[refused.position]
             raise operator.user_error(f"{what} {refused.reason};", row=place) from refused
 
+    def build_fitting(
+        self, rows: TakenRows, parents: Sequence[int] | None
+    ) -> tuple[pa.RecordBatch | None, dict[int, BaseException]]:
+        """A batch of the rows that match the schema, without others of the same parents, and why they do not:
+        by the position of the parent. None: no row is left. Arguments as for `build`."""
+        place = range(len(rows)) if parents is None else parents
+        _, bad = bisected(
+            len(rows), lambda start, stop: self.batch(rows.between(start, stop)), lambda _: True
+        )
+        failed: dict[int, BaseException] = {}
+        for row, error in bad.items():
+            failed.setdefault(place[row], error)
+        rest = [row for row in range(len(rows)) if place[row] not in failed]
+        return (self.batch(rows.of(rest)) if rest else None), failed
+
     def batch(self, rows: TakenRows) -> pa.RecordBatch:
         """A batch of at least one row, of `taken`. Raises ValueRefused."""
         try:
@@ -97,6 +114,27 @@ class RowSchema:
                 raise
             hint = f"the columns are those of the first rows, give {self._declared_by} to set them"
             raise ValueRefused(refused.position, f"{refused.reason}; {hint}") from refused
+
+    def check(self, rows: TakenRows, parent: int) -> None:
+        """Checks the rows that were taken last, those made from the row at `parent`: for functions
+        whose call has to fail, before their state is changed for good.
+
+        Raises:
+            ValueRefused: one does not match the schema.
+            ConfigError: the schema is not known.
+        """
+        columns, parents = self._columns, rows.parents
+        if self.schema is None:
+            raise ConfigError(
+                f"with on_error the columns of all outputs have to be declared: give {self._declared_by}"
+            )
+        assert columns is not None, "it has taken rows"
+        first = len(parents) - 1
+        while first and parents[first - 1] == parent:
+            first -= 1
+        if rows.misfits and rows.misfits[-1].position >= first:
+            raise rows.misfits[-1]
+        columns.check(rows.columns, first, len(parents))
 
     def _known(self, schema: pa.Schema) -> _Columns:
         if self._columns is None:
@@ -129,14 +167,39 @@ class TakenRows:
         for values in (*self.columns, self.parents, self.misfits):
             values.clear()
 
+    def take_back(self, parent: int) -> None:
+        """Forgets the rows that were taken last, if they were made from the row at `parent`."""
+        while self.parents and self.parents[-1] == parent:
+            for values in (*self.columns, self.parents):
+                values.pop()
+            if self.misfits and self.misfits[-1].position == len(self):
+                self.misfits.pop()
+
+    def between(self, start: int, stop: int) -> TakenRows:
+        """A copy of the rows [start, stop), to be built."""
+        return self.of(range(start, stop))
+
+    def of(self, positions: Sequence[int]) -> TakenRows:
+        """A copy of the rows at `positions`, ascending, to be built."""
+        chosen = [[values[row] for row in positions] for values in self.columns]
+        misfits = {misfit.position: misfit.reason for misfit in self.misfits}
+        found = [ValueRefused(i, misfits[row]) for i, row in enumerate(positions) if row in misfits]
+        return self._like(chosen, found)
+
+    def _like(self, columns: list[list[Any]], misfits: list[ValueRefused]) -> TakenRows:
+        return TakenRows(self.take, columns, [], misfits)
+
 
 class _RowsAsGiven(TakenRows):
     """As long as the schema is not known. `rows`: copies."""
 
-    def __init__(self, place: Place | None) -> None:
-        self.rows: list[Any] = []
+    def __init__(self, place: Place | None, rows: list[Any] | None = None) -> None:
+        self.rows: list[Any] = [] if rows is None else rows
         parents: list[int] = []
         super().__init__(_take_copies(self.rows, parents, place), [self.rows], parents, [])
+
+    def _like(self, columns: list[list[Any]], misfits: list[ValueRefused]) -> TakenRows:
+        return _RowsAsGiven(None, columns[0])
 
 
 def _take_copies(rows: list[Any], parents: list[int], place: Place | None) -> Take:
@@ -176,6 +239,7 @@ class _Columns:
         self._names = list(schema.names)
         self._forms = [ColumnForm(field.type, nullable=field.nullable) for field in schema]
         self._copiers = [copier(field.type) for field in schema]
+        self._surely_fits = _cheap_check(tuple((str(field.type), field.nullable) for field in schema))
 
     def taken(self, place: Place | None) -> TakenRows:
         columns: list[list[Any]] = [[] for _ in self._names]
@@ -198,9 +262,18 @@ class _Columns:
             try:
                 arrays.append(form.column(values))
             except ValueRefused as refused:
-                reason = f"a value that column {field.name!r} ({field.type}) cannot hold: {refused.reason}"
-                raise ValueRefused(refused.position, reason) from refused
+                raise _refused(field, refused, refused.position) from refused
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def check(self, columns: Sequence[Sequence[Any]], start: int, stop: int) -> None:
+        """Raises ValueRefused for the first value of rows [start, stop) that its column cannot hold."""
+        if all(self._surely_fits(columns, row) for row in range(start, stop)):
+            return
+        for field, form, values in zip(self._schema, self._forms, columns, strict=True):
+            try:
+                form.column(values[start:stop])
+            except ValueRefused as refused:
+                raise _refused(field, refused, start + refused.position) from refused
 
     def _fitted(self, columns: list[list[Any]], misfits: list[ValueRefused], row: Any) -> Row:
         """Another mapping as a dict of the columns; None for each of them if it has others."""
@@ -213,6 +286,36 @@ class _Columns:
         if not isinstance(row, Mapping):
             return _no_row(row)
         return f"columns ({', '.join(map(str, row))}), wanted ({', '.join(self._names)})"
+
+
+def _refused(field: pa.Field, refused: ValueRefused, position: int) -> ValueRefused:
+    return ValueRefused(
+        position, f"a value that column {field.name!r} ({field.type}) cannot hold: {refused.reason}"
+    )
+
+
+_SURELY_FITS = {
+    "int64": f"type({{0}}) is int and {-(2**63)} <= {{0}} < {2**63}",
+    "string": "type({0}) is str and {0}.isascii()",  # others may have surrogates, which are no Unicode
+    "double": "type({0}) is float",
+    "bool": "type({0}) is bool",
+}
+
+
+@lru_cache(maxsize=256)
+def _cheap_check(fields: tuple[tuple[str, bool], ...]) -> Callable[[Sequence[Sequence[Any]], int], bool]:
+    """Makes a function (columns, row) that is true if all values of the row surely fit. `fields`: the type of
+    each column, and whether it may be null. It runs for each row, so it is code made for these columns."""
+    steps = []
+    for number, (kind, nullable) in enumerate(fields):
+        fits = f"({_SURELY_FITS.get(kind, 'False').format('v')})"
+        known = f"v is None or {fits}" if nullable else fits
+        steps += [f"v = columns[{number}][row]", f"if not ({known}):", "    return False"]
+    code = "\n    ".join(["def check(columns, row):", *steps, "return True"])
+    found: dict[str, Any] = {}
+    exec(code, found)  # noqa: S102 - names of types
+    checked: Callable[[Sequence[Sequence[Any]], int], bool] = found["check"]
+    return checked
 
 
 @lru_cache(maxsize=256)

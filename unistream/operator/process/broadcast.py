@@ -22,6 +22,8 @@ from unistream.operator.process.context import Collector, ProcessContext, SideSc
 from unistream.operator.process.list_state import BroadcastMap
 from unistream.operator.process.process import KeyedProcessFunction, KeyedProcessOperator
 from unistream.operator.process.timer_table import KeyedTimers
+from unistream.operator.process.undo import Undo
+from unistream.port.dead_letters import OnError
 from unistream.port.state import NO_KEY, KeyedStateBackend
 
 BROADCAST_INPUT: Final = 1
@@ -36,8 +38,9 @@ class BroadcastContext(ProcessContext):
         event: KeyedTimers,
         processing: KeyedTimers,
         maps: dict[str, BroadcastMap],
+        undo: Undo | None = None,
     ) -> None:
-        super().__init__(backend, event, processing)
+        super().__init__(backend, event, processing, undo)
         self._maps = maps
 
     def broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastMap:
@@ -75,6 +78,8 @@ class BroadcastProcessOperator(KeyedProcessOperator):
 
     Args:
         states: The broadcast states.
+        on_error: For rows of the keyed input. One of the broadcast input that fails, fails the job: every
+            subtask has it, and all have to agree on their maps.
     """
 
     def __init__(
@@ -86,11 +91,19 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         returns: pa.Schema | None = None,
         side_outputs: SideSchemas | None = None,
         key_schema: pa.Schema | None = None,
+        on_error: OnError = "fail",
     ) -> None:
-        super().__init__(function, keys, returns=returns, side_outputs=side_outputs, key_schema=key_schema)
+        self._states = tuple(states)
+        super().__init__(
+            function,
+            keys,
+            returns=returns,
+            side_outputs=side_outputs,
+            key_schema=key_schema,
+            on_error=on_error,
+        )
         check_declarations(function_name(function), [*states, *declarations(function, StateDescriptor)])
         self._broadcast = function
-        self._states = tuple(states)
         self._maps: dict[str, BroadcastMap] = {}
 
     def declared_states(self) -> tuple[StateDescriptor, ...]:
@@ -113,7 +126,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         return OperatorSnapshot(state=keyed.state, timers=keyed.timers, lists=lists)
 
     def _make_context(self) -> ProcessContext:
-        return BroadcastContext(self.backend, self._event, self._processing, self._maps)
+        return BroadcastContext(self.backend, self._event, self._processing, self._maps, self._undo)
 
     def _restore(self, state: OperatorState) -> None:
         super()._restore(state)

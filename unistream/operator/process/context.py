@@ -16,6 +16,7 @@ from unistream.model.elements import Batch
 from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
 from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows
 from unistream.operator.process.timer_table import KeyedTimers
+from unistream.operator.process.undo import Undo, undoable
 from unistream.port.state import KeyedStateBackend
 
 Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
@@ -47,8 +48,15 @@ class ProcessContext(Clocks):
         time_domain: In `on_timer`: ``"event"`` or ``"processing"``; otherwise None.
     """
 
-    def __init__(self, backend: KeyedStateBackend, event: KeyedTimers, processing: KeyedTimers) -> None:
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        event: KeyedTimers,
+        processing: KeyedTimers,
+        undo: Undo | None = None,
+    ) -> None:
         super().__init__()
+        self._undo = undo
         self.timestamp: int | None = None
         self.time_domain: str | None = None
         self.current: Any = None
@@ -131,6 +139,8 @@ class ProcessContext(Clocks):
                 raise ConfigError(f"state {descriptor!r} needs a type, such as pa.int64(), or a descriptor")
             descriptor = ValueStateDescriptor(descriptor, value_type)
         handle = self._backend.state(descriptor)
+        if self._undo is not None:
+            handle = undoable(handle, descriptor, self._undo)
         self._handles[descriptor.name] = (declared_as, handle)
         if declared_as is descriptor:
             self._known = {id(one): opened for one, opened in self._handles.values()}
@@ -213,6 +223,19 @@ class Collector:
             schema = self._schemas.setdefault(tag, RowSchema(None, "side_outputs="))
             found = self._rows[tag] = schema.taken(self.place)
         return found
+
+    def check(self) -> None:
+        """Raises ValueRefused if what was emitted for the current row does not match the schema, ConfigError
+        if that is not known."""
+        position = self.place.position
+        for tag, rows in self._rows.items():
+            if rows.parents and rows.parents[-1] == position:
+                self._schemas[tag].check(rows, position)
+
+    def take_back(self) -> None:
+        """Forgets what was emitted for the current row."""
+        for rows in self._rows.values():
+            rows.take_back(self.place.position)
 
     def clear(self) -> None:
         """Forgets what was emitted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import repeat
 
 import pyarrow as pa
@@ -14,8 +15,9 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
 from unistream.model.state import OperatorListDescriptor, check_declarations
 from unistream.operator.common import (
-    BaseOperator,
     Row,
+    RowErrors,
+    RowOperator,
     check_methods,
     check_returned_nothing,
     function_name,
@@ -28,7 +30,10 @@ from unistream.operator.process.context import (
     declared,
     row_schemas,
 )
+from unistream.operator.process.guard import CallGuard
 from unistream.operator.process.list_state import OperatorList
+from unistream.operator.process.undo import Undo, UndoableOperatorList
+from unistream.port.dead_letters import OnError
 
 
 class FunctionContext(Clocks):
@@ -39,8 +44,11 @@ class FunctionContext(Clocks):
         index, parallelism: The index of the subtask, and the number of subtasks.
     """
 
-    def __init__(self, index: int, parallelism: int, restored: OperatorState) -> None:
+    def __init__(
+        self, index: int, parallelism: int, restored: OperatorState, undo: Undo | None = None
+    ) -> None:
         super().__init__()
+        self._undo = undo
         self.timestamp: int | None = None
         self.index = index
         self.parallelism = parallelism
@@ -80,7 +88,8 @@ class FunctionContext(Clocks):
         found = self._lists.get(name)
         if found is None:
             stored: Sequence[bytes] = self._restored.lists.get(name, ())
-            found = OperatorList(descriptor, stored, self._restored.modes.get(name))
+            make = OperatorList if self._undo is None else partial(UndoableOperatorList, undo=self._undo)
+            found = make(descriptor, stored, self._restored.modes.get(name))
             self._lists[name] = found
         elif found.descriptor != descriptor:
             raise ConfigError(
@@ -122,12 +131,14 @@ class ProcessFunction:
         """Called once, at the end, also after a failure."""
 
 
-class ProcessOperator(BaseOperator):
+class ProcessOperator(RowOperator):
     """Runs a `ProcessFunction`.
 
     Args:
         returns: Schema of the main output; None: inferred from the first rows, then fixed.
         side_outputs: Schemas of side outputs by tag; those of others are inferred.
+        on_error: For rows whose call of `process_element` fails; `returns` is needed then. Lists are as they
+            were before the call.
 
     Raises:
         ConfigError: declarations of the function conflict.
@@ -139,15 +150,19 @@ class ProcessOperator(BaseOperator):
         *,
         returns: pa.Schema | None = None,
         side_outputs: SideSchemas | None = None,
+        on_error: OnError = "fail",
     ) -> None:
         check_declarations(function_name(function), declarations(function, OperatorListDescriptor))
         check_methods(function, "open", "process_element", "snapshot", "finish", "close")
         self._function = function
         self._schemas = row_schemas(returns, side_outputs)
+        self.errors = RowErrors(on_error)
+        self._guard = None if self.errors.fails else CallGuard(function, self.errors)
         self._process: FunctionContext | None = None
 
     def initialize_state(self, state: OperatorState) -> None:
-        self._process = FunctionContext(self.context.index, self.context.parallelism, state)
+        undo = None if self._guard is None else self._guard.undo
+        self._process = FunctionContext(self.context.index, self.context.parallelism, state, undo)
 
     def declared_lists(self) -> tuple[OperatorListDescriptor, ...]:
         """Lists that are declared as attributes of the function."""
@@ -167,7 +182,8 @@ class ProcessOperator(BaseOperator):
     def process_batch(self, batch: Batch, input_index: int) -> None:
         context, out = self._ready(), Collector(self._schemas)
         times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
-        process, position = self._function.process_element, 0
+        process = self._function.process_element if self._guard is None else self._guard.call
+        position = 0
         try:
             for position, (row, timestamp) in enumerate(zip(row_values(batch.records), times, strict=False)):
                 context.timestamp, out.place.position = timestamp, position
@@ -175,6 +191,8 @@ class ProcessOperator(BaseOperator):
                     check_returned_nothing(returned)
         except Exception as error:
             raise self.user_error(self._what("process_element"), error, position) from error
+        if self._guard is not None:
+            self.send_failed(batch, self._guard.failed())
         out.flush(self, function_name(self._function), batch.timestamps)
 
     def process_watermark(self, timestamp: int) -> None:

@@ -25,8 +25,9 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import StateDescriptor, check_declarations
 from unistream.operator.common import (
-    BaseOperator,
     Row,
+    RowErrors,
+    RowOperator,
     check_methods,
     check_returned_nothing,
     function_name,
@@ -41,6 +42,7 @@ from unistream.operator.process.context import (
     declared,
     row_schemas,
 )
+from unistream.operator.process.guard import CallGuard
 from unistream.operator.process.timer_table import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
@@ -50,6 +52,8 @@ from unistream.operator.process.timer_table import (
     stored_timers,
     timer_table,
 )
+from unistream.operator.process.undo import Undo, UndoableTimers, check_undoable
+from unistream.port.dead_letters import OnError
 from unistream.port.operator import CommitPermit
 from unistream.port.sorting import KeyedRows
 from unistream.port.state import ForgetsKeys, KeyedStateBackend
@@ -88,7 +92,7 @@ class KeyedProcessFunction:
         """Called once, at the end, also after a failure."""
 
 
-class KeyedOperator(BaseOperator, ABC):
+class KeyedOperator(RowOperator, ABC):
     """What operators with a user's function and keyed state share: declarations, backend, timers.
 
     Args:
@@ -251,6 +255,8 @@ class KeyedProcessOperator(KeyedOperator):
         returns: Schema of the main output; None: inferred from the first rows, then fixed.
         side_outputs: Schemas of side outputs by tag; those of others are inferred.
         key_schema: Names and types of the key columns; None: those of the first batch.
+        on_error: For rows whose call of `process_element` fails; `returns` is needed then. State and timers
+            are as they were before the call.
     """
 
     def __init__(
@@ -261,11 +267,19 @@ class KeyedProcessOperator(KeyedOperator):
         returns: pa.Schema | None = None,
         side_outputs: Mapping[str, pa.Schema] | None = None,
         key_schema: pa.Schema | None = None,
+        on_error: OnError = "fail",
     ) -> None:
         super().__init__(function, keys, key_schema)
         self._schemas = row_schemas(returns, side_outputs)
-        self._event = KeyedTimers()
-        self._processing = KeyedTimers()
+        self.errors = RowErrors(on_error)
+        self._guard = None if self.errors.fails else CallGuard(function, self.errors)
+        for descriptor in () if self._guard is None else self.declared_states():
+            check_undoable(descriptor)
+        self._event, self._processing = (
+            (KeyedTimers(), KeyedTimers())
+            if self._guard is None
+            else (UndoableTimers(self._guard.undo), UndoableTimers(self._guard.undo))
+        )
         self._process: ProcessContext | None = None
 
     def open(self) -> None:
@@ -278,7 +292,7 @@ class KeyedProcessOperator(KeyedOperator):
         keys, set_current, process = (
             self.keys_of(batch.records),
             self.backend.set_current,
-            self._function.process_element,
+            self._process_element,
         )
         with self._elements(batch) as (context, out, rows):
             place = out.place
@@ -289,7 +303,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     def process_keys(self, rows: KeyedRows) -> None:
         """See `port.batch.KeyedInput`."""
-        batch, set_current, process = rows.batch, self.backend.set_current, self._function.process_element
+        batch, set_current, process = rows.batch, self.backend.set_current, self._process_element
         keys = self.keys_of(batch.records.take(pa.array(rows.starts)))
         sizes = np.diff(rows.starts, append=batch.num_rows).tolist()
         if self._paused_at is not None and self._paused_at > MIN_WATERMARK and batch.timestamps is not None:
@@ -307,7 +321,7 @@ class KeyedProcessOperator(KeyedOperator):
         """In a bootstrap timers fire between the rows of a key, as in a stream whose rows come in the order
         of time, each behind the watermark just before it. Keys before this one have no more rows here, so
         their timers may fire as well. `keys`: each with the number of its rows."""
-        process = self._function.process_element
+        process = self._process_element
         with self._elements(batch) as (context, out, elements):
             for key, size in keys:
                 self._enter(context, key)
@@ -339,8 +353,14 @@ class KeyedProcessOperator(KeyedOperator):
             if isinstance(error, ConfigError) or context.time_domain is not None:  # a timer's says so itself
                 raise
             raise self.user_error(self._what("process_element"), error, out.place.position) from error
+        if self._guard is not None:
+            self.send_failed(batch, self._guard.failed())
         self._emit(out, batch.timestamps)
         self._arm()
+
+    @property
+    def _process_element(self) -> Callable[[Row, Any, Collector], object]:
+        return self._function.process_element if self._guard is None else self._guard.call
 
     def process_watermark(self, timestamp: int) -> None:
         out = Collector(self._schemas)
@@ -354,7 +374,11 @@ class KeyedProcessOperator(KeyedOperator):
         return self._ready()
 
     def _make_context(self) -> ProcessContext:
-        return ProcessContext(self.backend, self._event, self._processing)
+        return ProcessContext(self.backend, self._event, self._processing, self._undo)
+
+    @property
+    def _undo(self) -> Undo | None:
+        return None if self._guard is None else self._guard.undo
 
     def _clocks(self) -> tuple[KeyedTimers, KeyedTimers]:
         return self._event, self._processing

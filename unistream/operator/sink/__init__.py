@@ -11,6 +11,7 @@ Start with `writer`.
 
 from __future__ import annotations
 
+from unistream.operator.sink.checked_rows import CheckedRows, RowRefused
 from unistream.operator.sink.commit_rounds import CommitRounds, Committed
 from unistream.operator.sink.committables import Committables, Due
 from unistream.operator.sink.committer import (

@@ -1,0 +1,225 @@
+"""`unistream dead-letters`: what a stranger does with it, twice, in the wrong order, and with kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.integration.crash_runs import (
+    OF_MATRIX,
+    OF_REPLAYS,
+    Command,
+    Crashes,
+    commands_in,
+    in_the_gate,
+    points_in_code,
+)
+from tests.integration.replayed_rows import MENDED, ROWS
+from unistream.cli.main import main
+
+EVERY = sorted([*range(ROWS), 1_000])
+MODULES = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
+BAD = [i for i in range(ROWS) if i % 3 == 1]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command in this process; its JSON, or its text."""
+
+    def run(*words: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        assert main(list(words)) == code, capfd.readouterr()
+        out, err = capfd.readouterr()
+        return json.loads(out) if "--json" in words else (out, err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables that the pipeline has written, once for all tests."""
+    folder = tmp_path_factory.mktemp("ran")
+    with commands_in(folder) as start:
+        run = start("run", "replayed_rows:pipeline", "-t", "local", "-p", "2", env={"PYTHONPATH": MODULES})
+        assert run.wait() == 0, run.err
+        assert f"fares: {len(BAD)} dead letters" in run.out
+    return folder / "lake"
+
+
+@pytest.fixture
+def lake(ran: Path, tmp_path: Path) -> None:
+    shutil.copytree(ran, tmp_path / "lake")
+
+
+def ids() -> list[int]:
+    return sorted(DeltaTable("lake/fares").to_pyarrow_table()["id"].to_pylist())
+
+
+REPLAY = ("dead-letters", "replay", "lake/dead", "replayed_rows:pipeline", "-t", "local")
+
+
+@pytest.mark.usefixtures("lake")
+def test_the_story_of_a_stranger(said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, err = said("dead-letters", "list", "lake/fares", code=2)
+    assert "is no table of dead letters: it has no column letter" in err
+    _, err = said("dead-letters", "list", "lake/of-nobody", code=2)
+    assert "there is no table or folder at" in err
+    assert ids() == [i for i in EVERY if i not in BAD]
+    (group,) = said("dead-letters", "list", "lake/dead", "--json")
+    assert {key: group[key] for key in ("operator_uid", "error_type", "letters", "replayed", "attempts")} == {
+        "operator_uid": "fares",
+        "error_type": "ValueError",
+        "letters": len(BAD),
+        "replayed": 0,
+        "attempts": 1,
+    }
+    shown = said("dead-letters", "show", "lake/dead", "-n", "3", "--json")
+    assert len(shown) == 3
+    assert json.loads(shown[0]["row"])["text"].endswith("$")
+    assert shown[0]["error_at"].partition(":")[0].endswith("replayed_rows.py")
+
+    monkeypatch.setenv(MENDED, "some")
+    first = said(*REPLAY, "--json")
+    still_bad = [i for i in BAD if i % 6 == 1]
+    assert (first["letters"], first["failed_again"]) == (len(BAD), len(still_bad))
+    assert ids() == [i for i in EVERY if i not in still_bad]
+
+    groups = said("dead-letters", "list", "lake/dead", "--json")
+    (group,) = groups
+    assert (group["letters"], group["replayed"], group["attempts"]) == (
+        len(BAD) + len(still_bad),
+        len(BAD),
+        2,
+    )
+    again = [
+        one for one in said("dead-letters", "show", "lake/dead", "-n", "99", "--json") if one["attempt"] == 2
+    ]
+    first_ones = {one["letter"] for one in said("dead-letters", "show", "lake/dead", "-n", "99", "--json")}
+    assert {one["replay_of"] for one in again} <= first_ones
+
+    monkeypatch.setenv(MENDED, "all")
+    second = said(*REPLAY, "--json")
+    assert (second["letters"], second["failed_again"]) == (len(still_bad), 0)
+    assert ids() == EVERY
+
+    third = said(*REPLAY, "--json")
+    assert (third["replay"], third["letters"]) == (None, 0)
+    out, _ = said(*REPLAY)
+    assert "there is nothing to replay" in out
+    assert ids() == EVERY
+
+
+@OF_MATRIX
+@pytest.mark.usefixtures("lake")
+def test_only_some_letters(said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MENDED, "all")
+    (one, *_) = said("dead-letters", "show", "lake/dead", "--json")
+    done = said(*REPLAY, "--letter", one["letter"][:10], "--json")
+    assert done["letters"] == 1
+    assert said(*REPLAY, "--error", "KeyError", "--json")["letters"] == 0
+    assert said(*REPLAY, "-n", "4", "--json")["letters"] == 4
+    assert len(ids()) == len(EVERY) - len(BAD) + 5
+
+
+@OF_MATRIX
+def test_state_is_refused_and_nothing_is_begun(
+    said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said("run", "replayed_rows:stateful", "-t", "local", "-p", "1", "--json")
+    words = ("dead-letters", "replay", "totals-dead", "replayed_rows:stateful", "-t", "local")
+    _, err = said(*words, code=2)
+    assert "has state, which the job has and a replay does not" in err
+    assert not Path("totals-dead/_unistream_replays").exists()
+    _, err = said("dead-letters", "replay", "totals-dead", "replayed_rows:pipeline", "-t", "local", code=2)
+    assert "the pipeline has no operator 'totals'" in err
+    monkeypatch.setenv(MENDED, "all")
+    assert said(*words, "--from-empty-state", "--json")["letters"] == 2
+    found = [pq.read_table(path)["id"].to_pylist() for path in Path("totals").glob("part-*.parquet")]
+    assert sorted(i for part in found for i in part) == list(range(6))
+
+
+@OF_MATRIX
+@pytest.mark.usefixtures("lake")
+def test_a_job_that_fails_is_gone_on_with(said: Callable[..., Any], tmp_path: Path) -> None:
+    """The operator does not send letters any more, and still fails: nothing is half-done."""
+    failing = "import unistream as us\nfrom replayed_rows import *\n\ndef pipeline(env):\n" + (
+        "    rows = env.from_collection([{'id': 0, 'text': ''}]).uid('texts')\n"
+        "    rows.map(fare, returns=FARES).uid('fares').sink_to(us.DeltaSink('lake/other')).uid('lake')\n"
+    )
+    (tmp_path / "fails.py").write_text(failing)
+    words = ("dead-letters", "replay", "lake/dead", "fails:pipeline", "-t", "local")
+    _, err = said(*words, "-D", "restart-strategy.type=none", code=1)
+    assert "function 'fare' raised ValueError" in err
+    (group,) = said("dead-letters", "list", "lake/dead", "--json")
+    assert group["replayed"] == 0
+    os.environ[MENDED] = "all"
+    try:
+        assert said(*REPLAY, "--json")["letters"] == len(BAD)
+    finally:
+        del os.environ[MENDED]
+    assert ids() == EVERY
+
+
+KILLS = {
+    "before its job starts": ("replay.begun",),
+    "its worker in the middle": ("task.batch:2",),
+    "its worker with all rows staged": ("delta.staged",),
+    "when the last checkpoint is durable, before any commit": ("manifest.created",),
+    "when its commits may have begun": ("notify.sent:3",),
+    "behind its first commit": ("commit.recorded",),
+    "when the result is to be recorded": ("result.before_record",),
+    "when the result is recorded": ("result.recorded",),
+    "when its checkpoints are removed": ("retention.deleted",),
+    "when its job has finished": ("replay.finished",),
+    "when that is noted": ("replay.recorded",),
+}
+
+
+def test_every_named_place_of_a_replay_has_a_row_here() -> None:
+    killed = {point.partition(":")[0] for points in KILLS.values() for point in points}
+    assert {one for one in killed if one.startswith(OF_REPLAYS)} == set(points_in_code(OF_REPLAYS))
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    with commands_in(tmp_path) as start:
+        yield start
+
+
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 3))
+def test_letters_are_replayed_once_whatever_is_killed(
+    what: str, said: Callable[..., Any], command: Callable[..., Command], crashes: Crashes
+) -> None:
+    mended = {"PYTHONPATH": MODULES, MENDED: "all"}
+    armed = {**crashes.environment(*KILLS[what]), "UNISTREAM_TESTING": "1", **mended}
+    killed = command(*REPLAY, env=armed)
+    code = killed.wait()
+    assert code in (0, -signal.SIGKILL), killed.err
+    killed.assert_nothing_is_left()
+    assert crashes.happened, f"nobody was killed: {killed.out} {killed.err}"
+    again = command(*REPLAY, "--json", env=mended)
+    assert again.wait() == 0, again.err
+    assert ids() == EVERY, (what, killed.err, again.err)
+    (group,) = said("dead-letters", "list", "lake/dead", "--json")
+    assert (group["letters"], group["replayed"]) == (len(BAD), len(BAD))
+    third = command(*REPLAY, "--json", env=mended)
+    assert third.wait() == 0, third.err
+    assert json.loads(third.out)["letters"] == 0
+    assert ids() == EVERY

@@ -1,0 +1,140 @@
+"""Lines that are no rows: which they are, where they are, and that a restored split has each of them once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.limits import MIB
+from unistream.connector.common import Chunk
+from unistream.connector.file import FileSource
+from unistream.connector.file.decode import decode
+from unistream.connector.file.format import FileSpec
+from unistream.connector.file.split import FileSplit
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+Letter = tuple[int | None, int, bytes]
+
+
+def json_line(i: int) -> bytes:
+    if i % 7 == 3:
+        return (b"not json", b'{"id": "x"}', b"[1]", b'{"id": 1.5}', b"null")[i // 7 % 5]
+    return b'{"id": %d, "name": "n%d"}' % (i, i)
+
+
+def csv_line(i: int) -> bytes:
+    return (b"x,y", b"1", b"1,2,3")[i // 7 % 3] if i % 7 == 3 else b"%d,n%d" % (i, i)
+
+
+FORMATS = {"json": (json_line, b""), "csv": (csv_line, b"id,name\n")}
+
+
+def written(path: Path, kind: str, lines: int, end: bytes = b"\n") -> bytes:
+    line, head = FORMATS[kind]
+    content = head + b"".join(line(i) + end for i in range(lines))
+    path.write_bytes(content)
+    return content
+
+
+def spec(kind: Any, block_bytes: int, on_bad_record: Any = "dead-letter") -> FileSpec:
+    return FileSpec(
+        format=kind, schema=SCHEMA, block_bytes=block_bytes, options={}, on_bad_record=on_bad_record
+    )
+
+
+def splits_of(path: Path, parts: int) -> list[FileSplit]:
+    size = path.stat().st_size
+    bounds = [size * i // parts for i in range(parts + 1)]
+    return [
+        FileSplit(path=str(path), size=size, start=low, stop=high, unit=low, length=high - low)
+        for low, high in itertools.pairwise(bounds)
+    ]
+
+
+def found(chunks: Iterable[Chunk[FileSplit]]) -> tuple[list[int], list[Letter], int]:
+    """Ids of the rows, (line, byte, raw) of the letters, lines that were skipped."""
+    rows: list[int] = []
+    letters: list[Letter] = []
+    skipped = 0
+    for chunk in chunks:
+        rows += chunk.records.column("id").to_pylist()
+        skipped += chunk.skipped
+        if chunk.dead_letters is not None:
+            letters += [(one["line"], one["byte"], one["raw"]) for one in chunk.dead_letters.to_pylist()]
+    return rows, letters, skipped
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize(
+    ("block_bytes", "parts"),
+    [
+        pytest.param(MIB, 1, id="one block"),
+        pytest.param(100, 1, id="blocks of a few lines"),
+        pytest.param(1, 1, id="blocks of one line, good or bad"),
+        pytest.param(100, 3, id="several splits"),
+    ],
+)
+def test_each_line_is_a_row_or_a_letter_with_its_place(
+    tmp_path: Path, kind: str, end: bytes, block_bytes: int, parts: int
+) -> None:
+    path = tmp_path / "lines"
+    content = written(path, kind, 100, end)
+    rows: list[int] = []
+    letters: list[Letter] = []
+    for split in splits_of(path, parts):
+        more_rows, more, _ = found(decode(split, spec(kind, block_bytes)))
+        rows, letters = rows + more_rows, letters + more
+    assert rows == [i for i in range(100) if i % 7 != 3]
+    line, _ = FORMATS[kind]
+    assert [raw for _, _, raw in letters] == [line(i) for i in range(100) if i % 7 == 3]
+    for number, byte, raw in letters:
+        assert content[byte : byte + len(raw)] == raw
+        assert number == content[:byte].count(b"\n") + 1
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+@pytest.mark.parametrize("block_bytes", [1, 100, MIB])
+def test_a_split_that_is_restored_anywhere_has_each_letter_once(
+    tmp_path: Path, kind: str, block_bytes: int
+) -> None:
+    path = tmp_path / "lines"
+    written(path, kind, 60)
+    (split,) = splits_of(path, 1)
+    every = list(decode(split, spec(kind, block_bytes)))
+    whole = found(every)
+    for taken in range(1, len(every) + 1):
+        before = found(every[:taken])
+        after = found(decode(every[taken - 1].next, spec(kind, block_bytes)))
+        assert (before[0] + after[0], before[1] + after[1]) == whole[:2]
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+def test_skipped_lines_are_counted(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lines"
+    written(path, kind, 100)
+    (split,) = splits_of(path, 1)
+    rows, letters, skipped = found(decode(split, spec(kind, 100, "skip")))
+    assert (len(rows), letters, skipped) == (86, [], 14)
+    with pytest.raises(UserCodeError, match=r"line \d"):
+        list(decode(split, spec(kind, 100, "fail")))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"format": "parquet"}, "is for lines of text", id="Parquet"),
+        pytest.param({"format": "csv"}, "needs quoted_newlines=False", id="CSV with line breaks in values"),
+    ],
+)
+def test_where_bad_records_cannot_be_told_apart(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FileSource("rows", on_bad_record="dead-letter", **options)
+    with pytest.raises(ConfigError, match="must be one of fail, skip, dead-letter, not 'drop'"):
+        FileSource("rows", format="json", on_bad_record="drop")  # type: ignore[arg-type]

@@ -1,0 +1,198 @@
+"""Which letters are chosen, and what a replay that was cut off has left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unistream.api.environment import Environment
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
+from unistream.dead_letters.replay import Chosen, Replay
+from unistream.dead_letters.table import Letters, read_letters
+from unistream.port.dead_letters import LETTER_SCHEMA
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+
+
+def letters(*rows: dict[str, Any]) -> pa.Table:
+    """By id; others are of operator "a", ValueError, attempt 1."""
+    usual = {"operator": "A", "operator_uid": "a", "error_type": "ValueError", "attempt": 1, "row": "{}"}
+    return pa.Table.from_pylist([{**usual, **row} for row in rows], schema=LETTER_SCHEMA)
+
+
+ROWS = letters(
+    {"letter": "1a"},
+    {"letter": "1b", "error_type": "KeyError"},
+    {"letter": "2c", "operator": "B", "operator_uid": "b"},
+)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "ids"),
+    [
+        pytest.param(Chosen(), ["1a", "1b", "2c"], id="all"),
+        pytest.param(Chosen(operator="b"), ["2c"], id="of an operator by uid"),
+        pytest.param(Chosen(operator="A"), ["1a", "1b"], id="of an operator by name"),
+        pytest.param(Chosen(error_type="KeyError"), ["1b"], id="of an error"),
+        pytest.param(Chosen(ids=("1",)), ["1a", "1b"], id="by the begin of the id"),
+        pytest.param(Chosen(ids=("1a", "2")), ["1a", "2c"], id="several"),
+        pytest.param(Chosen(operator="a", ids=("2",)), [], id="none is both"),
+    ],
+)
+def test_letters_that_are_chosen(chosen: Chosen, ids: list[str]) -> None:
+    assert ROWS.filter(chosen.mask(ROWS))["letter"].to_pylist() == ids
+
+
+def replay(folder: Path, rows: pa.Table = ROWS, *, replayable: bool = True) -> Replay:
+    return Replay(
+        letters=Letters(str(folder), rows, replayable),
+        ledger=Ledger(str(folder)),
+        environment=Environment(),
+        pipeline="p:p",
+        target="local",
+    )
+
+
+def note(folder: Path, *ids: str, replay_id: str = "r") -> None:
+    place = folder / "_unistream_replays" / "replayed"
+    place.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"letter": list(ids), "replay": [replay_id] * len(ids)})
+    pq.write_table(table, place / f"part-{replay_id}.parquet")
+    (place / ".part-staged.parquet").write_bytes(b"not yet there")
+
+
+def test_letters_that_were_replayed_are_not_chosen_again(tmp_path: Path) -> None:
+    note(tmp_path, "1a", "2c")
+    assert replay(tmp_path)._choose(Chosen())["letter"].to_pylist() == ["1b"]
+    note(tmp_path, "1b", replay_id="s")
+    assert replay(tmp_path).run(Chosen()).replay is None
+
+
+def test_letters_of_several_operators_need_a_choice(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"letters of 2 operators \(a, b\); give one by --operator"):
+        replay(tmp_path).run(Chosen())
+
+
+def test_records_of_a_source_are_no_rows(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="so there is no row to replay"):
+        replay(tmp_path, replayable=False).run(Chosen())
+
+
+def begun(folder: Path, host: str | None = None) -> Order:
+    import socket
+
+    order = Order(
+        id="r",
+        operator="a",
+        pipeline="p:p",
+        letters=1,
+        host=host or socket.gethostname(),
+        pid=1,
+        begun_ms=1,
+    )
+    Ledger(str(folder)).begin(order, ROWS.slice(0, 1).select(["letter"]))
+    return order
+
+
+def test_a_replay_that_has_committed_nothing_is_withdrawn(tmp_path: Path) -> None:
+    ledger, order = Ledger(str(tmp_path)), begun(tmp_path)
+    assert ledger.unfinished() == [order]
+    assert replay(tmp_path)._finished(order) is None
+    assert ledger.unfinished() == []
+    assert not Path(ledger.letters_file("r")).exists()
+
+
+def test_a_replay_whose_letters_are_recorded_had_ended(tmp_path: Path) -> None:
+    ledger, order = Ledger(str(tmp_path)), begun(tmp_path)
+    note(tmp_path, "1a")
+    outcome = replay(tmp_path)._finished(order)
+    assert outcome is not None
+    assert (outcome.replay, outcome.letters, outcome.result) == ("r", 1, None)
+    assert ledger.unfinished() == []
+    ledger.end(Done(id="r", ended_ms=2))
+
+
+def test_a_replay_of_another_machine_is_left_alone(tmp_path: Path) -> None:
+    begun(tmp_path, host="elsewhere")
+    with pytest.raises(ConfigError, match=r"was begun on elsewhere \(process 1\) and is not done"):
+        replay(tmp_path).run(Chosen(operator="a"))
+
+
+def test_an_order_that_cannot_be_read_is_not_skipped(tmp_path: Path) -> None:
+    begun(tmp_path)
+    (tmp_path / "_unistream_replays" / "r" / "order.json").write_text("{")
+    with pytest.raises(CorruptSnapshot, match=r"order.json is unreadable"):
+        Ledger(str(tmp_path)).unfinished()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with TableLock(str(tmp_path)):
+        with pytest.raises(ConfigError, match="another process replays letters"):
+            TableLock(str(tmp_path))
+        TableLock(str(tmp_path / "other")).close()
+    TableLock(str(tmp_path)).close()
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        pytest.param(
+            {
+                "topic": ["t"],
+                "partition": [3],
+                "offset": [7],
+                "timestamp": [None],
+                "reason": ["r"],
+                "raw": [b"\xff"],
+            },
+            {"letter": "t/3/7", "operator": "t", "error": "r", "row": "\ufffd"},
+            id="of Kafka",
+        ),
+        pytest.param(
+            {"path": ["/a"], "line": [2], "byte": [9], "reason": ["r"], "raw": [b"x"]},
+            {"letter": "/a:9", "operator": "/a", "error": "r", "row": "x"},
+            id="of files",
+        ),
+    ],
+)
+def test_letters_of_sources_can_be_read(
+    tmp_path: Path, columns: dict[str, Any], found: dict[str, Any]
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "part.parquet")
+    read = read_letters(str(tmp_path))
+    (row,) = read.rows.to_pylist()
+    assert {name: row[name] for name in found} == found
+    assert not read.replayable
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        pytest.param(
+            lambda _: None, "is no table of dead letters: it has no column letter", id="nothing there"
+        ),
+        pytest.param(
+            lambda folder: pq.write_table(pa.table({"n": [1]}), folder / "a.parquet"),
+            "it has no column letter, row, row_ipc; its columns are n",
+            id="another table",
+        ),
+        pytest.param(
+            lambda folder: (folder / "a.json").write_text("{}"),
+            "neither a Delta table nor a folder",
+            id="JSON",
+        ),
+    ],
+)
+def test_what_is_no_table_of_letters(tmp_path: Path, write: Any, message: str) -> None:
+    (tmp_path / "table").mkdir()
+    write(tmp_path / "table")
+    with pytest.raises(ConfigError, match=message):
+        read_letters(str(tmp_path / "table"))

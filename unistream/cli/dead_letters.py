@@ -1,0 +1,244 @@
+"""`unistream dead-letters`: rows that failed, and their replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.markup import escape
+
+from unistream.api.load import build
+from unistream.base.errors import ConfigError
+from unistream.cli.errors import JOB_FAILED, complain, log_to_stderr, report
+from unistream.cli.load import load_function
+from unistream.cli.options import AsJson, Defines, Parallelism, Verbose, configuration
+from unistream.cli.output import console, moment, new_table, print_json, print_result
+from unistream.client.hosts import TARGETS, chosen_target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from unistream.dead_letters.replay import Chosen, Outcome
+    from unistream.dead_letters.table import Letters
+
+SHOWN: Final = 20
+ID_CHARS: Final = 8
+TEXT_CHARS: Final = 200  # of a row, for people; --json has all
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Rows that failed: list and show them, and process them again.",
+)
+
+Table = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="Path or URL of a Delta table, or of a folder of Parquet files."),
+]
+Operator = Annotated[
+    str | None, typer.Option("--operator", metavar="UID", help="Only of this operator, by uid or name.")
+]
+ErrorType = Annotated[
+    str | None, typer.Option("--error", metavar="CLASS", help="Only of this error, such as ValueError.")
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--letter", metavar="ID", help="Only this one, by the beginning of its id; may be repeated."
+    ),
+]
+
+
+@app.command("list")
+def list_letters(table: Table, as_json: AsJson = False) -> None:
+    """Count the letters of a table by operator and error, and how many of them were replayed."""
+    found, replayed = _read(table)
+    groups = _groups(found, replayed)
+    if as_json:
+        print_json(groups)
+        return
+    shown = new_table("operator", "error", "letters", "replayed", "attempts", "first", "last")
+    for one in groups:
+        shown.add_row(
+            *(escape(one["operator"]), escape(one["error_type"]), f"{one['letters']:,}"),
+            *(f"{one['replayed']:,}", str(one["attempts"]), _when(one["first_ms"]), _when(one["last_ms"])),
+        )
+    console().print(shown if groups else "there are no dead letters")
+
+
+@app.command("show")
+def show(  # noqa: PLR0917  # typer passes them by name
+    table: Table,
+    operator: Operator = None,
+    error_type: ErrorType = None,
+    letters: Ids = None,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, help="At most so many, newest first.")
+    ] = SHOWN,
+    as_json: AsJson = False,
+) -> None:
+    """Show letters: the rows, and why they failed; newest first."""
+    from unistream.dead_letters.replay import Chosen
+
+    found, replayed = _read(table)
+    chosen = Chosen(operator=operator, error_type=error_type, ids=tuple(letters or ()))
+    rows = found.rows.filter(chosen.mask(found.rows)).sort_by([("time", "descending")])
+    each = [_shown(row, replayed) for row in rows.slice(0, limit).drop_columns(["row_ipc"]).to_pylist()]
+    if as_json:
+        print_json(each)
+        return
+    if not each:
+        console().print("there are no such dead letters")
+        return
+    shown = new_table("letter", "failed", "operator", "attempt", "replayed", "error", "row")
+    for one in each:
+        error = f"{one['error_type']}: {one['error']}" + (f" ({one['error_at']})" if one["error_at"] else "")
+        shown.add_row(
+            *(escape(one["letter"][:ID_CHARS] if found.replayable else one["letter"]), _when(one["time_ms"])),
+            *(escape(one["operator"]), str(one["attempt"]), "yes" if one["replayed"] else "no"),
+            *(escape(error[:TEXT_CHARS]), escape(one["row"][:TEXT_CHARS])),
+        )
+    console().print(shown)
+    if rows.num_rows > limit:
+        console().print(f"{rows.num_rows - limit:,} more: -n {rows.num_rows}")
+
+
+@app.command("replay")
+def replay(  # noqa: PLR0917  # typer passes them by name
+    table: Table,
+    pipeline: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FUNCTION", help="The pipeline, as `unistream run` takes it."),
+    ],
+    operator: Operator = None,
+    error_type: ErrorType = None,
+    letters: Ids = None,
+    limit: Annotated[
+        int | None, typer.Option("-n", "--limit", min=1, help="At most so many, oldest first.")
+    ] = None,
+    from_empty_state: Annotated[
+        bool,
+        typer.Option("--from-empty-state", help="Also through operators with state, which begin empty."),
+    ] = False,
+    target: Annotated[
+        str | None, typer.Option("-t", "--target", help="spark (the default if installed) or local.")
+    ] = None,
+    parallelism: Parallelism = None,
+    defines: Defines = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Process letters again, from the operator that failed on. A letter is replayed once.
+
+    Rows that fail again become letters again, with a raised attempt. After a kill, or after a job that has
+    failed, the same command goes on.
+    """
+    from unistream.dead_letters.replay import Chosen
+
+    log_to_stderr(verbose)
+    chosen = Chosen(operator=operator, error_type=error_type, ids=tuple(letters or ()), limit=limit)
+    target = chosen_target(target)
+    if target not in TARGETS:
+        raise ConfigError(
+            f"target {target!r} is not one of {', '.join(TARGETS)}: a replay has its own cluster"
+        )
+    defined = configuration(defines, parallelism)
+    outcome = _replay(table, pipeline, chosen, defined.to_dict(), target, from_empty_state=from_empty_state)
+    if as_json:
+        print_json(outcome)
+    else:
+        _print_outcome(outcome)
+    result = outcome.result
+    if result is not None and not result.is_success:
+        why = f": {result.failure.message}" if result.failure is not None else ""
+        complain(f"the job of the replay ended as {result.state}{why}; the same command goes on")
+        raise typer.Exit(JOB_FAILED)
+
+
+def _replay(
+    table: str,
+    pipeline: str,
+    chosen: Chosen,
+    config: dict[str, str],
+    target: str,
+    *,
+    from_empty_state: bool,
+) -> Outcome:
+    from unistream.api.environment import Environment
+    from unistream.api.sinks import sinks_replaced
+    from unistream.dead_letters.graph import appending
+    from unistream.dead_letters.ledger import Ledger, TableLock
+    from unistream.dead_letters.replay import Replay
+    from unistream.dead_letters.table import absolute, read_letters
+
+    uri = absolute(table)
+    environment = Environment(config, target=target)
+    with TableLock(uri):
+        with sinks_replaced(appending):
+            build(load_function(pipeline), environment)
+        return Replay(
+            letters=read_letters(uri),
+            ledger=Ledger(uri),
+            environment=environment,
+            pipeline=pipeline,
+            target=target,
+            from_empty_state=from_empty_state,
+            on_step=report,
+        ).run(chosen)
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    out = console()
+    if outcome.replay is None:
+        out.print("there is nothing to replay: there are no such letters, or all of them were replayed")
+        return
+    if outcome.result is not None:
+        print_result(outcome.result)
+    again = f", {outcome.failed_again:,} of them failed again" if outcome.failed_again else ""
+    out.print(f"replay {outcome.replay}: {outcome.letters:,} letters{again}", markup=False)
+
+
+def _read(table: str) -> tuple[Letters, frozenset[str]]:
+    """The letters, and the ids of those that were replayed."""
+    from unistream.dead_letters.ledger import Ledger
+    from unistream.dead_letters.table import read_letters
+
+    found = read_letters(table)
+    done = Ledger(found.uri).replayed() if found.replayable else None
+    return found, frozenset() if done is None else frozenset(done["letter"].to_pylist())
+
+
+def _groups(found: Letters, replayed: frozenset[str]) -> list[dict[str, Any]]:
+    """By operator and error, in the order of the operators' names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    done = pc.is_in(found.rows["letter"], pa.array(sorted(replayed), pa.string()))
+    rows: pa.Table = found.rows.append_column("done", done.cast(pa.int64()))
+    rows = rows.append_column("ms", rows["time"].cast(pa.int64()))
+    keys = ["operator", "operator_uid", "error_type"]
+    counted = [("letter", "count"), ("done", "sum"), ("attempt", "max"), ("ms", "min"), ("ms", "max")]
+    grouped = rows.group_by(keys).aggregate(counted).sort_by([(key, "ascending") for key in keys])
+    return [
+        {
+            **{key: one[key] for key in keys},
+            "letters": one["letter_count"],
+            "replayed": one["done_sum"] or 0,
+            "attempts": one["attempt_max"],
+            "first_ms": one["ms_min"],
+            "last_ms": one["ms_max"],
+        }
+        for one in grouped.to_pylist()
+    ]
+
+
+def _shown(row: dict[str, Any], replayed: frozenset[str]) -> dict[str, Any]:
+    """A letter for `--json`: times in ms, and whether it was replayed."""
+    for name in ("time", "event_time"):
+        at = row.pop(name)
+        row[f"{name}_ms"] = None if at is None else round(at.timestamp() * 1000)
+    return {**row, "replayed": row["letter"] in replayed}
+
+
+def _when(at_ms: int | None) -> str:
+    return "-" if at_ms is None else moment(at_ms)

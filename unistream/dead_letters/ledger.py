@@ -1,0 +1,213 @@
+"""What is durable of the replays of a table of letters, next to it.
+
+    <table>/_unistream_replays/
+      replayed/            which letters were replayed: files that the job of each replay commits, in the same
+                           checkpoints as its rows
+      <id>/letters.parquet the letters of a replay, written before `order.json`
+      <id>/order.json      it has begun
+      <id>/checkpoints/    of its job
+      <id>/done.json       its job has finished
+
+A process that is killed leaves a replay that is not done. What its job has committed is listed by a
+checkpoint, or in `replayed`, if the job had ended and its checkpoints were removed; otherwise it has
+committed nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import fsspec
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unistream.base import durable_files
+from unistream.base.closing import Closing
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.client import home
+from unistream.storage.fs import FsCheckpointStorage
+
+FOLDER: Final = "_unistream_replays"
+REPLAYED: Final = "replayed"
+LOCKS: Final = "replays"  # below $UNISTREAM_HOME
+FORMAT: Final = 1
+REPLAYED_SCHEMA: Final = pa.schema([("letter", pa.string()), ("replay", pa.string())])
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One replay.
+
+    Attributes:
+        id: Of the replay.
+        operator: Uid of the operator that gets the rows.
+        pipeline: ``MODULE:FUNCTION``, for people.
+        letters: Number of them.
+        host, pid: Of the process that began it.
+        begun_ms: When, wall clock.
+    """
+
+    id: str
+    operator: str
+    pipeline: str
+    letters: int
+    host: str
+    pid: int
+    begun_ms: int
+    format: int = FORMAT
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a replay. `job`: its last one; empty: not known, since its process was killed then."""
+
+    id: str
+    ended_ms: int
+    job: str = ""
+
+
+class Ledger:
+    """Of the table at `uri`, an absolute path or a URL."""
+
+    def __init__(self, uri: str) -> None:
+        self._system, inner = fsspec.core.url_to_fs(uri)
+        self._inner = f"{inner.rstrip('/')}/{FOLDER}"
+        self.folder = f"{uri.rstrip('/')}/{FOLDER}"
+
+    @property
+    def replayed_folder(self) -> str:
+        return f"{self.folder}/{REPLAYED}"
+
+    def letters_file(self, replay: str) -> str:
+        return f"{self.folder}/{replay}/letters.parquet"
+
+    def checkpoints_folder(self, replay: str) -> str:
+        return f"{self.folder}/{replay}/checkpoints"
+
+    def replayed(self) -> pa.Table:
+        """Letters that were replayed, each with the replay. Raises Unreachable."""
+        folder = f"{self._inner}/{REPLAYED}"
+        try:
+            if not self._system.exists(folder):
+                return REPLAYED_SCHEMA.empty_table()
+            self._system.invalidate_cache()
+            paths = [path for path in self._system.ls(folder, detail=False) if _is_visible(path)]
+            tables = [self._parquet(path).select(REPLAYED_SCHEMA.names) for path in sorted(paths)]
+        except OSError as error:
+            raise Unreachable(f"{self.folder} could not be read: {error}") from error
+        return pa.concat_tables([REPLAYED_SCHEMA.empty_table(), *tables])
+
+    def unfinished(self) -> list[Order]:
+        """Replays that have begun and are not done, oldest first. Raises CorruptSnapshot, Unreachable."""
+        found = [order for order in self._orders() if not self._exists(f"{order.id}/done.json")]
+        return sorted(found, key=lambda order: order.begun_ms)
+
+    def begin(self, order: Order, letters: pa.Table) -> None:
+        """Durable when it returns: first the letters, then that there is a replay."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(letters, sink)
+        self._write(f"{order.id}/letters.parquet", bytes(sink.getvalue()))
+        self._write(f"{order.id}/order.json", msgspec.json.encode(order))
+
+    def end(self, done: Done) -> None:
+        """Durable when it returns; safe to repeat."""
+        self._write(f"{done.id}/done.json", msgspec.json.encode(done))
+
+    def withdraw(self, order: Order) -> None:
+        """A replay that has committed nothing: its letters can be replayed by another one."""
+        folder = f"{self._inner}/{order.id}"
+        self._system.rm_file(f"{folder}/order.json")
+        self._system.rm(folder, recursive=True)
+
+    def newest_checkpoint(self, replay: str) -> str | None:
+        """Directory of the newest complete one of the jobs of a replay; None: there is none."""
+        folder = f"{self._inner}/{replay}/checkpoints"
+        if not self._system.exists(folder):
+            return None
+        self._system.invalidate_cache()
+        storage = FsCheckpointStorage(self.checkpoints_folder(replay))
+        found = [
+            (one.manifest.timestamp_ms, one.manifest.checkpoint_id, one.directory)
+            for path in self._system.ls(folder, detail=False)
+            for one in storage.completed(path.rstrip("/").rpartition("/")[2])
+        ]
+        return max(found)[2] if found else None
+
+    def _orders(self) -> Iterator[Order]:
+        if not self._system.exists(self._inner):
+            return
+        self._system.invalidate_cache()
+        for path in self._system.ls(self._inner, detail=False):
+            name = path.rstrip("/").rpartition("/")[2]
+            if not self._exists(f"{name}/order.json"):
+                continue
+            try:
+                order = msgspec.json.decode(self._system.cat_file(f"{path}/order.json"), type=Order)
+            except msgspec.MsgspecError as error:
+                raise CorruptSnapshot(f"{self.folder}/{name}/order.json is unreadable: {error}") from error
+            if order.format != FORMAT:
+                raise CorruptSnapshot(
+                    f"{self.folder}/{name} has format {order.format}, this version reads {FORMAT}"
+                )
+            yield order
+
+    def _exists(self, name: str) -> bool:
+        return bool(self._system.exists(f"{self._inner}/{name}"))
+
+    def _parquet(self, path: str) -> pa.Table:
+        """Of bytes: Arrow reads a file of Python on a thread of its own, which aborts the process if that
+        ends meanwhile."""
+        return pq.ParquetFile(pa.BufferReader(self._system.cat_file(path))).read(use_threads=False)
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = f"{self._inner}/{name}"
+        try:
+            if _is_local(self._system):
+                durable_files.make_folders(os.path.dirname(path))
+                target = durable_files.Path(path)
+                temporary = durable_files.temporary_of(target)
+                durable_files.write(temporary, content)
+                temporary.replace(target)
+                durable_files.sync(target.parent)
+            else:
+                self._system.pipe_file(path, content)  # object stores have no half-written objects
+        except OSError as error:
+            raise Unreachable(f"{self.folder}/{name} could not be written: {error}") from error
+
+
+class TableLock(Closing):
+    """Held by the process of this machine that replays letters of a table, from construction until `close`;
+    the kernel releases it with the process.
+
+    Raises:
+        ConfigError: another process has it.
+    """
+
+    def __init__(self, uri: str) -> None:
+        folder = home.home() / LOCKS
+        durable_files.make_folders(folder)
+        path = folder / f"{hashlib.sha256(uri.encode()).hexdigest()[:32]}.lock"
+        self._descriptor: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise ConfigError(
+                f"another process replays letters of {uri} ({path} is locked); wait for it"
+            ) from None
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _is_visible(path: str) -> bool:
+    return path.endswith(".parquet") and not path.rpartition("/")[2].startswith((".", "_"))
+
+
+def _is_local(system: fsspec.AbstractFileSystem) -> bool:
+    return "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol)

@@ -1,0 +1,184 @@
+"""One replay: rows of letters are processed again by the operator that had failed, and what is behind it.
+
+    lock ─► what a killed one has left ─► choose letters ─► begin (durable) ─► job ─► end (durable)
+
+Each step asks what is if the process dies right before or behind it:
+
+    before `begin`      nothing is there: the letters are chosen again
+    behind it           a replay that is not done. Its job has a complete checkpoint: it goes on from there,
+                        which commits what that lists. None, and letters in `replayed`: it had ended. None,
+                        and no letters there: it has committed nothing, and is withdrawn
+    before `end`        the same: it had ended
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.api.environment import Environment
+from unistream.base.clock import Clock, SystemClock
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError
+from unistream.client.job_client import JobResult
+from unistream.dead_letters.graph import replay_environment, replayed_part
+from unistream.dead_letters.ledger import Done, Ledger, Order
+from unistream.dead_letters.table import Letters
+from unistream.operator.replayed import REPLAYED_COLUMNS
+
+LETTERS_MAX: Final = 10_000_000  # of one replay: they are read into memory, some 1 kB each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which letters. None: whatever they have."""
+
+    operator: str | None = None
+    error_type: str | None = None
+    ids: tuple[str, ...] = ()
+    limit: int | None = None
+
+    def mask(self, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
+        """The letters of a table of them, by operator (uid or name), error and beginning of the id."""
+        mask: pa.ChunkedArray | pa.Array = pa.array([True] * rows.num_rows)
+        if self.operator is not None:
+            uids, names = rows["operator_uid"], rows["operator"]
+            mask = pc.and_(mask, pc.or_(pc.equal(uids, self.operator), pc.equal(names, self.operator)))
+        if self.error_type is not None:
+            mask = pc.and_(mask, pc.equal(rows["error_type"], self.error_type))
+        if self.ids:
+            of_ids = [pc.starts_with(rows["letter"], one) for one in self.ids]
+            any_of = of_ids[0]
+            for one in of_ids[1:]:
+                any_of = pc.or_(any_of, one)
+            mask = pc.and_(mask, any_of)
+        return mask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a replay has done.
+
+    Attributes:
+        replay: Its id; None: there was nothing to replay.
+        letters: How many letters were replayed.
+        failed_again: Of those, how many are letters again.
+        result: Of its job, which may have failed; None: it had ended before, and its process was killed
+            before it noted that.
+    """
+
+    replay: str | None
+    letters: int
+    failed_again: int = 0
+    result: JobResult | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Replay:
+    """Of the letters of one table, whose lock the caller holds.
+
+    Attributes:
+        build: Adds the pipeline to an environment, with sinks that append.
+        on_step: Called with a sentence for people.
+    """
+
+    letters: Letters
+    ledger: Ledger
+    environment: Environment
+    pipeline: str
+    target: str
+    from_empty_state: bool = False
+    on_step: Callable[[str], None] = lambda _: None
+    clock: Clock = field(default_factory=SystemClock)
+
+    def run(self, chosen: Chosen) -> Outcome:
+        """Ends what a killed replay has left, then replays the chosen letters that were not replayed.
+
+        Raises:
+            ConfigError: letters of several operators, or a pipeline that cannot be replayed from there.
+        """
+        for order in self.ledger.unfinished():
+            finished = self._finished(order)
+            if finished is not None:
+                return finished
+        rows = self._choose(chosen)
+        if not rows.num_rows:
+            return Outcome(replay=None, letters=0)
+        order = Order(
+            id=uuid.uuid4().hex,
+            operator=rows["operator_uid"][0].as_py(),
+            pipeline=self.pipeline,
+            letters=rows.num_rows,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            begun_ms=self.clock.wall_ms(),
+        )
+        self._environment_of(order)  # raises before anything is written
+        self.ledger.begin(order, rows.select(REPLAYED_COLUMNS.names))
+        crash_point("replay.begun")
+        return self._run(order, None)
+
+    def _choose(self, chosen: Chosen) -> pa.Table:
+        if not self.letters.replayable:
+            raise ConfigError(
+                f"{self.letters.uri} has records that a source could not decode, so there is no row to "
+                "replay: correct them, and publish or write them again"
+            )
+        done = self.ledger.replayed()["letter"].combine_chunks()
+        rows = self.letters.rows
+        rows = rows.filter(pc.and_(chosen.mask(rows), pc.invert(pc.is_in(rows["letter"], done))))
+        operators = sorted(set(rows["operator_uid"].to_pylist()))
+        if len(operators) > 1:
+            raise ConfigError(
+                f"there are letters of {len(operators)} operators ({', '.join(operators[:10])}); give one by "
+                "--operator"
+            )
+        if rows.num_rows > (most := chosen.limit or LETTERS_MAX):
+            rows = rows.sort_by("time").slice(0, most)
+        return rows
+
+    # --- a replay that has begun ----------------------------------------------------------------------
+
+    def _finished(self, order: Order) -> Outcome | None:
+        """None: it has committed nothing, and is withdrawn."""
+        if order.host != socket.gethostname():
+            raise ConfigError(
+                f"replay {order.id} of {order.letters} letters was begun on {order.host} (process "
+                f"{order.pid}) and is not done: let it end there, or run the same command there"
+            )
+        checkpoint = self.ledger.newest_checkpoint(order.id)
+        if checkpoint is not None:
+            self.on_step(f"goes on with replay {order.id}, from {checkpoint}")
+            return self._run(order, checkpoint)
+        if order.id in pc.unique(self.ledger.replayed()["replay"]).to_pylist():
+            self.on_step(f"replay {order.id} had ended")
+            self.ledger.end(Done(id=order.id, ended_ms=self.clock.wall_ms()))
+            return Outcome(replay=order.id, letters=order.letters)
+        self.on_step(f"replay {order.id} was cut off before it had committed anything; it begins again")
+        self.ledger.withdraw(order)
+        return None
+
+    def _run(self, order: Order, checkpoint: str | None) -> Outcome:
+        environment = self._environment_of(order)
+        with environment.execute_async(f"replay of {order.operator}"[:200], savepoint=checkpoint) as job:
+            result = job.wait()
+        if not result.is_success:
+            return Outcome(replay=order.id, letters=0, result=result)
+        crash_point("replay.finished")
+        self.ledger.end(Done(id=order.id, ended_ms=self.clock.wall_ms(), job=result.job))
+        crash_point("replay.recorded")
+        again = sum(result.dead_letters.values())
+        return Outcome(replay=order.id, letters=order.letters, failed_again=again, result=result)
+
+    def _environment_of(self, order: Order) -> Environment:
+        part = replayed_part(
+            self.environment.stream_graph(), order.operator, from_empty_state=self.from_empty_state
+        )
+        return replay_environment(part, self.environment, self.ledger, order.id, self.target)

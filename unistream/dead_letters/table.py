@@ -1,0 +1,138 @@
+"""Letters of a table, as one form whatever wrote them: operators, a Kafka source or a file source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+import fsspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.extras import require
+from unistream.port.dead_letters import LETTER_SCHEMA
+
+_TEXT: Final = pa.string()
+_TIME: Final = pa.timestamp("ms", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """All letters of a table.
+
+    Attributes:
+        uri: Where they are; a local path is absolute.
+        rows: In the columns of `LETTER_SCHEMA`; those of a source have no `row_ipc` and no ids of jobs.
+        replayable: They are of operators, so that their rows can be processed again.
+    """
+
+    uri: str
+    rows: pa.Table
+    replayable: bool
+
+
+def absolute(uri: str) -> str:
+    return uri if "://" in uri else os.path.abspath(uri)
+
+
+def read_letters(uri: str) -> Letters:
+    """Raises ConfigError: there is no such table, or it has no dead letters; Unreachable."""
+    uri = absolute(uri)
+    rows = _read(uri)
+    for columns, form in _SOURCES.items():
+        if set(columns) <= set(rows.schema.names):
+            return Letters(uri, form(rows).select(LETTER_SCHEMA.names), replayable=False)
+    missing = [name for name in LETTER_SCHEMA.names if name not in rows.schema.names]
+    if missing:
+        raise ConfigError(
+            f"{uri} is no table of dead letters: it has no column {', '.join(missing[:3])}; its columns are "
+            f"{', '.join(rows.schema.names[:20])}"
+        )
+    return Letters(uri, rows.select(LETTER_SCHEMA.names).cast(LETTER_SCHEMA), replayable=True)
+
+
+def _read(uri: str) -> pa.Table:
+    system, inner = fsspec.core.url_to_fs(uri)
+    try:
+        if not system.isdir(inner):
+            raise ConfigError(f"there is no table or folder at {uri}")
+        if system.exists(f"{inner}/_delta_log"):
+            require("delta", "a Delta table")
+            from unistream.connector.delta import read_table
+
+            return read_table(uri, {})
+        root = inner.rstrip("/") + "/"
+        names = [path.removeprefix(root) for path in sorted(system.find(inner))]
+        parts = [_file(system, root, name) for name in names if not _is_hidden(name)]
+    except pa.ArrowInvalid as error:
+        raise ConfigError(
+            f"{uri} is neither a Delta table nor a folder of Parquet files, which is what can be read here: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    except OSError as error:
+        raise Unreachable(f"{uri} could not be read: {error}") from error
+    return pa.concat_tables(parts) if parts else pa.table({})
+
+
+def _file(system: fsspec.AbstractFileSystem, root: str, name: str) -> pa.Table:
+    """With the columns that are in the names of its folders."""
+    rows = pq.ParquetFile(pa.BufferReader(system.cat_file(root + name))).read(use_threads=False)
+    for folder in name.split("/")[:-1]:
+        column, is_partition, value = folder.partition("=")
+        if is_partition and column in LETTER_SCHEMA.names:
+            constant = pa.array([unquote(value)] * rows.num_rows, _TEXT)
+            rows = rows.append_column(column, constant.cast(LETTER_SCHEMA.field(column).type))
+    names = [column for column in LETTER_SCHEMA.names if column in rows.schema.names]
+    return rows.select(names) if len(names) == len(LETTER_SCHEMA) else rows
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+# --- letters of sources -----------------------------------------------------------------------------
+
+
+def _of_kafka(rows: pa.Table) -> pa.Table:
+    place = _joined("/", rows["topic"], rows["partition"], rows["offset"])
+    return _of_source(rows, place, rows["topic"], rows["timestamp"])
+
+
+def _of_files(rows: pa.Table) -> pa.Table:
+    place = _joined(":", rows["path"], rows["byte"])
+    return _of_source(rows, place, rows["path"], pa.nulls(rows.num_rows, _TIME))
+
+
+def _joined(by: str, *columns: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(*(column.cast(_TEXT) for column in columns), by)
+
+
+def _of_source(
+    rows: pa.Table, letter: pa.ChunkedArray, operator: pa.ChunkedArray, time: pa.ChunkedArray | pa.Array
+) -> pa.Table:
+    known: Mapping[str, pa.ChunkedArray | pa.Array] = {
+        "letter": letter,
+        "row": pa.array([raw.decode(errors="replace") for raw in rows["raw"].to_pylist()], _TEXT),
+        "error": rows["reason"],
+        "error_type": pa.array(["bad record"] * rows.num_rows, _TEXT),
+        "operator": operator,
+        "operator_uid": operator,
+        "attempt": pa.array([1] * rows.num_rows, pa.int32()),
+        "time": time,
+    }
+    columns = [
+        known[f.name].cast(f.type) if f.name in known else pa.nulls(rows.num_rows, f.type)
+        for f in LETTER_SCHEMA
+    ]
+    return pa.table(columns, schema=LETTER_SCHEMA)
+
+
+_SOURCES: Final[Mapping[tuple[str, ...], Callable[[pa.Table], pa.Table]]] = {
+    ("topic", "partition", "offset", "reason", "raw"): _of_kafka,
+    ("path", "line", "byte", "reason", "raw"): _of_files,
+}
