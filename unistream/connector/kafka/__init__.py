@@ -16,6 +16,7 @@ Only `private` and `wire` use private names of kafka-python. May import: `connec
 
 from __future__ import annotations
 
+from unistream.connector.kafka.discovery import create_discovery
 from unistream.connector.kafka.records import warm_up
 from unistream.connector.kafka.sink import KafkaSink
-from unistream.connector.kafka.source import KafkaSource, create_discovery
+from unistream.connector.kafka.source import KafkaSource

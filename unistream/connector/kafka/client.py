@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.connector.kafka.config import CONNECT_TIMEOUT_MS, Properties, client_settings
+from unistream.connector.kafka.offsets import Place
 from unistream.connector.kafka.records import RawBatch
 from unistream.connector.kafka.topic import Topic, created_again, deleted, same_topic, without_partitions
 from unistream.model.messages import Split
@@ -43,6 +44,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         return split_id(self.topic, self.partition)
 
     @property
+    def place(self) -> Place:
+        return self.topic, self.partition
+
+    @property
     def at_end(self) -> bool:
         return self.stop is not None and self.offset >= self.stop
 
@@ -71,7 +76,7 @@ class KafkaClient:
         from unistream.connector.kafka.private import raw_consumer
 
         self._servers = bootstrap_servers
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends: dict[Place, int] = {}
         settings = client_settings(bootstrap_servers, properties)
         if not (settings.get("proxy_url") or settings.get("socks5_proxy")):
             await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
@@ -122,26 +127,35 @@ class KafkaClient:
         topic_id, partitions = found[0]
         return Topic(name=name, id=topic_id, partitions=tuple(partitions))
 
-    def bounds(self, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Partition -> (first offset that exists, one past the last that may be read)."""
-        wanted = [_topic_partition(topic, partition) for partition in partitions]
-        with self._our_errors(f"reading the offsets of topic {topic!r}"):
+    def bounds(self, places: Collection[Place]) -> dict[Place, tuple[int, int]]:
+        """First offset that exists, and one past the last that may be read."""
+        wanted = [_topic_partition(*place) for place in places]
+        with self._our_errors(f"reading the offsets of {_topics_of(places)}"):
             first = self._consumer.beginning_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
             end = self._consumer.end_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
-        silent = [found.partition for found in wanted if found not in first or found not in end]
+        silent = [found for found in wanted if found not in first or found not in end]
         if silent:
             raise Unreachable(
-                f"Kafka at {self._servers} gave no offsets of topic {topic!r} partition {silent[0]}"
+                f"Kafka at {self._servers} gave no offsets of topic {silent[0].topic!r} partition "
+                f"{silent[0].partition}"
             )
-        self._ends |= {(topic, found.partition): int(end[found]) for found in wanted}
-        return {found.partition: (int(first[found]), int(end[found])) for found in wanted}
+        self._ends |= {(found.topic, found.partition): int(end[found]) for found in wanted}
+        return {(found.topic, found.partition): (int(first[found]), int(end[found])) for found in wanted}
 
-    def offsets_at(self, topic: str, partitions: Sequence[int], time_ms: int) -> dict[int, int | None]:
-        """Partition -> first offset of a record with that time or a later one; None: there is none."""
-        wanted = {_topic_partition(topic, partition): time_ms for partition in partitions}
-        with self._our_errors(f"looking up time {time_ms} in topic {topic!r}"):
+    def offsets_at(self, places: Collection[Place], time_ms: int) -> dict[Place, int | None]:
+        """First offset of a record with that time or a later one; None: there is none."""
+        wanted = {_topic_partition(*place): time_ms for place in places}
+        with self._our_errors(f"looking up time {time_ms} in {_topics_of(places)}"):
             found = self._consumer.offsets_for_times(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
-        return {tp.partition: None if at is None else int(at.offset) for tp, at in found.items()}
+        return {(tp.topic, tp.partition): None if at is None else int(at.offset) for tp, at in found.items()}
+
+    def committed(self, places: Collection[Place]) -> dict[Place, int | None]:
+        """Offsets that the group of the property "group.id" has committed; None: it has none."""
+        with self._our_errors("reading the offsets of a group"):
+            return {
+                place: self._consumer.committed(_topic_partition(*place), timeout_ms=LOOKUP_TIMEOUT_MS)
+                for place in places
+            }
 
     def assign(self, positions: Sequence[Position]) -> list[Position]:
         """Reads exactly these from now on, each from its offset, and returns them with the ids of their
@@ -153,7 +167,7 @@ class KafkaClient:
         """
         positions = self.checked(positions)
         self.check_available(positions)
-        assigned = {(p.topic, p.partition): p for p in positions}
+        assigned = {p.place: p for p in positions}
         with self._our_errors("assigning partitions"):
             wanted = [_topic_partition(*key) for key in assigned]
             self._consumer.assign(wanted)
@@ -173,15 +187,13 @@ class KafkaClient:
 
     def check_available(self, positions: Sequence[Position]) -> None:
         """Raises ConfigError if the record at a position was deleted, or does not exist yet."""
-        for topic in sorted({p.topic for p in positions}):
-            of_topic = [p for p in positions if p.topic == topic]
-            bounds = self.bounds(topic, [p.partition for p in of_topic])
-            for position in of_topic:
-                first, end = bounds[position.partition]
-                if not first <= position.offset <= end:
-                    raise out_of_range(position, first, end)
+        bounds = self.bounds([position.place for position in positions])
+        for position in positions:
+            first, end = bounds[position.place]
+            if not first <= position.offset <= end:
+                raise out_of_range(position, first, end)
 
-    def poll(self, timeout_ms: int, batches: int) -> dict[tuple[str, int], list[RawBatch]]:
+    def poll(self, timeout_ms: int, batches: int) -> dict[Place, list[RawBatch]]:
         """What has arrived by then, at most `batches` record batches."""
         with self._our_errors("reading"):
             polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=batches)
@@ -192,28 +204,29 @@ class KafkaClient:
         return {(tp.topic, tp.partition): raw for tp, raw in polled.items()}
 
     @property
-    def ends(self) -> dict[tuple[str, int], int]:
+    def ends(self) -> dict[Place, int]:
         """Topic and partition -> one past its last record, when a broker last said so."""
         return dict(self._ends)
 
     def pause(self, position: Position) -> None:
         self._consumer.pause(_topic_partition(position.topic, position.partition))
 
-    def report(self, positions: Sequence[Position], failed: Callable[[Exception, bool], None]) -> None:
-        """Commits positions to the group of the property "group.id", without waiting; for monitoring.
+    def report(self, positions: Sequence[Position], done: Callable[[Exception | None, bool], None]) -> None:
+        """Commits positions to the group of the property "group.id", without waiting.
 
-        If they are not committed, a later `poll` calls `failed` with the error and whether it may be retried.
+        A later `poll` calls `done`: with None, or with the error and whether it may be retried.
         """
-        from kafka.structs import OffsetAndMetadata
 
-        def done(_offsets: Any, answer: Any) -> None:
-            if isinstance(answer, Exception):
-                failed(answer, getattr(answer, "retriable", False))
+        def answered(_offsets: Any, answer: Any) -> None:
+            error = answer if isinstance(answer, Exception) else None
+            done(error, getattr(error, "retriable", False))
 
-        offsets = {
-            _topic_partition(p.topic, p.partition): OffsetAndMetadata(p.offset, "", -1) for p in positions
-        }
-        self._consumer.commit_async(offsets, done)
+        self._consumer.commit_async(_group_offsets(positions), answered)
+
+    def report_now(self, positions: Sequence[Position], timeout_ms: int) -> None:
+        """As `report`, and waits for the answer. Raises ConfigError or Unreachable."""
+        with self._our_errors("committing positions to a group"):
+            self._consumer.commit(_group_offsets(positions), timeout_ms=timeout_ms)
 
     def close(self) -> None:
         self._consumer.close(autocommit=False, timeout_ms=1_000)
@@ -226,8 +239,8 @@ class KafkaClient:
             yield
         except errors.OffsetOutOfRangeError as error:
             [(found, offset)] = list(error.args[0].items())[:1]
-            first, end = self.bounds(found.topic, [found.partition])[found.partition]
             position = Position(topic=found.topic, partition=found.partition, offset=offset)
+            first, end = self.bounds([position.place])[position.place]
             raise out_of_range(position, first, end) from error
         except (errors.AuthorizationError, errors.SaslAuthenticationFailedError) as error:
             raise ConfigError(f"Kafka at {self._servers} refused {doing}: {_text(error)}") from error
@@ -276,6 +289,18 @@ def out_of_range(position: Position, first: int, end: int) -> ConfigError:
         f"available are {first} to {end} (exclusive). Start from another savepoint, or without one from "
         "starting_offsets"
     )
+
+
+def _topics_of(places: Collection[Place]) -> str:
+    names = sorted({topic for topic, _ in places})
+    more = ", …" if len(names) > TOPICS_SHOWN else ""
+    return f"topic {', '.join(map(repr, names[:TOPICS_SHOWN]))}{more}"
+
+
+def _group_offsets(positions: Sequence[Position]) -> dict[Any, Any]:
+    from kafka.structs import OffsetAndMetadata
+
+    return {_topic_partition(*p.place): OffsetAndMetadata(p.offset, "", -1) for p in positions}
 
 
 def _topic_partition(topic: str, partition: int) -> Any:

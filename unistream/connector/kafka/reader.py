@@ -36,6 +36,7 @@ class KafkaReader:
         self._context: ReaderContext | None = None
         self._fetch: FetchThread | None = None
         self._positions: dict[str, Position] = {}
+        self._finished: dict[str, Position] = {}  # for the group alone
         self._snapshot: list[Position] = []
         self._complete = False
         self._reports = group_id(properties) is not None
@@ -61,7 +62,7 @@ class KafkaReader:
             # first: a finished split must not hold the watermark back
             for split_id, position in self._positions.items():
                 if position.at_end:
-                    del self._positions[split_id]
+                    self._finished[split_id] = self._positions.pop(split_id)
                     return SplitFinished(split_id)
             chunk = self._thread.take()
             if chunk is None:
@@ -72,12 +73,12 @@ class KafkaReader:
                 return rows
 
     def snapshot(self) -> Sequence[Split]:
-        self._snapshot = list(self._positions.values())
-        return [position.split() for position in self._snapshot]
+        self._snapshot = [*self._positions.values(), *self._finished.values()]
+        return [position.split() for position in self._positions.values()]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Reports the positions of the latest snapshot to the group of "group.id", if there is one, for
-        monitoring only. Failures are ignored."""
+        """Commits the positions of the latest snapshot to the group of "group.id", if there is one. They are
+        for monitoring, and for a later job that begins at "committed"; a failure is logged."""
         if self._reports and self._snapshot:
             self._thread.report(self._snapshot)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+from datetime import UTC, datetime
 
 import cloudpickle
 import msgspec
@@ -22,7 +23,6 @@ from unistream.connector.kafka.topic import (
     deleted,
     recorded_offsets,
     same_topic,
-    start_offsets,
     without_partitions,
 )
 from unistream.model.graph import SourceInfo
@@ -51,6 +51,18 @@ def source(**changed) -> KafkaSource:
         ({"starting_offsets": {0: -1}}, "starting_offsets must be "),
         ({"starting_offsets": True}, "starting_offsets must be "),
         ({"starting_offsets": {}}, "starting_offsets must be "),
+        ({"starting_offsets": {(0, "t"): 3}}, "starting_offsets must be "),
+        ({"starting_offsets": datetime(1969, 12, 31, tzinfo=UTC)}, "starting_offsets must be "),
+        ({"stopping_offsets": "earliest"}, "stopping_offsets must be one of \"latest\", .*not 'earliest'"),
+        ({"stopping_offsets": False}, "stopping_offsets must be "),
+        (
+            {"starting_offsets": "committed"},
+            "='committed' are the offsets .*name it: .*group.id",
+        ),
+        (
+            {"stopping_offsets": "committed-or-latest"},
+            "='committed-or-latest' are .*group.id",
+        ),
         ({"partition_discovery_interval_ms": "5 min"}, "must be a whole number of milliseconds, not '5 min'"),
         (
             {"properties": {"partition.discovery.interval.ms": "1000"}},
@@ -112,6 +124,7 @@ def test_info_is_json_that_makes_a_discovery_and_the_source_travels():
         "topic": "t",
         "starting_offsets": {"0": 5, "1": 7},
         "bounded": True,
+        "stopping_offsets": None,
         "properties": {"fetch.max.bytes": "1000"},
     }
     assert info.discovery_interval_ms == 0, "what is bounded is looked at once"
@@ -147,6 +160,7 @@ def test_an_unreachable_broker_is_named_within_the_timeout():
         ({"partition_discovery_interval_ms": 0}, 0),
         ({"partition_discovery_interval_ms": -1}, 0),
         ({"partition_discovery_interval_ms": 1_000, "bounded": True}, 0),
+        ({"partition_discovery_interval_ms": 1_000, "stopping_offsets": {0: 5}}, 0),
     ],
 )
 def test_how_often_partitions_are_looked_for(given, interval_ms):
@@ -159,31 +173,6 @@ def test_positions_of_older_versions_are_read_and_have_no_topic_id():
 
 
 BOUNDS = {0: (3, 10), 1: (0, 7)}
-
-
-@pytest.mark.parametrize(
-    ("start", "at_time", "offsets"),
-    [
-        ("earliest", {}, {0: 3, 1: 0}),
-        ("latest", {}, {0: 10, 1: 7}),
-        (1_000, {0: 5, 1: None}, {0: 5, 1: 7}),
-        ({"0": 3, "1": 7}, {}, {0: 3, 1: 7}),
-    ],
-)
-def test_where_a_first_start_begins(start, at_time, offsets):
-    assert start_offsets("t", start, [0, 1], BOUNDS, at_time) == offsets
-
-
-@pytest.mark.parametrize(
-    ("start", "message"),
-    [
-        ({"0": 3}, r"names partitions \[0\], but topic 't' has \[0, 1\]"),
-        ({"0": 2, "1": 0}, "partition 0 has no offset 2; available are 3 to 10"),
-    ],
-)
-def test_a_first_start_at_offsets_that_there_are_not(start, message):
-    with pytest.raises(ConfigError, match=message):
-        start_offsets("t", start, [0, 1], BOUNDS, {})
 
 
 def positions(offsets, *, connector="kafka", name="t", origin="id-1"):
