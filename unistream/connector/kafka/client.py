@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ LOOKUP_TIMEOUT_MS: Final = 10_000
 CONNECT_RETRY_S: Final = 0.25
 DELETED_AFTER_S: Final = 3.0  # a topic that no broker has for this time is deleted; a starting broker may lag
 DELETED_RETRY_S: Final = 0.25
+NONE_LED: Final[Mapping[str, Collection[int]]] = MappingProxyType({})
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +53,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     def at_end(self) -> bool:
         return self.stop is not None and self.offset >= self.stop
 
-    def split(self) -> Split:
-        recorded = (str(self.partition), self.offset)
+    def split(self, *, by_name: bool = False) -> Split:
+        """`by_name`: of a source of several topics (`SourceInfo.recorded_by_name`)."""
+        recorded = (self.split_id if by_name else str(self.partition), self.offset)
         return Split(id=self.split_id, data=msgspec.msgpack.encode(self), recorded=recorded)
 
     @staticmethod
@@ -83,49 +86,76 @@ class KafkaClient:
         with self._our_errors("connecting"):
             self._consumer = raw_consumer(settings)
 
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those of them that there are."""
+        found = self._find(dict.fromkeys(names, ()))
+        return {name: topic for name, topic in found.items() if topic is not None}
+
     def topic(self, name: str) -> Topic:
         """Raises ConfigError: no such topic; the message names some that exist."""
-        found = self._find(name)
-        if found is None:
-            with self._our_errors("listing the topics"):
-                others = sorted(self._consumer.topics())
+        found = self.topics([name])
+        if not found:
+            others = sorted(self.names())
             shown = ", ".join(others[:TOPICS_SHOWN]) + (", …" if len(others) > TOPICS_SHOWN else "")
             exist = f"it has {shown}" if others else "it has no topics"
             raise ConfigError(f"topic {name!r} does not exist at {self._servers} ({exist})")
+        return found[name]
+
+    def names(self) -> set[str]:
+        """All topics that this user may see, without those of Kafka itself."""
+        with self._our_errors("listing the topics"):
+            found: set[str] = self._consumer.topics()
         return found
 
-    def same_topic(self, name: str, read: str, partitions: Sequence[int] = ()) -> Topic:
-        """The topic, if it is still the one whose id is `read`.
+    def same_topics(
+        self, read: Mapping[str, Collection[str]], led: Mapping[str, Collection[int]] = NONE_LED
+    ) -> dict[str, Topic]:
+        """The topics, if each is still the one that was read.
 
-        `partitions`: ask their leaders. A broker has the metadata of a topic before its records, so records
-            that were fetched before this call belong to the topic that the leader names.
+        Args:
+            read: Name -> its ids in the positions; "" if it is not known.
+            led: Name -> partitions whose leaders are asked. A broker has the metadata of a topic before its
+                records, so records that were fetched before this call belong to the topic that the leader
+                names.
 
         Raises:
-            ConfigError: it was deleted, and maybe created again.
+            ConfigError: one was deleted, and maybe created again.
             Unreachable: a broker did not answer.
         """
+        wanted = {name: led.get(name, ()) for name in read}
+        found: dict[str, Topic] = {}
         deadline = time.monotonic() + DELETED_AFTER_S
-        while (found := self._find(name, partitions)) is None:
+        while True:
+            left = {name: partitions for name, partitions in wanted.items() if name not in found}
+            found |= {name: topic for name, topic in self._find(left).items() if topic is not None}
+            missing = sorted(wanted.keys() - found.keys())
+            if not missing:
+                break
             if time.monotonic() > deadline:
-                raise deleted(name, self._servers)
+                raise deleted(missing[0], self._servers)
             time.sleep(DELETED_RETRY_S)
-        if not same_topic(read, found.id):
-            raise created_again(name, self._servers, read=read, now=found.id)
-        missing = set(partitions) - set(found.partitions)
-        if missing:
-            raise without_partitions(name, self._servers, missing)
+        for name, topic in found.items():
+            for one in sorted(read[name]):
+                if not same_topic(one, topic.id):
+                    raise created_again(name, self._servers, read=one, now=topic.id)
+            gone = set(wanted[name]) - set(topic.partitions)
+            if gone:
+                raise without_partitions(name, self._servers, gone)
         return found
 
-    def _find(self, name: str, led: Sequence[int] = ()) -> Topic | None:
+    def _find(self, topics: Mapping[str, Collection[int]]) -> dict[str, Topic | None]:
         """None: a broker has no such topic, or two brokers have different ones."""
         from unistream.connector.kafka.private import topic_metadata
 
-        with self._our_errors(f"looking for topic {name!r}"):
-            found = topic_metadata(self._consumer, name, LOOKUP_TIMEOUT_MS, led)
-        if len({topic_id for topic_id, _ in found}) != 1:
-            return None
-        topic_id, partitions = found[0]
-        return Topic(name=name, id=topic_id, partitions=tuple(partitions))
+        if not topics:
+            return {}
+        with self._our_errors(f"looking for {_shown(topics)}"):
+            answers = topic_metadata(self._consumer, topics, LOOKUP_TIMEOUT_MS)
+        found: dict[str, Topic | None] = {}
+        for name, given in answers.items():
+            one = len({topic_id for topic_id, _ in given}) == 1
+            found[name] = Topic(name=name, id=given[0][0], partitions=tuple(given[0][1])) if one else None
+        return found
 
     def bounds(self, places: Collection[Place]) -> dict[Place, tuple[int, int]]:
         """First offset that exists, and one past the last that may be read."""
@@ -176,14 +206,14 @@ class KafkaClient:
         return positions
 
     def checked(self, positions: Sequence[Position]) -> list[Position]:
-        """The positions, each with the id of its topic; see `same_topic`."""
-        ids: dict[tuple[str, str], str] = {}
-        for topic, read in sorted({(p.topic, p.topic_id) for p in positions}):
-            of_it = [p.partition for p in positions if (p.topic, p.topic_id) == (topic, read)]
-            ids[topic, read] = self.same_topic(topic, read, of_it).id
-        return [
-            msgspec.structs.replace(p, topic_id=p.topic_id or ids[p.topic, p.topic_id]) for p in positions
-        ]
+        """The positions, each with the id of its topic; see `same_topics`."""
+        read: dict[str, set[str]] = {}
+        led: dict[str, set[int]] = {}
+        for position in positions:
+            read.setdefault(position.topic, set()).add(position.topic_id)
+            led.setdefault(position.topic, set()).add(position.partition)
+        found = self.same_topics(read, led) if read else {}
+        return [msgspec.structs.replace(p, topic_id=p.topic_id or found[p.topic].id) for p in positions]
 
     def check_available(self, positions: Sequence[Position]) -> None:
         """Raises ConfigError if the record at a position was deleted, or does not exist yet."""
@@ -292,9 +322,12 @@ def out_of_range(position: Position, first: int, end: int) -> ConfigError:
 
 
 def _topics_of(places: Collection[Place]) -> str:
-    names = sorted({topic for topic, _ in places})
-    more = ", …" if len(names) > TOPICS_SHOWN else ""
-    return f"topic {', '.join(map(repr, names[:TOPICS_SHOWN]))}{more}"
+    return _shown({topic for topic, _ in places})
+
+
+def _shown(topics: Collection[str]) -> str:
+    more = ", …" if len(topics) > TOPICS_SHOWN else ""
+    return f"topic {', '.join(map(repr, sorted(topics)[:TOPICS_SHOWN]))}{more}"
 
 
 def _group_offsets(positions: Sequence[Position]) -> dict[Any, Any]:

@@ -31,6 +31,7 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
 BYTES_COLUMNS: Final = {
     "value": pa.binary(),
     "key": pa.binary(),
+    "topic": pa.string(),
     "partition": pa.int32(),
     "offset": pa.int64(),
     "timestamp": pa.timestamp("ms"),
@@ -88,7 +89,7 @@ class RecordDecoder:
             UserCodeError: a bad record, with topic, partition and offset (`on_bad_record="fail"`).
         """
         if self._kind == "bytes":
-            return Piece(self._bytes(framed, partition), pa.array(framed.timestamps))
+            return Piece(self._bytes(framed, topic, partition), pa.array(framed.timestamps))
         present = np.flatnonzero(framed.value_lengths >= 0)
         found = self._json.read(framed.data, framed.value_starts[present], framed.value_lengths[present])
         timestamps = pa.array(framed.timestamps[present[found.rows]])
@@ -105,18 +106,20 @@ class RecordDecoder:
                 letters = _dead_letters(framed, topic, partition, bad, found.reasons)
                 return Piece(found.records, timestamps, letters, 0, tombstones)
 
-    def _bytes(self, framed: Framed, partition: int) -> pa.RecordBatch:
-        columns = [_metadata_column(framed, partition, column.name) for column in self._schema]
+    def _bytes(self, framed: Framed, topic: str, partition: int) -> pa.RecordBatch:
+        columns = [_metadata_column(framed, topic, partition, column.name) for column in self._schema]
         arrays = [c.cast(f.type) for c, f in zip(columns, self._schema, strict=True)]
         return pa.record_batch(arrays, schema=self._schema)
 
 
-def _metadata_column(framed: Framed, partition: int, name: str) -> pa.Array:
+def _metadata_column(framed: Framed, topic: str, partition: int, name: str) -> pa.Array:
     match name:
         case "value":
             return binary_array(framed.data, framed.value_starts, framed.value_lengths)
         case "key":
             return binary_array(framed.data, framed.key_starts, framed.key_lengths)
+        case "topic":
+            return pa.repeat(pa.scalar(topic), len(framed))
         case "partition":
             return pa.repeat(pa.scalar(partition, pa.int32()), len(framed))
         case "offset":

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import msgspec
 
+from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret
 from unistream.connector.common import discovery_options
@@ -24,6 +25,7 @@ from unistream.connector.kafka.offsets import (
     stop_offsets,
 )
 from unistream.connector.kafka.topic import Topic, check_same_topic, recorded_offsets
+from unistream.connector.kafka.topics import Topics, read_before
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.positions import SourcePositions
@@ -35,7 +37,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `bounded`: the end at the first start."""
 
     bootstrap_servers: str
-    topic: str
+    topics: Topics
     starting_offsets: Offsets
     bounded: bool
     stopping_offsets: Offsets | None = None
@@ -48,11 +50,11 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class KafkaDiscovery:
-    """Lists a topic's partitions, each at its start position; see `unistream.port.source.GrowingDiscovery`
-    and `PositionedDiscovery`.
+    """Lists the partitions of all topics, each at its start position; see
+    `unistream.port.source.GrowingDiscovery` and `PositionedDiscovery`.
 
-    A partition that is added later is read from its beginning, whatever the starting offsets (FLIP-288):
-    otherwise records that were written before its discovery would be lost.
+    A partition or topic that is added later is read from its beginning, whatever the starting offsets
+    (FLIP-288): otherwise records that were written before its discovery would be lost.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -64,16 +66,12 @@ class KafkaDiscovery:
     def find(self, known: KnownSplits | None) -> FoundSplits:
         """Raises ConfigError (no such topic, another topic of the same name, offsets that do not exist) or
         Unreachable, within about 10 s."""
-        options = self._options
         with closing(self._client()) as client:
-            if known is None:
-                topic = client.topic(options.topic)
-            else:
-                topic = client.same_topic(options.topic, known.origin)
+            topics = self._existing(client, known)
             ids = frozenset[str]() if known is None else known.ids
-            fresh = [(topic.name, p) for p in topic.partitions if split_id(topic.name, p) not in ids]
-            splits = self._splits(client, topic, fresh, first=known is None) if fresh else ()
-        return FoundSplits(splits=splits, origin=topic.id)
+            fresh = [place for place in _places(topics) if split_id(*place) not in ids]
+            splits = self._splits(client, topics, fresh, first=known is None) if fresh else ()
+        return self._found(topics, splits)
 
     def find_at(self, positions: SourcePositions) -> FoundSplits:
         """Partitions that have no position were added later, so they are read from their beginning.
@@ -82,31 +80,58 @@ class KafkaDiscovery:
             ConfigError: another topic than that of the positions, or offsets that do not exist any more.
             Unreachable: as `find`.
         """
-        options = self._options
+        if self._options.topics.are_several:
+            raise ConfigError(
+                f"a source of several topics ({self._options.topics.text}) cannot begin at positions that "
+                "are recorded for one of them; read one topic, or give starting_offsets"
+            )
         with closing(self._client()) as client:
-            topic = client.topic(options.topic)
-            check_same_topic(topic, options.bootstrap_servers, positions)
-            places = [(topic.name, p) for p in topic.partitions]
-            bounds, stops = self._bounds(client, places)
+            [topic] = self._existing(client, None).values()
+            check_same_topic(topic, self._options.bootstrap_servers, positions)
+            topics = {topic.name: topic}
+            bounds, stops = self._bounds(client, _places(topics))
             starts = recorded_offsets(topic, positions, {p: bounds[topic.name, p] for p in topic.partitions})
-            splits = self._at(client, topic, {(topic.name, p): at for p, at in starts.items()}, stops)
-        return FoundSplits(splits=splits, origin=topic.id)
+            splits = self._at(client, topics, {(topic.name, p): at for p, at in starts.items()}, stops)
+        return self._found(topics, splits)
 
     def close(self) -> None:
         """Holds nothing between calls."""
+
+    def _existing(self, client: KafkaClient, known: KnownSplits | None) -> dict[str, Topic]:
+        """The topics to read; those of `known` are still the same."""
+        read = self._options.topics
+        before = {} if known is None else read_before(read, known)
+        found = client.same_topics({name: [topic_id] for name, topic_id in before.items()}) if before else {}
+        if read.pattern:
+            found |= client.topics(set(read.of(client.names())) - set(found))
+        else:
+            found |= {name: client.topic(name) for name in read.names if name not in found}
+        if not found:
+            raise ConfigError(
+                f"no topic at {self._options.bootstrap_servers} matches topic_pattern {read.pattern!r}; "
+                "correct it, or create the first topic before the job starts"
+            )
+        return found
+
+    def _found(self, topics: Mapping[str, Topic], splits: tuple[Split, ...]) -> FoundSplits:
+        ids = {name: topic.id for name, topic in topics.items()}
+        if self._options.topics.are_several:
+            return FoundSplits(splits=splits, origins=ids)
+        [only] = ids.values()
+        return FoundSplits(splits=splits, origin=only)
 
     def _client(self) -> KafkaClient:
         return KafkaClient(self._options.bootstrap_servers, self._options.properties)
 
     def _splits(
-        self, client: KafkaClient, topic: Topic, places: Sequence[Place], *, first: bool
+        self, client: KafkaClient, topics: Mapping[str, Topic], places: Sequence[Place], *, first: bool
     ) -> tuple[Split, ...]:
         start = self._options.starting_offsets if first else EARLIEST
         committed = client.committed(places) if needs_group(start) else {}  # first: they are before the end
         bounds, stops = self._bounds(client, places)
         at_time = client.offsets_at(places, start) if isinstance(start, int) else {}
         answers = Answers(bounds=bounds, committed=committed, group=self._group, at_time=at_time)
-        return self._at(client, topic, start_offsets(start, places, answers), stops)
+        return self._at(client, topics, start_offsets(start, places, answers), stops)
 
     def _bounds(self, client: KafkaClient, places: Sequence[Place]) -> tuple[Bounds, dict[Place, int]]:
         """The bounds of the log, and where reading stops; nothing if it never does."""
@@ -124,15 +149,28 @@ class KafkaDiscovery:
         return group_id(self._options.properties) or ""
 
     def _at(
-        self, client: KafkaClient, topic: Topic, starts: Mapping[Place, int], stops: Mapping[Place, int]
+        self,
+        client: KafkaClient,
+        topics: Mapping[str, Topic],
+        starts: Mapping[Place, int],
+        stops: Mapping[Place, int],
     ) -> tuple[Split, ...]:
         positions = [
             Position(
-                topic=place[0], partition=place[1], offset=offset, stop=stops.get(place), topic_id=topic.id
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                stop=stops.get((topic, partition)),
+                topic_id=topics[topic].id,
             )
-            for place, offset in starts.items()
+            for (topic, partition), offset in starts.items()
         ]
-        return tuple(position.split() for position in client.checked(positions))
+        by_name = self._options.topics.are_several
+        return tuple(position.split(by_name=by_name) for position in client.checked(positions))
+
+
+def _places(topics: Mapping[str, Topic]) -> list[Place]:
+    return [(topic.name, partition) for topic in topics.values() for partition in topic.partitions]
 
 
 def create_discovery(info: SourceInfo) -> KafkaDiscovery:

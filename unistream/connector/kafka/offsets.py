@@ -1,6 +1,6 @@
 """Where a source begins and stops in each partition: what a user may say, and which offsets it means.
 
-    checked_offsets   on the client: a value of `starting_offsets` or `stopping_offsets` in its wire form
+    checked_range     on the client: `starting_offsets` and `stopping_offsets` in their wire forms
     start_offsets     in the master: the offset of each partition, by what the broker has answered
     stop_offsets      the same, one past the last record to read
 
@@ -35,6 +35,7 @@ COMMITTED: Final = "committed"
 OF_GROUP: Final = {COMMITTED: None, "committed-or-earliest": EARLIEST, "committed-or-latest": LATEST}
 """Offsets that the group has committed -> what counts where it has none; None: that is refused."""
 WORDS: Final = (EARLIEST, LATEST, *OF_GROUP)
+STOP_WORDS: Final = (LATEST, *OF_GROUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,29 @@ class Answers:
 # --- on the client --------------------------------------------------------------------------------
 
 
+def checked_range(
+    starting: object, stopping: object, *, has_group: bool, several: bool
+) -> tuple[Offsets, Offsets | None]:
+    """Start and stop in their wire forms. `has_group`: there is one to take offsets of. `several`: topics are
+    read, so offsets have to name them. Raises ConfigError."""
+    start = checked_offsets("starting_offsets", starting)
+    stop = None
+    if stopping is not None:
+        stop = checked_offsets("stopping_offsets", stopping, words=STOP_WORDS)
+    for argument, offsets in (("starting_offsets", start), ("stopping_offsets", stop)):
+        if needs_group(offsets) and not has_group:
+            raise ConfigError(
+                f"{argument}={offsets!r} are the offsets that a consumer group has committed; name it: "
+                'properties={"group.id": …}'
+            )
+        if several and isinstance(offsets, dict) and not all("-" in key for key in offsets):
+            raise ConfigError(
+                f"{argument} names partitions, but the source reads several topics; say of which topic each "
+                "one is: {('orders', 0): 17}"
+            )
+    return start, stop
+
+
 def checked_offsets(argument: str, value: object, *, words: Collection[str] = WORDS) -> Offsets:
     """The wire form. `argument`: its name, for the message. Raises ConfigError."""
     if isinstance(value, Mapping):
@@ -73,15 +97,6 @@ def checked_offsets(argument: str, value: object, *, words: Collection[str] = WO
     )
 
 
-def check_group(argument: str, offsets: Offsets | None, has_group: bool) -> None:
-    """Raises ConfigError: they are those of a group, and there is none."""
-    if isinstance(offsets, str) and offsets in OF_GROUP and not has_group:
-        raise ConfigError(
-            f"{argument}={offsets!r} are the offsets that a consumer group has committed; name it: "
-            'properties={"group.id": …}'
-        )
-
-
 def _is_offset(value: object) -> bool:
     return type(value) is int and value >= 0
 
@@ -93,11 +108,6 @@ def _wire_key(key: object) -> str | None:
     if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and key[0] and _is_offset(key[1]):
         return f"{key[0]}-{key[1]}"
     return None
-
-
-def by_topic(offsets: Offsets | None) -> bool:
-    """Whether they name topics."""
-    return isinstance(offsets, dict) and any("-" in key for key in offsets)
 
 
 # --- in the master --------------------------------------------------------------------------------

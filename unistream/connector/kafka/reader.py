@@ -26,10 +26,13 @@ class KafkaReader:
     """See `unistream.port.source.SourceReader`.
 
     A chunk of bad records only (with `on_bad_record="dead-letter"`) is a `Rows` of no rows whose
-    `dead_letters` are set.
+    `dead_letters` are set. `by_name`: see `Position.split`.
     """
 
-    def __init__(self, bootstrap_servers: str, properties: Properties, decoder: RecordDecoder) -> None:
+    def __init__(
+        self, bootstrap_servers: str, properties: Properties, decoder: RecordDecoder, *, by_name: bool
+    ) -> None:
+        self._by_name = by_name
         self._servers = bootstrap_servers
         self._properties = properties
         self._decoder = decoder
@@ -74,7 +77,7 @@ class KafkaReader:
 
     def snapshot(self) -> Sequence[Split]:
         self._snapshot = [*self._positions.values(), *self._finished.values()]
-        return [position.split() for position in self._positions.values()]
+        return [position.split(by_name=self._by_name) for position in self._positions.values()]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
         """Commits the positions of the latest snapshot to the group of "group.id", if there is one. They are

@@ -11,6 +11,7 @@ KafkaSource(
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -29,34 +30,31 @@ from unistream.connector.kafka.decode import (
     RecordDecoder,
 )
 from unistream.connector.kafka.discovery import KafkaOptions
-from unistream.connector.kafka.offsets import (
-    EARLIEST,
-    WORDS,
-    StartingOffsets,
-    StoppingOffsets,
-    check_group,
-    checked_offsets,
-)
+from unistream.connector.kafka.offsets import StartingOffsets, StoppingOffsets, checked_range
 from unistream.connector.kafka.reader import KafkaReader
-from unistream.connector.kafka.topic import checked_servers, checked_topic
+from unistream.connector.kafka.topic import checked_servers
+from unistream.connector.kafka.topics import checked_topics
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, topic_at
 
 PARTITION_DISCOVERY_INTERVAL_MS: Final = 300_000  # Flink's, since FLIP-288
-STOP_WORDS: Final = tuple(word for word in WORDS if word != EARLIEST)
 _BYTES_SCHEMA: Final = pa.schema([("value", pa.binary())])
 
 
 class KafkaSource:
-    """Reads one topic; one split per partition.
+    """Reads one or several topics of the same columns; one split per partition.
 
     Args:
         bootstrap_servers: ``host:port``, several separated by commas.
-        topic: An existing topic.
+        topic: An existing topic, or several of them.
+        topic_pattern: Instead of `topic`: a regular expression (RE2) for the whole names of topics. Those
+            that match it later are found, too, and read from their earliest record; at the first start one
+            has to exist.
         schema: Schema of the rows. For "json": fields by name; others in the data are ignored, missing ones
             are null (or make the record a bad one, if declared not nullable). Timestamps, dates and
             times are read from ISO-8601 text or from numbers. For "bytes": any of `value`, `key`
-            (binary), `partition` (int32), `offset` (int64), `timestamp` (ms); by default `value` alone.
+            (binary), `topic` (string), `partition` (int32), `offset` (int64), `timestamp` (ms); by default
+            `value` alone.
         starting_offsets: Where a new job begins. A restored job continues at its positions; partitions that
             are added after the first start are read from their earliest record.
 
@@ -95,7 +93,8 @@ class KafkaSource:
         self,
         *,
         bootstrap_servers: str,
-        topic: str,
+        topic: str | Sequence[str] | None = None,
+        topic_pattern: str | None = None,
         schema: pa.Schema | None = None,
         starting_offsets: StartingOffsets = "earliest",
         stopping_offsets: StoppingOffsets | None = None,
@@ -111,13 +110,15 @@ class KafkaSource:
             for key, value in (properties or {}).items()
         }
         self._schema = _checked_schema(schema, format)
-        stop = None
-        if stopping_offsets is not None:
-            stop = checked_offsets("stopping_offsets", stopping_offsets, words=STOP_WORDS)
+        topics = checked_topics(topic, topic_pattern)
+        has_group = GROUP_PROPERTY in self._properties or GROUP_ID in self._properties
+        start, stop = checked_range(
+            starting_offsets, stopping_offsets, has_group=has_group, several=topics.are_several
+        )
         self._options = KafkaOptions(
             bootstrap_servers=checked_servers(bootstrap_servers),
-            topic=checked_topic(topic),
-            starting_offsets=checked_offsets("starting_offsets", starting_offsets),
+            topics=topics,
+            starting_offsets=start,
             stopping_offsets=stop,
             bounded=bounded or stop is not None,
             properties=self._properties,
@@ -136,15 +137,12 @@ class KafkaSource:
         self._on_bad_record = on_bad_record
         if self._properties:
             check_properties(self._properties)
-        has_group = GROUP_PROPERTY in self._properties or GROUP_ID in self._properties
-        for argument in ("starting_offsets", "stopping_offsets"):
-            check_group(argument, getattr(self._options, argument), has_group)
         self._decoder()
 
     def __repr__(self) -> str:
         return (
             f"KafkaSource(bootstrap_servers={self._options.bootstrap_servers!r}, "
-            f"topic={self._options.topic!r}, starting_offsets={self._options.starting_offsets!r}, "
+            f"topics={self._options.topics.text!r}, starting_offsets={self._options.starting_offsets!r}, "
             f"stopping_offsets={self._options.stop!r}, bounded={self._options.bounded}, "
             f"partition_discovery_interval_ms={self._interval_ms}, format={self._format!r}, "
             f"on_bad_record={self._on_bad_record!r}, properties={redacted(self._properties)})"
@@ -152,7 +150,7 @@ class KafkaSource:
 
     @property
     def name(self) -> str:
-        return f"Kafka: {self._options.topic}"
+        return f"Kafka: {self._options.topics.text}"
 
     @property
     def schema(self) -> pa.Schema:
@@ -167,7 +165,9 @@ class KafkaSource:
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`."""
-        return [topic_at(self._options.bootstrap_servers, self._options.topic, self._format)]
+        topics = self._options.topics
+        names = topics.names or (topics.pattern,)  # of a pattern nobody knows here what it will match
+        return [topic_at(self._options.bootstrap_servers, name, self._format) for name in names]
 
     def info(self) -> SourceInfo:
         options = msgspec.to_builtins(self._options)
@@ -177,7 +177,8 @@ class KafkaSource:
             bounded=self._options.bounded,
             pull=False,
             discovery_interval_ms=self._interval_ms,
-            recorded_as=self._options.topic,
+            recorded_as=self._options.topics.text,
+            recorded_by_name=self._options.topics.are_several,
         )
 
     def reading(self, columns: frozenset[str]) -> KafkaSource:
@@ -187,7 +188,12 @@ class KafkaSource:
         return found
 
     def create_reader(self) -> KafkaReader:
-        return KafkaReader(self._options.bootstrap_servers, self._properties, self._decoder())
+        return KafkaReader(
+            self._options.bootstrap_servers,
+            self._properties,
+            self._decoder(),
+            by_name=self._options.topics.are_several,
+        )
 
     def _decoder(self) -> RecordDecoder:
         return RecordDecoder(self._schema, self._format, self._on_bad_record, self._used)
