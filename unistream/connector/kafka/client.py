@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unistream.base.errors import ConfigError, ProtocolError, Unreachable
+from unistream.connector.common import decoded_split
 from unistream.connector.kafka.config import CONNECT_TIMEOUT_MS, Properties, client_settings
 from unistream.connector.kafka.offsets import Place
 from unistream.connector.kafka.records import RawBatch
@@ -60,11 +61,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(split: Split) -> Position:
-        """Raises ProtocolError: the split is not one of a Kafka source."""
-        try:
-            return msgspec.msgpack.decode(split.data, type=Position)
-        except msgspec.DecodeError as error:
-            raise ProtocolError(f"split {split.id!r} is not a Kafka position: {error}") from None
+        """Raises CorruptSnapshot: the split is not one of a Kafka source."""
+        return decoded_split(split, Position, "Kafka")
 
 
 class KafkaClient:

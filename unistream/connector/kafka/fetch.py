@@ -147,6 +147,7 @@ class FetchThread:
                 answered = now if polled else self._last_answer(client, answered, now)
             self._report_now(client)
         finally:
+            self._decoder.close()
             client.close()
 
     def _poll(self, client: KafkaClient) -> dict[Place, list[RawBatch]]:

@@ -11,7 +11,7 @@ KafkaSource(
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,17 +23,19 @@ from unistream.base.secrets import Secret, redacted
 from unistream.connector.kafka.config import GROUP_ID, GROUP_PROPERTY, Properties, check_properties
 from unistream.connector.kafka.decode import (
     DEAD_LETTER_SCHEMA,
-    FORMATS,
-    ON_BAD_RECORD,
-    Format,
     OnBadRecord,
     RecordDecoder,
+    checked_on_bad,
 )
 from unistream.connector.kafka.discovery import KafkaOptions
+from unistream.connector.kafka.formats import FORMATS, KEY_FORMATS, Format
+from unistream.connector.kafka.layout import BYTES, Tombstones, checked_layout
 from unistream.connector.kafka.offsets import StartingOffsets, StoppingOffsets, checked_range
+from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.reader import KafkaReader
+from unistream.connector.kafka.registry import SchemaRegistry
 from unistream.connector.kafka.topic import checked_servers
-from unistream.connector.kafka.topics import checked_topics
+from unistream.connector.kafka.topics import Topics, checked_topics
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, topic_at
 
@@ -52,9 +54,8 @@ class KafkaSource:
             has to exist.
         schema: Schema of the rows. For "json": fields by name; others in the data are ignored, missing ones
             are null (or make the record a bad one, if declared not nullable). Timestamps, dates and
-            times are read from ISO-8601 text or from numbers. For "bytes": any of `value`, `key`
-            (binary), `topic` (string), `partition` (int32), `offset` (int64), `timestamp` (ms); by default
-            `value` alone.
+            times are read from ISO-8601 text or from numbers. For "bytes": any keys of `metadata`, as which
+            its columns are named; by default `value` alone.
         starting_offsets: Where a new job begins. A restored job continues at its positions; partitions that
             are added after the first start are read from their earliest record.
 
@@ -72,9 +73,28 @@ class KafkaSource:
         partition_discovery_interval_ms: How often to look for new partitions, in milliseconds; 300,000 (five
             minutes) by default, as Flink's "partition.discovery.interval.ms". 0 or less: only when the job
             starts or restarts. A bounded source looks once.
-        format: "json" (one object per record) or "bytes".
-        on_bad_record: For "json", what happens to a record that does not match the schema: "fail" fails the
-            job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
+        format: How values are read: "json" (one object per record), "bytes" (as they are), "debezium-json"
+            (changes of a table), or in the wire format of a schema registry: "avro-confluent",
+            "protobuf-confluent", "json-confluent"; or "protobuf": messages of one type.
+        key_format, key_fields: How keys are read (one of the formats; "bytes" is for one column of text or
+            bytes), and which columns of the schema they fill; the others are filled by the value. A record
+            without a key has nulls there.
+        key_fields_prefix: What `key_fields` begin with, and the fields in the key do not.
+        metadata: Further columns: name -> what it has. "topic" (string), "partition" (int32), "offset"
+            (int64), "timestamp" (of the record, ms, UTC), "headers" (a list of structs of `key`, text, and
+            `value`, binary, in the order of the record), "key" and "value" (raw, binary), "tombstone" (bool:
+            the record has no value). They follow behind those of the schema; one that the schema names has
+            its place and its type there. For "debezium-json" also "op" ("c", "r", "u", "d": created, read by
+            a snapshot, updated, deleted), "ingestion-timestamp", "source.timestamp", "source.database",
+            "source.schema" and "source.table".
+        tombstones: What becomes a record without a value: "skip": nothing, it is counted. "row": a row with
+            nulls in the columns that values fill, for those who delete by the key. By default "skip", and for
+            "bytes" "row".
+        schema_registry: Where "avro-confluent" and "protobuf-confluent" look schemas up: a URL, or a
+            `SchemaRegistry`.
+        message: For "protobuf": the type of the messages.
+        on_bad_record: What happens to a record whose value or key does not match the schema: "fail" fails
+            the job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
             side output "dead-letters" (columns: `DEAD_LETTER_SCHEMA`), which
             `DataStream.dead_letters_to` writes to a sink.
         properties: Further client settings, such as "security.protocol" or "fetch.max.bytes". Values may be
@@ -82,11 +102,23 @@ class KafkaSource:
             positions are committed to that group after each checkpoint, for monitoring, and for a later job
             that begins at "committed". "isolation.level" is read_committed by default.
 
-    Records without a value (tombstones) give no row in "json" and a null `value` in "bytes".
-
     Raises:
         ConfigError: kafka-python is not installed, an argument or property is wrong, or a type cannot be read
-            from JSON.
+            in the format.
+
+    >>> import pyarrow as pa
+    >>> import unistream as us
+    >>> source = us.KafkaSource(
+    ...     bootstrap_servers="localhost:9092",
+    ...     topic="prices",
+    ...     schema=pa.schema([("item", pa.string()), ("price", pa.float64())]),
+    ...     key_format="bytes",
+    ...     key_fields=["item"],
+    ...     metadata={"written": "timestamp", "deleted": "tombstone"},
+    ...     tombstones="row",
+    ... )
+    >>> source.schema.names
+    ['item', 'price', 'written', 'deleted']
     """
 
     def __init__(
@@ -101,42 +133,43 @@ class KafkaSource:
         bounded: bool = False,
         partition_discovery_interval_ms: int = PARTITION_DISCOVERY_INTERVAL_MS,
         format: Format = "json",
+        key_format: Format | None = None,
+        key_fields: Sequence[str] = (),
+        key_fields_prefix: str = "",
+        metadata: Mapping[str, str] | None = None,
+        tombstones: Tombstones | None = None,
+        schema_registry: SchemaRegistry | str | None = None,
+        message: ProtobufMessage | None = None,
         on_bad_record: OnBadRecord = "fail",
         properties: Properties | None = None,
     ) -> None:
         require("kafka", "KafkaSource")
-        self._properties = {
-            key: value if isinstance(value, Secret) else str(value)
-            for key, value in (properties or {}).items()
-        }
-        self._schema = _checked_schema(schema, format)
-        topics = checked_topics(topic, topic_pattern)
-        has_group = GROUP_PROPERTY in self._properties or GROUP_ID in self._properties
-        start, stop = checked_range(
-            starting_offsets, stopping_offsets, has_group=has_group, several=topics.are_several
+        self._properties = _as_texts(properties)
+        self._layout = checked_layout(
+            _checked_schema(schema, format, key_format),
+            format,
+            key_format=key_format,
+            key_fields=key_fields,
+            key_fields_prefix=key_fields_prefix,
+            metadata=metadata,
+            tombstones=tombstones,
         )
-        self._options = KafkaOptions(
-            bootstrap_servers=checked_servers(bootstrap_servers),
-            topics=topics,
-            starting_offsets=start,
-            stopping_offsets=stop,
-            bounded=bounded or stop is not None,
+        self._options = _checked_options(
+            checked_servers(bootstrap_servers),
+            checked_topics(topic, topic_pattern),
+            (starting_offsets, stopping_offsets),
+            bounded=bounded,
             properties=self._properties,
         )
-        if on_bad_record not in ON_BAD_RECORD:
-            known = ", ".join(ON_BAD_RECORD)
-            raise ConfigError(f"on_bad_record must be one of {known}, not {on_bad_record!r}")
-        if type(partition_discovery_interval_ms) is not int:
-            raise ConfigError(
-                "partition_discovery_interval_ms must be a whole number of milliseconds, not "
-                f"{partition_discovery_interval_ms!r}"
-            )
-        self._interval_ms = 0 if self._options.bounded else max(0, partition_discovery_interval_ms)
+        self._interval_ms = _checked_interval(partition_discovery_interval_ms, self._options)
         self._used: frozenset[str] | None = None
-        self._format = format
-        self._on_bad_record = on_bad_record
-        if self._properties:
-            check_properties(self._properties)
+        self._format: Format = format
+        self._key_format: Format | None = key_format
+        self._registry = (
+            SchemaRegistry(url=schema_registry) if isinstance(schema_registry, str) else schema_registry
+        )
+        self._message = message
+        self._on_bad_record = checked_on_bad(on_bad_record)
         self._decoder()
 
     def __repr__(self) -> str:
@@ -145,6 +178,9 @@ class KafkaSource:
             f"topics={self._options.topics.text!r}, starting_offsets={self._options.starting_offsets!r}, "
             f"stopping_offsets={self._options.stop!r}, bounded={self._options.bounded}, "
             f"partition_discovery_interval_ms={self._interval_ms}, format={self._format!r}, "
+            f"key_format={self._key_format!r}, key_fields={self._layout.key_columns!r}, "
+            f"metadata={self._layout.metadata!r}, tombstones={self._layout.tombstones!r}, "
+            f"schema_registry={self._registry!r}, message={self._message!r}, "
             f"on_bad_record={self._on_bad_record!r}, properties={redacted(self._properties)})"
         )
 
@@ -154,9 +190,8 @@ class KafkaSource:
 
     @property
     def schema(self) -> pa.Schema:
-        if self._used is None:
-            return self._schema
-        return pa.schema([field for field in self._schema if field.name in self._used])
+        schema = self._layout.schema
+        return schema if self._used is None else pa.schema([f for f in schema if f.name in self._used])
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
@@ -196,15 +231,66 @@ class KafkaSource:
         )
 
     def _decoder(self) -> RecordDecoder:
-        return RecordDecoder(self._schema, self._format, self._on_bad_record, self._used)
+        layout = self._layout
+        return RecordDecoder(
+            layout.schema,
+            self._format,
+            self._on_bad_record,
+            self._used,
+            layout=layout,
+            key_kind=self._key_format,
+            registry=self._registry,
+            message=self._message,
+        )
 
 
-def _checked_schema(schema: pa.Schema | None, kind: str) -> pa.Schema:
+def _as_texts(properties: Properties | None) -> dict[str, str | Secret]:
+    """Raises ConfigError."""
+    given = {
+        key: value if isinstance(value, Secret) else str(value) for key, value in (properties or {}).items()
+    }
+    if given:
+        check_properties(given)
+    return given
+
+
+def _checked_options(
+    servers: str,
+    topics: Topics,
+    offsets: tuple[StartingOffsets, StoppingOffsets | None],
+    *,
+    bounded: bool,
+    properties: dict[str, str | Secret],
+) -> KafkaOptions:
+    has_group = GROUP_PROPERTY in properties or GROUP_ID in properties
+    start, stop = checked_range(*offsets, has_group=has_group, several=topics.are_several)
+    return KafkaOptions(
+        bootstrap_servers=servers,
+        topics=topics,
+        starting_offsets=start,
+        stopping_offsets=stop,
+        bounded=bounded or stop is not None,
+        properties=properties,
+    )
+
+
+def _checked_interval(interval_ms: int, options: KafkaOptions) -> int:
+    """0: it looks once."""
+    if type(interval_ms) is not int:
+        raise ConfigError(
+            f"partition_discovery_interval_ms must be a whole number of milliseconds, not {interval_ms!r}"
+        )
+    return 0 if options.bounded else max(0, interval_ms)
+
+
+def _checked_schema(schema: pa.Schema | None, kind: str, key_kind: str | None) -> pa.Schema:
     if kind not in FORMATS:
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {kind!r}")
-    if schema is None and kind == "json":
+    if key_kind is not None and key_kind not in KEY_FORMATS:
+        raise ConfigError(f"key_format must be one of {', '.join(KEY_FORMATS)}, not {key_kind!r}")
+    if schema is None and kind != BYTES:
         raise ConfigError(
-            'a Kafka source with format="json" needs a schema: the columns to read and their types'
+            f'a Kafka source with format="{kind}" needs a schema: the columns to read and their types'
         )
     found = _BYTES_SCHEMA if schema is None else schema
     if not isinstance(found, pa.Schema) or len(found) == 0 or len(set(found.names)) != len(found):

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from unistream.base.errors import ConfigError, ProtocolError, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.connector.kafka import KafkaSource, create_discovery
 from unistream.connector.kafka.client import Position
 from unistream.connector.kafka.config import client_settings
@@ -58,7 +58,7 @@ def source(**changed) -> KafkaSource:
         ({"schema": None}, "needs a schema"),
         ({"schema": pa.schema([("a", pa.int64()), ("a", pa.int64())])}, "no duplicate names"),
         ({"schema": pa.schema([("d", pa.duration("s"))])}, "column 'd'"),
-        ({"format": "avro"}, "format must be one of json, bytes, not 'avro'"),
+        ({"format": "avro"}, "format must be one of json, bytes, .*avro-confluent.*, not 'avro'"),
         ({"on_bad_record": "ignore"}, "on_bad_record must be one of fail, skip, dead-letter, not 'ignore'"),
         ({"starting_offsets": "newest"}, "starting_offsets must be .*not 'newest'"),
         ({"starting_offsets": {0: -1}}, "starting_offsets must be "),
@@ -150,7 +150,7 @@ def test_positions_round_trip_and_others_are_refused():
     position = Position(topic="a", partition=3, offset=2**40, stop=None)
     assert Position.of(position.split()) == position
     assert position.split().id == "a-3"
-    with pytest.raises(ProtocolError, match="split 'x' is not a Kafka position"):
+    with pytest.raises(CorruptSnapshot, match="split 'x' of a Kafka source is unreadable"):
         Position.of(Split(id="x", data=b"\xff"))
 
 
