@@ -37,7 +37,7 @@ from unistream.connector.datagen import DatagenSource
 from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.file import FileSink, FileSource
 from unistream.connector.hybrid import HybridSource
-from unistream.connector.kafka import KafkaSink, KafkaSource
+from unistream.connector.kafka import KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
 from unistream.connector.print_ import PrintSink
 from unistream.connector.sql import SqlSink
 from unistream.connector.static import StaticSource
@@ -192,6 +192,7 @@ __all__ = [
     "PrintSink",
     "ProcessContext",
     "ProcessFunction",
+    "ProtobufMessage",
     "ReaderContext",
     "RecordsPositions",
     "RecoverableCommitter",
@@ -200,6 +201,7 @@ __all__ = [
     "Rows",
     "Savepoint",
     "SavepointWriter",
+    "SchemaRegistry",
     "Secret",
     "SendsDeadLetters",
     "Sink",

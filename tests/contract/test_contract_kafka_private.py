@@ -157,12 +157,13 @@ def test_the_metadata_of_a_topic_by_any_broker_and_by_its_leaders(kafka: str):
     create_topic(kafka, second)
     consumer = raw_consumer(client_settings(kafka, {}))
     try:
-        [(first_id, partitions)] = topic_metadata(consumer, first, TIMEOUT_MS)
+        [(first_id, partitions)] = topic_metadata(consumer, {first: ()}, TIMEOUT_MS)[first]
         assert uuid.UUID(first_id).int
         assert partitions == [0, 1]
         consumer.assign([TopicPartition(first, 0)])
-        assert topic_metadata(consumer, first, TIMEOUT_MS, [0, 1]) == [(first_id, [0, 1])]
-        assert topic_metadata(consumer, second, TIMEOUT_MS)[0][0] != first_id
-        assert topic_metadata(consumer, "there-is-none", TIMEOUT_MS) == []
+        found = topic_metadata(consumer, {first: [0, 1], second: (), "there-is-none": ()}, TIMEOUT_MS)
+        assert found[first] == [(first_id, [0, 1])]
+        assert found[second][0][0] != first_id
+        assert found["there-is-none"] == []
     finally:
         consumer.close(autocommit=False)

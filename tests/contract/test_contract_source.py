@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +23,7 @@ from unistream.connector.datagen import Choice, DatagenSource, EventTime, Random
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
 from unistream.connector.hybrid import HybridSource
+from unistream.connector.kafka import KafkaSource
 from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
 from unistream.model.graph import HISTORY, SourceInfo
@@ -37,6 +39,7 @@ from unistream.port.source import (
     SourceReader,
     SplitFinished,
 )
+from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 from unistream.testing.harness.operators import CountingMetrics
 
 ROWS = 5_000
@@ -270,14 +273,38 @@ def delta_on_s3(folder: Path) -> Source:
 
 
 ON_S3 = [parquet_on_s3, csv_on_s3, delta_on_s3]
+def kafka_topics(kafka: str) -> Source:
+    """Two topics, keys and metadata; fetched in small parts."""
+    names = [f"contract-{uuid4().hex[:12]}" for _ in range(2)]
+    for name in names:
+        create_topic(kafka, name, partitions=2)
+    for name, rows in zip(names, (table().slice(0, 3000), table().slice(3000)), strict=True):
+        ids = rows.column("id").to_pylist()
+        values = [json.dumps({"name": name}).encode() for name in rows.column("name").to_pylist()]
+        keys = [json.dumps({"id": id}).encode() for id in ids]
+        produce_values(kafka, name, values, keys=keys, partitions=[id % 2 for id in ids])
+    return KafkaSource(
+        bootstrap_servers=kafka,
+        topic=names,
+        schema=pa.schema([("name", pa.string()), ("id", pa.int64())]),
+        key_format="json",
+        key_fields=["id"],
+        metadata={"from": "topic", "at": "offset"},
+        stopping_offsets="latest",
+        properties={"max.partition.fetch.bytes": "40000"},
+    )
+
+
 HYBRID = [hybrid_pulled, hybrid_pushed, hybrid_derived]
 DELTA = [delta, delta_filtered]
 FILES = [parquet, json_lines, csv_whole, csv_ranges]
 MAKERS = [*FILES, *DELTA, *ON_S3, datagen, datagen_limited, static, *HYBRID]
 
 
-@pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
+@pytest.fixture(params=[*MAKERS, kafka_topics], ids=lambda make: make.__name__)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
+    if request.param is kafka_topics:
+        return kafka_topics(request.getfixturevalue("kafka"))
     make: Callable[[Path], Source] = request.param
     if make in ON_S3:
         request.getfixturevalue("s3")

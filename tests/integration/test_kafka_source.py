@@ -145,6 +145,38 @@ def test_tombstones_give_no_row_and_positions_pass_them(kafka: str, topic: str):
     assert [row["offset"] for row in rows] == [0, 1, 2, 3]
 
 
+def test_keys_headers_and_tombstones_as_columns(kafka: str, topic: str):
+    producer = KafkaProducer(bootstrap_servers=kafka)
+    try:
+        for key, what, headers in (
+            (b"a", value(1), [("trace", b"7"), ("trace", b"8")]),
+            (b"b", value(2), []),
+            (b"a", None, [("why", b"gone")]),
+        ):
+            producer.send(topic, what, key=key, headers=headers, partition=1, timestamp_ms=5_000)
+        producer.flush(timeout=DEADLINE_S)
+    finally:
+        producer.close()
+    given = source(
+        kafka,
+        topic,
+        schema=pa.schema([("key", pa.string()), *SCHEMA]),
+        key_format="bytes",
+        key_fields=["key"],
+        metadata={"headers": "headers", "from": "topic", "at": "offset", "deleted": "tombstone"},
+        tombstones="row",
+    )
+    with SourceDriver(given, splits(given)) as task:
+        rows = task.all_rows()
+    pairs = [[(one["key"], one["value"]) for one in row.pop("headers")] for row in rows]
+    assert pairs == [[("trace", b"7"), ("trace", b"8")], [], [("why", b"gone")]]
+    assert [tuple(row.values()) for row in rows] == [
+        ("a", 1, "n1", topic, 0, False),
+        ("b", 2, "n2", topic, 1, False),
+        ("a", None, None, topic, 2, True),
+    ]
+
+
 def test_only_committed_transactions_are_read_and_their_markers_are_passed(kafka: str, topic: str):
     producer = KafkaProducer(bootstrap_servers=kafka, transactional_id=topic)
     try:

@@ -32,6 +32,8 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "kazoo": ("ha/",),
     "rocksdict": ("state/rocksdb/api.py",),
     "pyspark": ("host/",),
+    "fastavro": ("connector/kafka/avro",),
+    "google.protobuf": ("connector/kafka/protobuf",),
     "kafka": ("connector/kafka", "testing/devtools/kafka"),
     "deltalake": ("connector/delta",),
     "s3fs": ("base/s3_files.py",),

@@ -14,10 +14,12 @@ from typing import Final
 from unistream.base.errors import ConfigError
 
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "avro": {"fastavro": "fastavro"},
     "dagster": {"dagster": "dagster", "dagster-webserver": "dagster_webserver"},
     "delta": {"deltalake": "deltalake"},
     "kafka": {"kafka-python": "kafka"},
     "postgres": {"psycopg": "psycopg"},
+    "protobuf": {"protobuf": "google.protobuf"},
     "rocksdb": {"rocksdict": "rocksdict"},
     "s3": {"s3fs": "s3fs"},
     "savepoint": {"duckdb": "duckdb"},
@@ -76,5 +78,12 @@ def _missing(extra: str) -> list[str]:
     return [
         library
         for library, module in EXTRAS[extra].items()
-        if library not in NOT_NEEDED and find_spec(module) is None
+        if library not in NOT_NEEDED and not _is_there(module)
     ]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False

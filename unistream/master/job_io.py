@@ -118,6 +118,7 @@ class JobIo:
             splits=found.splits,
             origin=found.origin,
             position=found.position,
+            origins=found.origins,
             number=command.number,
         )
 

@@ -85,6 +85,9 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
         recorded_as: Name of what is read, if sinks may record its positions with their commits: each split is
             a partition whose offset only grows (`Split.recorded`). They do until the first one is finished.
             Empty: they may not.
+        recorded_by_name: Several things are read, each with a name and an origin of its own
+            (`FoundSplits.origins`). The partition of a split is ``NAME-PARTITION``, and the positions of each
+            are recorded for themselves.
     """
 
     connector: str
@@ -97,6 +100,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     discovery_interval_ms: int = 0
     phases: tuple[SourceInfo, ...] = ()
     recorded_as: str = ""
+    recorded_by_name: bool = False
 
     __repr__ = redacted_repr
 

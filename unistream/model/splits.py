@@ -28,11 +28,13 @@ class KnownSplits(msgspec.Struct, frozen=True, kw_only=True):
             good.
         origin: The connector's identity of what is read (the id of a Kafka topic), because another one may
             have the same name later. Empty: not known.
+        origins: The same of a source that reads several things: name -> identity.
         position: Of the last discovery (see `FoundSplits`). Empty: it had none.
     """
 
     ids: frozenset[str]
     origin: str = ""
+    origins: dict[str, str] = {}
     position: str = ""
 
 
@@ -41,7 +43,7 @@ class FoundSplits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         splits: At least all new ones, each at its start position.
-        origin: See `KnownSplits`.
+        origin, origins: See `KnownSplits`.
         position: Where the next discovery continues (the next version of a table), for the connector only. It
             then returns splits that are new since this one, so that a job need not remember the ids of those
             that were read. Empty: the connector compares ids.
@@ -49,4 +51,5 @@ class FoundSplits(msgspec.Struct, frozen=True, kw_only=True):
 
     splits: tuple[Split, ...]
     origin: str = ""
+    origins: dict[str, str] = {}
     position: str = ""

@@ -45,9 +45,16 @@ print("result", code)
 """
 
 KAFKA = "us.KafkaSource(bootstrap_servers='127.0.0.1:1', topic='t')"
+AVRO = (
+    "us.KafkaSource(bootstrap_servers='127.0.0.1:1', topic='t', format='avro-confluent', "
+    "schema=__import__('pyarrow').schema([('a', 'int64')]), schema_registry='http://127.0.0.1:1')"
+)
+PROTOBUF = AVRO.replace("avro-confluent", "protobuf-confluent")
 STREAM = "'execution.runtime-mode': 'STREAMING'"  # a BATCH job needs no state on disk
 ROCKSDB = f"pipeline(target='local', **{{{STREAM}, 'state.backend.type': 'rocksdb'}}).execute()"
 NEEDS = [
+    pytest.param("protobuf", PROTOBUF, "needs protobuf, which is", id="Protobuf"),
+    pytest.param("avro", AVRO, 'format="avro-confluent" needs fastavro, which is', id="Avro"),
     pytest.param("delta", "us.DeltaSink('table')", "DeltaSink needs deltalake, which is", id="a Delta sink"),
     pytest.param(
         "delta", "us.DeltaSource('table')", "DeltaSource needs deltalake, which", id="a Delta source"

@@ -111,6 +111,12 @@ def recorded_discovery(history: SourceInfo) -> _Recorded:
 def positioned_discovery(live: SourceInfo) -> _Positioned:
     """Raises ConfigError: its positions are not recorded."""
     discovery = create_any_discovery(live)
+    if live.recorded_by_name:
+        discovery.close()
+        raise ConfigError(
+            'HybridSource: switch="recorded-positions" needs a live source of one topic, whose rows alone '
+            f"the history has; this one reads several ({live.recorded_as})"
+        )
     if not live.recorded_as or not isinstance(discovery, PositionedDiscovery):
         discovery.close()
         raise ConfigError(

@@ -1,8 +1,10 @@
 """Kafka as a source and as a sink.
 
 Source: a split is one partition; its position is the next offset, and is stored in the checkpoint, not in a
-consumer group. `fetch` polls on its own thread, `decode` turns record batches into columns, `reader` passes
-them to the task; bad records fail the task, are skipped, or become dead letters.
+consumer group. `discovery` lists the partitions in the master, `fetch` polls on a thread of its own, and
+`decode` turns record batches into columns, which `reader` passes to the task; bad records fail the task, are
+skipped, or become dead letters. `layout` says which column is of the value, the key, or Kafka (`metadata`);
+`formats` how bytes are read: JSON, and by a `registry` or descriptors `avro` and `protobuf`, and `debezium`.
 
 Sink: `outgoing` makes records of rows, `batches` the bytes of record batches, `send` writes them. A
 checkpoint has a transaction in each subtask: the writer prepares it at the barrier (all rows are written,
@@ -16,6 +18,9 @@ Only `private` and `wire` use private names of kafka-python. May import: `connec
 
 from __future__ import annotations
 
+from unistream.connector.kafka.discovery import create_discovery
+from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.records import warm_up
+from unistream.connector.kafka.registry import SchemaRegistry
 from unistream.connector.kafka.sink import KafkaSink
-from unistream.connector.kafka.source import KafkaSource, create_discovery
+from unistream.connector.kafka.source import KafkaSource

@@ -20,6 +20,7 @@ Properties: TypeAlias = Mapping[str, str | Secret]
 CONNECT_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 10_000
 GROUP_ID: Final = "group_id"
+GROUP_PROPERTY: Final = "group.id"
 
 # set by the reader; other values would break its guarantees
 OWNED: Final = frozenset(
@@ -100,9 +101,9 @@ def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str,
 
 
 def group_id(properties: Properties) -> str | None:
-    """The group for which positions are reported; None: they are not."""
-    found = properties.get("group.id", properties.get(GROUP_ID))
-    return None if found is None else resolved("Kafka property 'group.id'", found)
+    """The group to which positions are committed, and which "committed" starts from; None: there is none."""
+    found = properties.get(GROUP_PROPERTY, properties.get(GROUP_ID))
+    return None if found is None else resolved(f"Kafka property {GROUP_PROPERTY!r}", found)
 
 
 def _known() -> Mapping[str, Any]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import Int64s, JsonReader, binary_array
+from unistream.connector.common import Int64s, binary_array
+from unistream.connector.kafka.decoded import Decoded, first_reasons
+from unistream.connector.kafka.formats import BytesDecoder, Format, bytes_decoder
+from unistream.connector.kafka.layout import Layout, checked_layout
+from unistream.connector.kafka.metadata import metadata_column
+from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.records import Framed
+from unistream.connector.kafka.registry import SchemaRegistry
 
-Format: TypeAlias = Literal["json", "bytes"]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 OnBadRecord: TypeAlias = Literal["fail", "skip", "dead-letter"]
-FORMATS: Final = ("json", "bytes")
 ON_BAD_RECORD: Final = ("fail", "skip", "dead-letter")
 
 DEAD_LETTER_SCHEMA: Final = pa.schema(
@@ -28,14 +36,13 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
     ]
 )
 """A record that could not be read: its position and time in Kafka, the reason, and its raw value."""
-BYTES_COLUMNS: Final = {
-    "value": pa.binary(),
-    "key": pa.binary(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("ms"),
-}
-"""Columns that a schema for ``format="bytes"`` may have, in any order."""
+
+
+def checked_on_bad(given: OnBadRecord) -> OnBadRecord:
+    """Raises ConfigError."""
+    if given not in ON_BAD_RECORD:
+        raise ConfigError(f"on_bad_record must be one of {', '.join(ON_BAD_RECORD)}, not {given!r}")
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class Piece:
         records: Possibly without rows.
         timestamps: Kafka's record time of each row, ms.
         skipped: Number of bad records (`on_bad_record="skip"`).
-        tombstones: Number of records without a value (JSON only).
+        tombstones: Number of records without a value that give no row.
     """
 
     records: pa.RecordBatch
@@ -60,7 +67,13 @@ class RecordDecoder:
     """Decoder of one source.
 
     Args:
-        used: Columns of `schema` that are needed; None: all.
+        schema: Of the rows, if there is no `layout`.
+        kind: Format of the values.
+        used: Columns that are needed; None: all.
+        layout: What else the rows have.
+        key_kind: Format of the keys, if the layout has some.
+        registry: For formats whose schemas are looked up.
+        message: For "protobuf".
 
     Raises:
         ConfigError: the schema is not supported in this format.
@@ -72,70 +85,101 @@ class RecordDecoder:
         kind: Format,
         on_bad_record: OnBadRecord,
         used: frozenset[str] | None = None,
+        *,
+        layout: Layout | None = None,
+        key_kind: Format | None = None,
+        registry: SchemaRegistry | None = None,
+        message: ProtobufMessage | None = None,
     ) -> None:
-        self._schema = pa.schema([field for field in schema if used is None or field.name in used])
-        self._kind = kind
+        self._layout = layout or checked_layout(schema, kind)
+        self._schema = pa.schema([f for f in self._layout.schema if used is None or f.name in used])
         self._on_bad = on_bad_record
-        if kind == "json":
-            self._json = JsonReader(schema, used)
-        else:
-            _check_bytes_schema(schema)
+        self._values: BytesDecoder | None = None
+        self._keys: BytesDecoder | None = None
+        if len(self._layout.value):
+            self._values = bytes_decoder(
+                self._layout.value,
+                kind,
+                registry=registry,
+                changes=self._layout.changes,
+                used=used,
+                message=message,
+            )
+        if key_kind is not None:
+            self._keys = bytes_decoder(self._layout.key, key_kind, registry=registry)
 
     def decode(self, framed: Framed, topic: str, partition: int) -> Piece:
         """All records of `framed`.
 
         Raises:
             UserCodeError: a bad record, with topic, partition and offset (`on_bad_record="fail"`).
+            ConfigError, Unreachable: a registry of schemas refuses, or does not answer.
         """
-        if self._kind == "bytes":
-            return Piece(self._bytes(framed, partition), pa.array(framed.timestamps))
-        present = np.flatnonzero(framed.value_lengths >= 0)
-        found = self._json.read(framed.data, framed.value_starts[present], framed.value_lengths[present])
-        timestamps = pa.array(framed.timestamps[present[found.rows]])
-        tombstones = len(framed) - len(present)
-        if not len(found.bad):
-            return Piece(found.records, timestamps, tombstones=tombstones)
-        bad = present[found.bad]
-        match self._on_bad:
-            case "fail":
-                raise _bad_record(framed, topic, partition, int(bad[0]), found.reasons[0].as_py())
-            case "skip":
-                return Piece(found.records, timestamps, None, len(bad), tombstones)
-            case "dead-letter":
-                letters = _dead_letters(framed, topic, partition, bad, found.reasons)
-                return Piece(found.records, timestamps, letters, 0, tombstones)
+        values = self._decoded_values(framed)
+        keys = self._decoded_keys(framed)
+        bad, reasons = first_reasons([(one.bad, one.reasons) for one in (values, keys) if one is not None])
+        if len(bad) and self._on_bad == "fail":
+            raise _bad_record(framed, topic, partition, int(bad[0]), reasons[0].as_py())
+        tombstone = framed.value_lengths < 0
+        rows = self._rows(tombstone, bad)
+        columns = {**_columns_at(values, rows), **_columns_at(keys, rows, self._layout.key_columns)}
+        chosen = framed if len(rows) == len(framed) else framed.at(rows)
+        for field in self._schema:
+            what = self._layout.metadata.get(field.name)
+            if what is not None:
+                columns[field.name] = metadata_column(chosen, topic, partition, what, field.type)
+        records = pa.record_batch([columns[field.name] for field in self._schema], self._schema)
+        letters = None
+        if len(bad) and self._on_bad == "dead-letter":
+            letters = _dead_letters(framed, topic, partition, bad, reasons)
+        skipped = len(bad) if self._on_bad == "skip" else 0
+        passed = 0 if self._layout.tombstones == "row" else int(np.count_nonzero(tombstone))
+        return Piece(records, pa.array(chosen.timestamps), letters, skipped, passed)
 
-    def _bytes(self, framed: Framed, partition: int) -> pa.RecordBatch:
-        columns = [_metadata_column(framed, partition, column.name) for column in self._schema]
-        arrays = [c.cast(f.type) for c, f in zip(columns, self._schema, strict=True)]
-        return pa.record_batch(arrays, schema=self._schema)
+    def close(self) -> None:
+        for decoder in (self._values, self._keys):
+            if decoder is not None:
+                decoder.close()
+
+    def _decoded_values(self, framed: Framed) -> Decoded | None:
+        return None if self._values is None else self._values.decode(framed)
+
+    def _decoded_keys(self, framed: Framed) -> Decoded | None:
+        """A record without a key has nulls."""
+        if self._keys is None:
+            return None
+        found = self._keys.decode(framed.keys())
+        bad, reasons = (
+            found.bad,
+            pc.binary_join_element_wise("its key", found.reasons.cast(pa.string()), ": "),
+        )
+        if any(not field.nullable for field in self._layout.key):
+            missing = np.flatnonzero(framed.key_lengths < 0)
+            none = pa.repeat(pa.scalar("it has no key"), len(missing))
+            bad, reasons = first_reasons([(bad, reasons), (missing, none)])
+        return Decoded(found.records, found.rows, bad, reasons)
+
+    def _rows(self, tombstone: BoolArray, bad: Int64s) -> Int64s:
+        """The records that become rows."""
+        keep = np.ones(len(tombstone), bool) if self._layout.tombstones == "row" else ~tombstone
+        keep[bad] = False
+        return np.flatnonzero(keep)
 
 
-def _metadata_column(framed: Framed, partition: int, name: str) -> pa.Array:
-    match name:
-        case "value":
-            return binary_array(framed.data, framed.value_starts, framed.value_lengths)
-        case "key":
-            return binary_array(framed.data, framed.key_starts, framed.key_lengths)
-        case "partition":
-            return pa.repeat(pa.scalar(partition, pa.int32()), len(framed))
-        case "offset":
-            return pa.array(framed.offsets)
-        case _:
-            return pa.array(framed.timestamps).cast(pa.timestamp("ms"))
-
-
-def _check_bytes_schema(schema: pa.Schema) -> None:
-    for column in schema:
-        wanted = BYTES_COLUMNS.get(column.name)
-        if wanted is None:
-            raise ConfigError(
-                f'a Kafka source with format="bytes" has no column {column.name!r}; '
-                f"it has {', '.join(BYTES_COLUMNS)}"
-            )
-        large = wanted == pa.binary() and column.type == pa.large_binary()
-        if column.type != wanted and not large:
-            raise ConfigError(f'column {column.name!r} of format="bytes" is {wanted}, not {column.type}')
+def _columns_at(
+    part: Decoded | None, rows: Int64s, names: Sequence[str] | None = None
+) -> dict[str, pa.Array]:
+    """The columns of these records; null where nothing was decoded."""
+    if part is None:
+        return {}
+    records = part.records
+    if len(rows) != len(part.rows) or not np.array_equal(rows, part.rows):
+        at = np.searchsorted(part.rows, rows)
+        inside = at < len(part.rows)
+        there = np.zeros(len(rows), bool)
+        there[inside] = part.rows[at[inside]] == rows[inside]
+        records = records.take(pa.array(at, mask=~there))
+    return dict(zip(names or records.schema.names, records.columns, strict=True))
 
 
 def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: str) -> UserCodeError:
@@ -155,7 +199,7 @@ def _dead_letters(
             pa.repeat(pa.scalar(partition, pa.int32()), len(rows)),
             pa.array(framed.offsets[rows]),
             pa.array(framed.timestamps[rows]).cast(pa.timestamp("ms", tz="UTC")),
-            reasons,
+            reasons.cast(pa.string()),
             raw.cast(pa.binary()),
         ],
         schema=DEAD_LETTER_SCHEMA,

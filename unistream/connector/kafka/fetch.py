@@ -23,6 +23,7 @@ from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.connector.kafka.client import KafkaClient, Position
 from unistream.connector.kafka.config import Properties
 from unistream.connector.kafka.decode import Piece, RecordDecoder
+from unistream.connector.kafka.offsets import Place
 from unistream.connector.kafka.records import Framed, RawBatch, frame, warm_up
 
 CHUNKS_AHEAD: Final = 4  # decoded and not yet taken; with 65,536 rows each some tens of MiB
@@ -31,6 +32,7 @@ RAW_BATCHES_MAX: Final = 100_000  # per poll: everything that has arrived
 IDLE_CHECK_S: Final = 5.0  # after this time without data, Kafka and the topic are checked
 UNREACHABLE_AFTER_S: Final = 60.0  # a broker may restart within this time
 REPORT_RETRY_S: Final = 1.0
+REPORT_MS: Final = 3_000  # the last report delays the end of the reader at most for so long
 JOIN_S: Final = 15.0
 
 _log = logging.getLogger(__name__)
@@ -71,11 +73,11 @@ class FetchThread:
         self._added: list[Position] = []
         self._reports: list[Position] = []
         self._report_after = 0.0  # of the monotonic clock
-        self._sent: list[Position] = []  # the latest report
+        self._sent: list[Position] = []  # the latest report, until it is answered
         self._stopping = threading.Event()
         self._error: BaseException | None = None
-        self._active: dict[tuple[str, int], Position] = {}  # used by the thread only: next to be decoded
-        self._ends: dict[tuple[str, int], int] = {}  # replaced as a whole
+        self._active: dict[Place, Position] = {}  # used by the thread only: next to be decoded
+        self._ends: dict[Place, int] = {}  # replaced as a whole
         self._thread = threading.Thread(target=self._run, name="kafka-fetch", daemon=True)
 
     def start(self) -> None:
@@ -87,7 +89,8 @@ class FetchThread:
         self._changed.set()
 
     def report(self, positions: Sequence[Position]) -> None:
-        """Commits positions to the group, with repeated attempts; a newer report replaces a pending one."""
+        """Commits positions to the group, with repeated attempts, the last one when the thread ends; a newer
+        report replaces a pending one."""
         with self._lock:
             self._reports = list(positions)
         self._changed.set()
@@ -105,7 +108,7 @@ class FetchThread:
 
     def records_after(self, position: Position) -> int:
         """How many are there, as far as is known; offsets without a record count, too."""
-        end = self._ends.get((position.topic, position.partition), position.offset)
+        end = self._ends.get(position.place, position.offset)
         return max(0, (end if position.stop is None else min(end, position.stop)) - position.offset)
 
     def close(self) -> None:
@@ -142,10 +145,12 @@ class FetchThread:
                     self._deliver(client, key, batches)
                 now = time.monotonic()
                 answered = now if polled else self._last_answer(client, answered, now)
+            self._report_now(client)
         finally:
+            self._decoder.close()
             client.close()
 
-    def _poll(self, client: KafkaClient) -> dict[tuple[str, int], list[RawBatch]]:
+    def _poll(self, client: KafkaClient) -> dict[Place, list[RawBatch]]:
         """What has arrived. The topic is checked after it: for one that was created again under the same
         name, a broker sends records as if it were the same."""
         try:
@@ -178,23 +183,41 @@ class FetchThread:
                 reports, self._reports = self._reports, []
         if reports:
             self._sent = reports
-            client.report(reports, functools.partial(self._not_reported, reports))
+            if self._active or added:  # polls bring the answer
+                client.report(reports, functools.partial(self._answered, reports))
+            else:
+                self._report_now(client)
         if added:
-            self._active |= {(p.topic, p.partition): p for p in added}
+            self._active |= {p.place: p for p in added}
             assigned = client.assign(list(self._active.values()))
-            self._active = {(p.topic, p.partition): p for p in assigned}
+            self._active = {p.place: p for p in assigned}
             self._ends = client.ends
 
-    def _not_reported(self, reports: list[Position], error: Exception, again: bool) -> None:
-        if not again:
+    def _answered(self, reports: list[Position], error: Exception | None, again: bool) -> None:
+        if error is not None and not again:
             _log.warning("event=kafka_positions_not_committed topic=%s error=%s", reports[0].topic, error)
-        if not again or reports is not self._sent:
+        if reports is not self._sent:
+            return
+        if not again:
+            self._sent = []
             return
         with self._lock:
             self._reports = self._reports or reports
             self._report_after = time.monotonic() + REPORT_RETRY_S
 
-    def _deliver(self, client: KafkaClient, key: tuple[str, int], batches: Sequence[RawBatch]) -> None:
+    def _report_now(self, client: KafkaClient) -> None:
+        """Commits what was not answered yet: everything is read, or the reader is closed."""
+        with self._lock:
+            reports, self._reports = self._reports or self._sent, []
+        self._sent = []
+        if not reports:
+            return
+        try:
+            client.report_now(reports, REPORT_MS)
+        except UnistreamError as error:
+            self._answered(reports, error, again=False)
+
+    def _deliver(self, client: KafkaClient, key: Place, batches: Sequence[RawBatch]) -> None:
         """Decodes the batches of one partition; the position of the last chunk is after all of them."""
         position = self._active.get(key)
         if position is None:
@@ -234,8 +257,7 @@ class FetchThread:
             return answered
         try:
             client.checked(list(self._active.values()))
-            for topic in {topic for topic, _ in self._active}:
-                client.bounds(topic, [p for t, p in self._active if t == topic])
+            client.bounds(self._active)
         except Unreachable:
             if now - answered > UNREACHABLE_AFTER_S:
                 raise

@@ -7,7 +7,7 @@ below, so that it fails after an incompatible upgrade. The names:
     KafkaConsumer._coordinator.poll, ._invoke_completed_offset_commit_callbacks
     KafkaNetSocket.sock_connect
     KafkaConsumer._net.run, ._manager.send, ._manager.wait_for, ._cluster.leader_for_partition: one metadata
-        request, which no public method sends for one topic only, with a timeout and without the cache
+        request, which no public method sends for some topics only, with a timeout and without the cache
     Fetcher.PartitionRecords: looked up on the instance; __init__ arguments as inherited,
         _unpack_records, _consume_aborted_transactions_up_to, _is_batch_aborted, _contains_abort_marker,
         next_fetch_offset, leader_epoch, bytes_read, records_read, check_crcs, isolation_level, drain
@@ -16,7 +16,7 @@ below, so that it fails after an incompatible upgrade. The names:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -118,23 +118,36 @@ KafkaNetSocket.sock_connect = _connect_or_close
 
 
 def topic_metadata(
-    consumer: Any, topic: str, timeout_ms: int, led: Sequence[int] = ()
-) -> list[tuple[str, list[int]]]:
-    """(id, partitions) of a topic, from the leader of each partition in `led`, or from any broker if there
-    are none. The id is "" if the broker has no topic ids. Empty: no such topic.
+    consumer: Any, topics: Mapping[str, Collection[int]], timeout_ms: int
+) -> dict[str, list[tuple[str, list[int]]]]:
+    """Topic -> (id, partitions), by the leader of each partition that is given, or by any broker if none is.
+
+    The id is "" if the broker has no topic ids. Empty: a broker has no such topic. A broker gets one request.
 
     Raises:
         KafkaError: a broker refused, or did not answer within `timeout_ms`.
     """
-    leaders = {consumer._cluster.leader_for_partition(TopicPartition(topic, p)) for p in led}
-    nodes: list[Any] = sorted(node for node in leaders if node is not None and node >= 0)
-    answers = [_one_answer(consumer, topic, timeout_ms, node) for node in nodes or [None]]
-    return [] if None in answers else [answer for answer in answers if answer is not None]
+    asked: dict[Any, list[str]] = {}
+    for topic, led in topics.items():
+        leaders = {consumer._cluster.leader_for_partition(TopicPartition(topic, p)) for p in led}
+        for node in {node for node in leaders if node is not None and node >= 0} or {None}:
+            asked.setdefault(node, []).append(topic)
+    found: dict[str, list[tuple[str, list[int]]]] = {topic: [] for topic in topics}
+    missing = set()
+    for node, names in asked.items():
+        for name, answer in _answers(consumer, names, timeout_ms, node).items():
+            if answer is None:
+                missing.add(name)
+            else:
+                found[name].append(answer)
+    return {topic: [] if topic in missing else answers for topic, answers in found.items()}
 
 
-def _one_answer(consumer: Any, topic: str, timeout_ms: int, node: Any) -> tuple[str, list[int]] | None:
+def _answers(
+    consumer: Any, topics: Sequence[str], timeout_ms: int, node: Any
+) -> dict[str, tuple[str, list[int]] | None]:
     request = MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
@@ -144,12 +157,15 @@ def _one_answer(consumer: Any, topic: str, timeout_ms: int, node: Any) -> tuple[
         manager = consumer._manager
         return await manager.wait_for(manager.send(request, node), timeout_ms)
 
-    [found] = consumer._net.run(ask).topics
+    return {found.name: _answer(found) for found in consumer._net.run(ask).topics}
+
+
+def _answer(found: Any) -> tuple[str, list[int]] | None:
     error = for_code(found.error_code)
     if error is UnknownTopicOrPartitionError:
         return None
     if found.error_code:
-        raise error(topic)
+        raise error(found.name)
     known = found.topic_id is not None and found.topic_id.int
     return str(found.topic_id) if known else "", sorted(p.partition_index for p in found.partitions)
 

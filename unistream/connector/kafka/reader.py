@@ -25,16 +25,20 @@ class KafkaReader:
     """See `unistream.port.source.SourceReader`.
 
     A chunk of bad records only (with `on_bad_record="dead-letter"`) is a `Rows` of no rows whose
-    `dead_letters` are set.
+    `dead_letters` are set. `by_name`: see `Position.split`.
     """
 
-    def __init__(self, bootstrap_servers: str, properties: Properties, decoder: RecordDecoder) -> None:
+    def __init__(
+        self, bootstrap_servers: str, properties: Properties, decoder: RecordDecoder, *, by_name: bool
+    ) -> None:
+        self._by_name = by_name
         self._servers = bootstrap_servers
         self._properties = properties
         self._decoder = decoder
         self._context: ReaderContext | None = None
         self._fetch: FetchThread | None = None
         self._positions: dict[str, Position] = {}
+        self._finished: dict[str, Position] = {}  # for the group alone
         self._snapshot: list[Position] = []
         self._complete = False
         self._reports = group_id(properties) is not None
@@ -60,7 +64,7 @@ class KafkaReader:
             # first: a finished split must not hold the watermark back
             for split_id, position in self._positions.items():
                 if position.at_end:
-                    del self._positions[split_id]
+                    self._finished[split_id] = self._positions.pop(split_id)
                     return SplitFinished(split_id)
             chunk = self._thread.take()
             if chunk is None:
@@ -71,12 +75,12 @@ class KafkaReader:
                 return rows
 
     def snapshot(self) -> Sequence[Split]:
-        self._snapshot = list(self._positions.values())
-        return [position.split() for position in self._snapshot]
+        self._snapshot = [*self._positions.values(), *self._finished.values()]
+        return [position.split(by_name=self._by_name) for position in self._positions.values()]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Reports the positions of the latest snapshot to the group of "group.id", if there is one, for
-        monitoring only. Failures are ignored."""
+        """Commits the positions of the latest snapshot to the group of "group.id", if there is one. They are
+        for monitoring, and for a later job that begins at "committed"; a failure is logged."""
         if self._reports and self._snapshot:
             self._thread.report(self._snapshot)
 

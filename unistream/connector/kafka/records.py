@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final
 
@@ -72,9 +72,14 @@ class Framed:
 
     def rows(self, low: int, high: int) -> Framed:
         """Rows [low, high); shares the memory."""
-        if low == 0 and high >= len(self):
-            return self
-        cut = slice(low, high)
+        return self if low == 0 and high >= len(self) else self.at(slice(low, high))
+
+    def keys(self) -> Framed:
+        """With the keys as values."""
+        return replace(self, value_starts=self.key_starts, value_lengths=self.key_lengths)
+
+    def at(self, cut: slice | Int64s) -> Framed:
+        """These rows, in this order."""
         return Framed(
             self.data,
             self.offsets[cut],

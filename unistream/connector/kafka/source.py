@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -20,142 +20,178 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, redacted
-from unistream.connector.common import discovery_options
-from unistream.connector.kafka.client import KafkaClient, Position, split_id
-from unistream.connector.kafka.config import Properties, check_properties
+from unistream.connector.kafka.config import GROUP_ID, GROUP_PROPERTY, Properties, check_properties
 from unistream.connector.kafka.decode import (
     DEAD_LETTER_SCHEMA,
-    FORMATS,
-    ON_BAD_RECORD,
-    Format,
     OnBadRecord,
     RecordDecoder,
+    checked_on_bad,
 )
+from unistream.connector.kafka.discovery import KafkaOptions
+from unistream.connector.kafka.formats import FORMATS, KEY_FORMATS, Format
+from unistream.connector.kafka.layout import BYTES, Tombstones, checked_layout
+from unistream.connector.kafka.offsets import StartingOffsets, StoppingOffsets, checked_range
+from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.reader import KafkaReader
-from unistream.connector.kafka.topic import (
-    Topic,
-    check_same_topic,
-    checked_servers,
-    checked_topic,
-    recorded_offsets,
-    start_offsets,
-)
+from unistream.connector.kafka.registry import SchemaRegistry
+from unistream.connector.kafka.topic import checked_servers
+from unistream.connector.kafka.topics import Topics, checked_topics
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, topic_at
-from unistream.model.messages import Split
-from unistream.model.positions import SourcePositions
-from unistream.model.splits import FoundSplits, KnownSplits
 
-StartingOffsets: TypeAlias = Literal["earliest", "latest"] | int | Mapping[int, int]
 PARTITION_DISCOVERY_INTERVAL_MS: Final = 300_000  # Flink's, since FLIP-288
 _BYTES_SCHEMA: Final = pa.schema([("value", pa.binary())])
 
 
-class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the master needs to find the splits; sent in `SourceInfo.options`."""
-
-    bootstrap_servers: str
-    topic: str
-    starting_offsets: str | int | dict[str, int]
-    bounded: bool
-    properties: dict[str, str | Secret] = {}
-
-
 class KafkaSource:
-    """Reads one topic; one split per partition.
+    """Reads one or several topics of the same columns; one split per partition.
 
     Args:
         bootstrap_servers: ``host:port``, several separated by commas.
-        topic: An existing topic.
+        topic: An existing topic, or several of them.
+        topic_pattern: Instead of `topic`: a regular expression (RE2) for the whole names of topics. Those
+            that match it later are found, too, and read from their earliest record; at the first start one
+            has to exist.
         schema: Schema of the rows. For "json": fields by name; others in the data are ignored, missing ones
             are null (or make the record a bad one, if declared not nullable). Timestamps, dates and
-            times are read from ISO-8601 text or from numbers. For "bytes": any of `value`, `key`
-            (binary), `partition` (int32), `offset` (int64), `timestamp` (ms); by default `value` alone.
-        starting_offsets: Where a new job begins: "earliest", "latest", a time (ms since 1970: the first
-            record of that time or later), or an offset for every partition. A restored job continues at its
-            positions. Partitions that are added after the first start are read from their earliest record.
-        bounded: Stop at the end that each partition has when the job starts. Otherwise the source
-            never ends.
+            times are read from ISO-8601 text or from numbers. For "bytes": any keys of `metadata`, as which
+            its columns are named; by default `value` alone.
+        starting_offsets: Where a new job begins. A restored job continues at its positions; partitions that
+            are added after the first start are read from their earliest record.
+
+            - "earliest", "latest"
+            - a time (`datetime`, without a zone in UTC; or ms since 1970): at the first record of that time
+              or later, behind the last one if there is none
+            - "committed": at the offsets that the group of "group.id" has committed. A partition without one
+              is refused, or with "committed-or-earliest" and "committed-or-latest" read from there.
+            - an offset for every partition: ``{0: 17, 1: 0}`` or ``{("orders", 0): 17, ("orders", 1): 0}``
+        stopping_offsets: Where the source ends, in the same words but "earliest": one past the last record
+            that is read, so "latest" is the end that each partition has when the job starts for the first
+            time, and a time is the first record of that time or later. An explicit offset that does not exist
+            yet is waited for. A partition whose stop is not behind its start gives no rows.
+        bounded: Short for ``stopping_offsets="latest"``. Without both the source never ends.
         partition_discovery_interval_ms: How often to look for new partitions, in milliseconds; 300,000 (five
             minutes) by default, as Flink's "partition.discovery.interval.ms". 0 or less: only when the job
             starts or restarts. A bounded source looks once.
-        format: "json" (one object per record) or "bytes".
-        on_bad_record: For "json", what happens to a record that does not match the schema: "fail" fails the
-            job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
+        format: How values are read: "json" (one object per record), "bytes" (as they are), "debezium-json"
+            (changes of a table), or in the wire format of a schema registry: "avro-confluent",
+            "protobuf-confluent", "json-confluent"; or "protobuf": messages of one type.
+        key_format, key_fields: How keys are read (one of the formats; "bytes" is for one column of text or
+            bytes), and which columns of the schema they fill; the others are filled by the value. A record
+            without a key has nulls there.
+        key_fields_prefix: What `key_fields` begin with, and the fields in the key do not.
+        metadata: Further columns: name -> what it has. "topic" (string), "partition" (int32), "offset"
+            (int64), "timestamp" (of the record, ms, UTC), "headers" (a list of structs of `key`, text, and
+            `value`, binary, in the order of the record), "key" and "value" (raw, binary), "tombstone" (bool:
+            the record has no value). They follow behind those of the schema; one that the schema names has
+            its place and its type there. For "debezium-json" also "op" ("c", "r", "u", "d": created, read by
+            a snapshot, updated, deleted), "ingestion-timestamp", "source.timestamp", "source.database",
+            "source.schema" and "source.table".
+        tombstones: What becomes a record without a value: "skip": nothing, it is counted. "row": a row with
+            nulls in the columns that values fill, for those who delete by the key. By default "skip", and for
+            "bytes" "row".
+        schema_registry: Where "avro-confluent" and "protobuf-confluent" look schemas up: a URL, or a
+            `SchemaRegistry`.
+        message: For "protobuf": the type of the messages.
+        on_bad_record: What happens to a record whose value or key does not match the schema: "fail" fails
+            the job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
             side output "dead-letters" (columns: `DEAD_LETTER_SCHEMA`), which
             `DataStream.dead_letters_to` writes to a sink.
         properties: Further client settings, such as "security.protocol" or "fetch.max.bytes". Values may be
             ``${env:NAME}`` or ``${file:PATH}``; passwords should be, or a `Secret`. With "group.id",
-            positions are committed to that group after each checkpoint, for monitoring only.
-            "isolation.level" is read_committed by default.
-
-    Records without a value (tombstones) give no row in "json" and a null `value` in "bytes".
+            positions are committed to that group after each checkpoint, for monitoring, and for a later job
+            that begins at "committed". "isolation.level" is read_committed by default.
 
     Raises:
         ConfigError: kafka-python is not installed, an argument or property is wrong, or a type cannot be read
-            from JSON.
+            in the format.
+
+    >>> import pyarrow as pa
+    >>> import unistream as us
+    >>> source = us.KafkaSource(
+    ...     bootstrap_servers="localhost:9092",
+    ...     topic="prices",
+    ...     schema=pa.schema([("item", pa.string()), ("price", pa.float64())]),
+    ...     key_format="bytes",
+    ...     key_fields=["item"],
+    ...     metadata={"written": "timestamp", "deleted": "tombstone"},
+    ...     tombstones="row",
+    ... )
+    >>> source.schema.names
+    ['item', 'price', 'written', 'deleted']
     """
 
     def __init__(
         self,
         *,
         bootstrap_servers: str,
-        topic: str,
+        topic: str | Sequence[str] | None = None,
+        topic_pattern: str | None = None,
         schema: pa.Schema | None = None,
         starting_offsets: StartingOffsets = "earliest",
+        stopping_offsets: StoppingOffsets | None = None,
         bounded: bool = False,
         partition_discovery_interval_ms: int = PARTITION_DISCOVERY_INTERVAL_MS,
         format: Format = "json",
+        key_format: Format | None = None,
+        key_fields: Sequence[str] = (),
+        key_fields_prefix: str = "",
+        metadata: Mapping[str, str] | None = None,
+        tombstones: Tombstones | None = None,
+        schema_registry: SchemaRegistry | str | None = None,
+        message: ProtobufMessage | None = None,
         on_bad_record: OnBadRecord = "fail",
         properties: Properties | None = None,
     ) -> None:
         require("kafka", "KafkaSource")
-        self._properties = {
-            key: value if isinstance(value, Secret) else str(value)
-            for key, value in (properties or {}).items()
-        }
-        self._schema = _checked_schema(schema, format)
-        self._options = KafkaOptions(
-            bootstrap_servers=checked_servers(bootstrap_servers),
-            topic=checked_topic(topic),
-            starting_offsets=_checked_start(starting_offsets),
+        self._properties = _as_texts(properties)
+        self._layout = checked_layout(
+            _checked_schema(schema, format, key_format),
+            format,
+            key_format=key_format,
+            key_fields=key_fields,
+            key_fields_prefix=key_fields_prefix,
+            metadata=metadata,
+            tombstones=tombstones,
+        )
+        self._options = _checked_options(
+            checked_servers(bootstrap_servers),
+            checked_topics(topic, topic_pattern),
+            (starting_offsets, stopping_offsets),
             bounded=bounded,
             properties=self._properties,
         )
-        if on_bad_record not in ON_BAD_RECORD:
-            known = ", ".join(ON_BAD_RECORD)
-            raise ConfigError(f"on_bad_record must be one of {known}, not {on_bad_record!r}")
-        if type(partition_discovery_interval_ms) is not int:
-            raise ConfigError(
-                "partition_discovery_interval_ms must be a whole number of milliseconds, not "
-                f"{partition_discovery_interval_ms!r}"
-            )
-        self._interval_ms = 0 if bounded else max(0, partition_discovery_interval_ms)
+        self._interval_ms = _checked_interval(partition_discovery_interval_ms, self._options)
         self._used: frozenset[str] | None = None
-        self._format = format
-        self._on_bad_record = on_bad_record
-        if self._properties:
-            check_properties(self._properties)
+        self._format: Format = format
+        self._key_format: Format | None = key_format
+        self._registry = (
+            SchemaRegistry(url=schema_registry) if isinstance(schema_registry, str) else schema_registry
+        )
+        self._message = message
+        self._on_bad_record = checked_on_bad(on_bad_record)
         self._decoder()
 
     def __repr__(self) -> str:
         return (
             f"KafkaSource(bootstrap_servers={self._options.bootstrap_servers!r}, "
-            f"topic={self._options.topic!r}, starting_offsets={self._options.starting_offsets!r}, "
-            f"bounded={self._options.bounded}, "
+            f"topics={self._options.topics.text!r}, starting_offsets={self._options.starting_offsets!r}, "
+            f"stopping_offsets={self._options.stop!r}, bounded={self._options.bounded}, "
             f"partition_discovery_interval_ms={self._interval_ms}, format={self._format!r}, "
+            f"key_format={self._key_format!r}, key_fields={self._layout.key_columns!r}, "
+            f"metadata={self._layout.metadata!r}, tombstones={self._layout.tombstones!r}, "
+            f"schema_registry={self._registry!r}, message={self._message!r}, "
             f"on_bad_record={self._on_bad_record!r}, properties={redacted(self._properties)})"
         )
 
     @property
     def name(self) -> str:
-        return f"Kafka: {self._options.topic}"
+        return f"Kafka: {self._options.topics.text}"
 
     @property
     def schema(self) -> pa.Schema:
-        if self._used is None:
-            return self._schema
-        return pa.schema([field for field in self._schema if field.name in self._used])
+        schema = self._layout.schema
+        return schema if self._used is None else pa.schema([f for f in schema if f.name in self._used])
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
@@ -164,7 +200,9 @@ class KafkaSource:
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`."""
-        return [topic_at(self._options.bootstrap_servers, self._options.topic, self._format)]
+        topics = self._options.topics
+        names = topics.names or (topics.pattern,)  # of a pattern nobody knows here what it will match
+        return [topic_at(self._options.bootstrap_servers, name, self._format) for name in names]
 
     def info(self) -> SourceInfo:
         options = msgspec.to_builtins(self._options)
@@ -174,7 +212,8 @@ class KafkaSource:
             bounded=self._options.bounded,
             pull=False,
             discovery_interval_ms=self._interval_ms,
-            recorded_as=self._options.topic,
+            recorded_as=self._options.topics.text,
+            recorded_by_name=self._options.topics.are_several,
         )
 
     def reading(self, columns: frozenset[str]) -> KafkaSource:
@@ -184,122 +223,76 @@ class KafkaSource:
         return found
 
     def create_reader(self) -> KafkaReader:
-        return KafkaReader(self._options.bootstrap_servers, self._properties, self._decoder())
+        return KafkaReader(
+            self._options.bootstrap_servers,
+            self._properties,
+            self._decoder(),
+            by_name=self._options.topics.are_several,
+        )
 
     def _decoder(self) -> RecordDecoder:
-        return RecordDecoder(self._schema, self._format, self._on_bad_record, self._used)
+        layout = self._layout
+        return RecordDecoder(
+            layout.schema,
+            self._format,
+            self._on_bad_record,
+            self._used,
+            layout=layout,
+            key_kind=self._key_format,
+            registry=self._registry,
+            message=self._message,
+        )
 
 
-class KafkaDiscovery:
-    """Lists a topic's partitions, each at its start position; see `unistream.port.source.GrowingDiscovery`
-    and `PositionedDiscovery`.
-
-    A partition that is added later is read from its beginning, whatever the starting offsets (FLIP-288):
-    otherwise records that were written before its discovery would be lost.
-    """
-
-    def __init__(self, options: KafkaOptions) -> None:
-        self._options = options
-
-    def discover(self) -> Sequence[Split]:
-        return self.find(None).splits
-
-    def find(self, known: KnownSplits | None) -> FoundSplits:
-        """Raises ConfigError (no such topic, another topic of the same name, offsets that do not exist) or
-        Unreachable, within about 10 s."""
-        options = self._options
-        client = KafkaClient(options.bootstrap_servers, options.properties)
-        try:
-            if known is None:
-                topic = client.topic(options.topic)
-            else:
-                topic = client.same_topic(options.topic, known.origin)
-            ids = frozenset[str]() if known is None else known.ids
-            fresh = [p for p in topic.partitions if split_id(topic.name, p) not in ids]
-            splits = self._splits(client, topic, fresh, first=known is None) if fresh else ()
-        finally:
-            client.close()
-        return FoundSplits(splits=splits, origin=topic.id)
-
-    def find_at(self, positions: SourcePositions) -> FoundSplits:
-        """Partitions that have no position were added later, so they are read from their beginning.
-
-        Raises:
-            ConfigError: another topic than that of the positions, or offsets that do not exist any more.
-            Unreachable: as `find`.
-        """
-        options = self._options
-        client = KafkaClient(options.bootstrap_servers, options.properties)
-        try:
-            topic = client.topic(options.topic)
-            check_same_topic(topic, options.bootstrap_servers, positions)
-            bounds = client.bounds(topic.name, topic.partitions)
-            starts = recorded_offsets(topic, positions, bounds)
-            splits = self._at(client, topic, starts, bounds)
-        finally:
-            client.close()
-        return FoundSplits(splits=splits, origin=topic.id)
-
-    def close(self) -> None:
-        """Holds nothing between calls."""
-
-    def _splits(
-        self, client: KafkaClient, topic: Topic, partitions: Sequence[int], *, first: bool
-    ) -> tuple[Split, ...]:
-        start = self._options.starting_offsets if first else "earliest"
-        bounds = client.bounds(topic.name, partitions)
-        at_time = client.offsets_at(topic.name, partitions, start) if isinstance(start, int) else {}
-        return self._at(client, topic, start_offsets(topic.name, start, partitions, bounds, at_time), bounds)
-
-    def _at(
-        self,
-        client: KafkaClient,
-        topic: Topic,
-        starts: Mapping[int, int],
-        bounds: Mapping[int, tuple[int, int]],
-    ) -> tuple[Split, ...]:
-        positions = [
-            Position(
-                topic=topic.name,
-                partition=p,
-                offset=offset,
-                stop=bounds[p][1] if self._options.bounded else None,
-                topic_id=topic.id,
-            )
-            for p, offset in starts.items()
-        ]
-        return tuple(position.split() for position in client.checked(positions))
+def _as_texts(properties: Properties | None) -> dict[str, str | Secret]:
+    """Raises ConfigError."""
+    given = {
+        key: value if isinstance(value, Secret) else str(value) for key, value in (properties or {}).items()
+    }
+    if given:
+        check_properties(given)
+    return given
 
 
-def create_discovery(info: SourceInfo) -> KafkaDiscovery:
-    """Entry point of the connector registry.
+def _checked_options(
+    servers: str,
+    topics: Topics,
+    offsets: tuple[StartingOffsets, StoppingOffsets | None],
+    *,
+    bounded: bool,
+    properties: dict[str, str | Secret],
+) -> KafkaOptions:
+    has_group = GROUP_PROPERTY in properties or GROUP_ID in properties
+    start, stop = checked_range(*offsets, has_group=has_group, several=topics.are_several)
+    return KafkaOptions(
+        bootstrap_servers=servers,
+        topics=topics,
+        starting_offsets=start,
+        stopping_offsets=stop,
+        bounded=bounded or stop is not None,
+        properties=properties,
+    )
 
-    Raises:
-        ConfigError: kafka-python is not installed here, or the options are not those of a Kafka source.
-    """
-    require("kafka", "a Kafka source")
-    return KafkaDiscovery(discovery_options(info, KafkaOptions, "Kafka"))
+
+def _checked_interval(interval_ms: int, options: KafkaOptions) -> int:
+    """0: it looks once."""
+    if type(interval_ms) is not int:
+        raise ConfigError(
+            f"partition_discovery_interval_ms must be a whole number of milliseconds, not {interval_ms!r}"
+        )
+    return 0 if options.bounded else max(0, interval_ms)
 
 
-def _checked_schema(schema: pa.Schema | None, kind: str) -> pa.Schema:
+def _checked_schema(schema: pa.Schema | None, kind: str, key_kind: str | None) -> pa.Schema:
     if kind not in FORMATS:
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {kind!r}")
-    if schema is None and kind == "json":
+    if key_kind is not None and key_kind not in KEY_FORMATS:
+        raise ConfigError(f"key_format must be one of {', '.join(KEY_FORMATS)}, not {key_kind!r}")
+    if schema is None and kind != BYTES:
         raise ConfigError(
-            'a Kafka source with format="json" needs a schema: the columns to read and their types'
+            f'a Kafka source with format="{kind}" needs a schema: the columns to read and their types'
         )
     found = _BYTES_SCHEMA if schema is None else schema
     if not isinstance(found, pa.Schema) or len(found) == 0 or len(set(found.names)) != len(found):
         raise ConfigError("schema must be a pyarrow.Schema with at least one column and no duplicate names")
     return found
-
-
-def _checked_start(start: StartingOffsets) -> str | int | dict[str, int]:
-    if isinstance(start, Mapping):
-        if start and all(type(p) is int and type(o) is int and p >= 0 and o >= 0 for p, o in start.items()):
-            return {str(partition): offset for partition, offset in start.items()}
-    elif start in ("earliest", "latest") or (type(start) is int and start >= 0):
-        return start
-    raise ConfigError(
-        f'starting_offsets must be "earliest", "latest", a time in ms, or offsets by partition, not {start!r}'
-    )

@@ -1,4 +1,4 @@
-"""The identity of a topic, where a source begins in it, and errors for another topic of the same name.
+"""The identity of a topic, and errors for another topic of the same name.
 
 A topic that was deleted and created again has the same name and a new id (KIP-516): old positions mean other
 records there. So every position has the id, which is compared before and after records are read. Brokers
@@ -7,21 +7,22 @@ before 2.8 have no ids: "" is not compared. Pure; `client` asks the broker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import string
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from unistream.base.errors import ConfigError
 from unistream.model.positions import SourcePositions
-
-Start: TypeAlias = str | int | Mapping[str, int]
-"""As in `KafkaOptions.starting_offsets`."""
 
 NEW_START: Final = (
     "a new start reads from starting_offsets: start the job without a savepoint, or, to keep the state of "
     "its other operators, give the source another uid and start from the savepoint with "
     "--allow-non-restored-state (allow_non_restored_state=True)"
 )
+
+
+TOPIC_LETTERS: Final = frozenset(string.ascii_letters + string.digits + "._-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,43 +61,6 @@ def without_partitions(name: str, servers: str, missing: Collection[int]) -> Con
     )
 
 
-def start_offsets(
-    topic: str,
-    start: Start,
-    partitions: Sequence[int],
-    bounds: Mapping[int, tuple[int, int]],
-    at_time: Mapping[int, int | None],
-) -> dict[int, int]:
-    """Where a first start begins in each partition.
-
-    `bounds`: partition -> (first offset that exists, one past the last). `at_time`: if `start` is a time:
-    partition -> first offset of that time or later; None: there is none.
-
-    Raises:
-        ConfigError: `start` names other partitions than the topic has, or offsets that do not exist.
-    """
-    if start == "earliest":
-        return {p: bounds[p][0] for p in partitions}
-    if start == "latest":
-        return {p: bounds[p][1] for p in partitions}
-    if not isinstance(start, Mapping):
-        return {p: bounds[p][1] if (at := at_time.get(p)) is None else at for p in partitions}
-    given = {int(partition): offset for partition, offset in start.items()}
-    if set(given) != set(partitions):
-        raise ConfigError(
-            f"starting_offsets names partitions {sorted(given)}, but topic {topic!r} has "
-            f"{list(partitions)}; give an offset for each"
-        )
-    for partition, offset in given.items():
-        first, end = bounds[partition]
-        if not first <= offset <= end:
-            raise ConfigError(
-                f"starting_offsets: topic {topic!r} partition {partition} has no "
-                f"offset {offset}; available are {first} to {end} (exclusive)"
-            )
-    return given
-
-
 def check_same_topic(topic: Topic, servers: str, positions: SourcePositions) -> None:
     """Raises ConfigError unless the positions are those of this topic."""
     what = f"the positions that source {positions.uid!r} has recorded in the history"
@@ -117,7 +81,7 @@ def recorded_offsets(
 ) -> dict[int, int]:
     """Where to go on in each partition; one without a position was added later, so all of it is read.
 
-    `bounds`: as for `start_offsets`.
+    `bounds`: partition -> (first offset that exists, one past the last).
 
     Raises:
         ConfigError: the topic does not have a partition or an offset.
@@ -153,6 +117,6 @@ def checked_servers(servers: str) -> str:
 
 def checked_topic(topic: str) -> str:
     """Raises ConfigError."""
-    if not topic or len(topic) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in topic):
+    if not isinstance(topic, str) or not topic or len(topic) > 249 or not set(topic) <= TOPIC_LETTERS:
         raise ConfigError(f"{topic!r} is not the name of a Kafka topic (letters, digits, '.', '_', '-')")
     return topic

@@ -25,13 +25,19 @@ what they read, as in Flink, and the newest event time of the history stays that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot
-from unistream.core.checkpoint.split_assignment import Assignment, SplitAssigner, StoredSplits, stored_splits
+from unistream.core.checkpoint.split_assignment import (
+    NO_ORIGINS,
+    Assignment,
+    SplitAssigner,
+    StoredSplits,
+    stored_splits,
+)
 from unistream.model.graph import HISTORY, LIVE, SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
@@ -143,7 +149,7 @@ class PhasedAssigner:
         assigner = cls(info, parallelism)
         live = [split for split in found.splits if split.phase == LIVE]
         assigner._history.discovered(())
-        assigner._live.discovered(live, found.origin, found.position)
+        assigner._live.discovered(live, found.origin, found.position, found.origins)
         assigner._newest = newest
         assigner._switched = assigner._passed = True
         return assigner
@@ -193,11 +199,17 @@ class PhasedAssigner:
         """As `SplitAssigner.needs_discovery`."""
         return self._history.needs_discovery or self._live.needs_discovery
 
-    def discovered(self, splits: Iterable[Split], origin: str = "", position: str = "") -> None:
-        """All splits of both phases that exist now. `origin`, `position`: of the live source."""
+    def discovered(
+        self,
+        splits: Iterable[Split],
+        origin: str = "",
+        position: str = "",
+        origins: Mapping[str, str] = NO_ORIGINS,
+    ) -> None:
+        """All splits of both phases that exist now. The rest is of the live source."""
         found = list(splits)
         self._history.discovered(split for split in found if split.phase == HISTORY)
-        self._live.discovered((split for split in found if split.phase == LIVE), origin, position)
+        self._live.discovered((split for split in found if split.phase == LIVE), origin, position, origins)
         self._note_switch()
 
     def ready(self, index: int) -> None:

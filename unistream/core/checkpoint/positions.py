@@ -17,7 +17,8 @@ Otherwise the commit has no positions; a later one has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from unistream.base.config import CHECKPOINT_MODE, Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
@@ -49,7 +50,7 @@ def recorded_positions(
         if overtaken & _edges_before(graph, vertex):
             continue
         of_sources = (source_positions(sources[uid], stored[sources[uid].id]) for uid in committer.records)
-        complete = tuple(one for one in of_sources if one is not None)
+        complete = tuple(chain.from_iterable(of_sources))
         if complete:
             found[committer.uid] = complete
     return found
@@ -60,8 +61,7 @@ def read_positions(graph: JobGraph, snapshots: Sequence[VertexSnapshot]) -> tupl
     positions are not all known. Rows before them may still be in windows, or in flight."""
     stored = {snapshot.vertex: snapshot for snapshot in snapshots}
     sources = (vertex for vertex in graph.vertices if vertex.id in stored)
-    found = (source_positions(vertex, stored[vertex.id]) for vertex in sources)
-    return tuple(one for one in found if one is not None)
+    return tuple(chain.from_iterable(source_positions(vertex, stored[vertex.id]) for vertex in sources))
 
 
 def sources_before(graph: JobGraph, vertex: VertexId) -> set[OperatorUid]:
@@ -70,28 +70,48 @@ def sources_before(graph: JobGraph, vertex: VertexId) -> set[OperatorUid]:
     return {one.operators[0].uid for one in graph.vertices if one.id in vertices and one.source is not None}
 
 
-def source_positions(vertex: JobVertex, snapshot: VertexSnapshot) -> SourcePositions | None:
-    """Of one source at a checkpoint; None: not those of all splits."""
+def source_positions(vertex: JobVertex, snapshot: VertexSnapshot) -> tuple[SourcePositions, ...]:
+    """Of one source at a checkpoint, of each thing that it reads; none: not those of all splits."""
     if vertex.source is None or snapshot.coordinator is None:
-        return None
+        return ()
     state = snapshot.coordinator
     splits = stored_live_splits(state) if vertex.source.phases else stored_splits(state)
     if splits is None:
-        return None
+        return ()
     uid = vertex.operators[0].uid
     found = {one.id: one.recorded for one in splits.unassigned if one.recorded is not None}
     for task in snapshot.subtasks:
         found |= {} if task is None else task.positions.get(uid, {})
     offsets = dict(found.values())
     if not found or found.keys() != splits.known or len(offsets) != len(found) or len(found) > POSITIONS_MAX:
-        return None
+        return ()
     info = vertex.source.last_phase
-    return SourcePositions(
-        uid=uid,
-        connector=info.connector,
-        name=info.recorded_as,
-        origin=splits.origin,
-        offsets=dict(sorted(offsets.items())),
+    if info.recorded_by_name:
+        return _by_name(uid, info.connector, offsets, splits.origins)
+    return (
+        SourcePositions(
+            uid=uid,
+            connector=info.connector,
+            name=info.recorded_as,
+            origin=splits.origin,
+            offsets=dict(sorted(offsets.items())),
+        ),
+    )
+
+
+def _by_name(
+    uid: OperatorUid, connector: str, offsets: Mapping[str, int], origins: Mapping[str, str]
+) -> tuple[SourcePositions, ...]:
+    """See `SourceInfo.recorded_by_name`; none: one is of a split that was found when one thing was read."""
+    found: dict[str, dict[str, int]] = {}
+    for key, offset in sorted(offsets.items()):
+        name, dash, partition = key.rpartition("-")
+        if not dash:
+            return ()
+        found.setdefault(name, {})[partition] = offset
+    return tuple(
+        SourcePositions(uid=uid, connector=connector, name=name, origin=origins.get(name, ""), offsets=of_it)
+        for name, of_it in found.items()
     )
 
 

@@ -74,7 +74,7 @@ class Sources:
             self._assigners[vertex] = self._assigner(info, parallelism, state)
             found = self._found.get(vertex)
             if state is None and found is not None:
-                self._assigners[vertex].discovered(found.splits, found.origin, found.position)
+                self._assigners[vertex].discovered(found.splits, found.origin, found.position, found.origins)
         if assign:
             self._discover()
 
@@ -133,7 +133,7 @@ class Sources:
         if self._discoveries.is_current(vertex, event.number):
             self._discoveries.found(vertex)
             self._remember(event)
-            self._assigners[vertex].discovered(event.splits, event.origin, event.position)
+            self._assigners[vertex].discovered(event.splits, event.origin, event.position, event.origins)
             self._pump()
 
     def _remember(self, event: SplitsDiscovered) -> None:
@@ -147,6 +147,7 @@ class Sources:
             splits=(*before.splits, *(split for split in event.splits if split.id not in ids)),
             origin=before.origin or event.origin,
             position=event.position,
+            origins={**event.origins, **before.origins},
         )
 
     def discovery_failed(self, event: DiscoveryFailed) -> TaskFailure | None:

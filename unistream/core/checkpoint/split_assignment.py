@@ -25,8 +25,10 @@ for good: a table that grows for years has more files than a checkpoint should h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
@@ -37,11 +39,13 @@ from unistream.model.messages import Split
 from unistream.model.splits import KnownSplits, natural_key
 
 ASSIGNER_FORMAT = 1
+NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
     """Wire form of an assigner. `known`: all ids, in order of position. `discovered`: the first discovery is
-    over, so that a split that is not known has come since. `origin`, `position`: see `FoundSplits`."""
+    over, so that a split that is not known has come since. `origin`, `position`, `origins`: see
+    `FoundSplits`."""
 
     format: int
     known: tuple[str, ...]
@@ -49,6 +53,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     discovered: bool
     origin: str = ""  # not in states that were written before there was one
     position: str = ""  # so it is with this one
+    origins: dict[str, str] = {}  # and this
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -62,12 +67,18 @@ class StoredSplits:
     known: frozenset[str]
     unassigned: tuple[Split, ...]
     origin: str
+    origins: Mapping[str, str]
 
 
 def stored_splits(state: bytes) -> StoredSplits:
     """Of a `SplitAssigner.snapshot` of a source whose discoveries have no position."""
     decoded = _DECODER.decode(state)
-    return StoredSplits(known=frozenset(decoded.known), unassigned=decoded.unassigned, origin=decoded.origin)
+    return StoredSplits(
+        known=frozenset(decoded.known),
+        unassigned=decoded.unassigned,
+        origin=decoded.origin,
+        origins=decoded.origins,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,7 @@ class SplitAssigner:
         self._discovered = False
         self._is_current = False  # there was a discovery since the start
         self._origin = ""
+        self._origins: dict[str, str] = {}
         self._discovered_to = ""  # the position of the last discovery
         self._ready: list[int] = []  # push: subtasks that run and were not sent `no_more`
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
@@ -132,6 +144,7 @@ class SplitAssigner:
         assigner._unassigned = deque(decoded.unassigned)
         assigner._discovered = decoded.discovered
         assigner._origin = decoded.origin
+        assigner._origins = decoded.origins
         assigner._discovered_to = decoded.position
         assigner._sort()
         return assigner
@@ -147,6 +160,7 @@ class SplitAssigner:
                 discovered=self._discovered,
                 origin=self._origin,
                 position=self._discovered_to,
+                origins=self._origins,
             )
         )
 
@@ -160,7 +174,12 @@ class SplitAssigner:
         """What a discovery must know of those before it; None: it is the first."""
         if not self._discovered:
             return None
-        return KnownSplits(ids=frozenset(self._positions), origin=self._origin, position=self._discovered_to)
+        return KnownSplits(
+            ids=frozenset(self._positions),
+            origin=self._origin,
+            origins=dict(self._origins),
+            position=self._discovered_to,
+        )
 
     @property
     def unassigned(self) -> tuple[Split, ...]:
@@ -172,10 +191,17 @@ class SplitAssigner:
         """Nothing was discovered yet, or there may be more by now (an unbounded source after a restore)."""
         return not self._discovered or not self._info.bounded
 
-    def discovered(self, splits: Iterable[Split], origin: str = "", position: str = "") -> None:
+    def discovered(
+        self,
+        splits: Iterable[Split],
+        origin: str = "",
+        position: str = "",
+        origins: Mapping[str, str] = NO_ORIGINS,
+    ) -> None:
         """The result of a discovery (see `FoundSplits`). Splits that are known already are not added again.
-        The origin stays what it is once it is known."""
+        An origin stays what it is once it is known."""
         self._origin = self._origin or origin
+        self._origins |= {name: one for name, one in origins.items() if not self._origins.get(name)}
         self._discovered_to = position
         for split in sorted(splits, key=lambda split: natural_key(split.id)):
             if split.id not in self._positions:

@@ -125,13 +125,14 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitsDiscovered:
-    """`number`: as in `DiscoverSplits`. `origin`, `position`: see `FoundSplits`."""
+    """`number`: as in `DiscoverSplits`. `origin`, `position`, `origins`: see `FoundSplits`."""
 
     vertex: VertexId
     splits: tuple[Split, ...]
     number: int
     origin: str = ""
     position: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,7 +137,9 @@ class BoundedJobMachine:
                 else:
                     self._discover()
             case SplitsDiscovered(vertex=vertex, splits=splits, origin=origin, position=position):
-                self._discovered(vertex, FoundSplits(splits=splits, origin=origin, position=position))
+                origins = dict(event.origins)
+                found = FoundSplits(splits=splits, origin=origin, position=position, origins=origins)
+                self._discovered(vertex, found)
             case DiscoveryFailed(failure=failure):
                 if self._next is _Next.DISCOVER and not self._waits:
                     self._fail(failure, None, now_ms)

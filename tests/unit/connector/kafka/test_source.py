@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import socket
+from datetime import UTC, datetime
 
 import cloudpickle
 import msgspec
 import pyarrow as pa
 import pytest
 
-from unistream.base.errors import ConfigError, ProtocolError, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.connector.kafka import KafkaSource, create_discovery
 from unistream.connector.kafka.client import Position
 from unistream.connector.kafka.config import client_settings
@@ -22,12 +23,13 @@ from unistream.connector.kafka.topic import (
     deleted,
     recorded_offsets,
     same_topic,
-    start_offsets,
     without_partitions,
 )
+from unistream.connector.kafka.topics import checked_topics, read_before
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.positions import SourcePositions
+from unistream.model.splits import KnownSplits
 
 SCHEMA = pa.schema([("a", pa.int64())])
 
@@ -42,15 +44,38 @@ def source(**changed) -> KafkaSource:
         ({"bootstrap_servers": "localhost"}, "'localhost' is not host:port"),
         ({"bootstrap_servers": "a:1,b"}, "'b' is not host:port"),
         ({"topic": "a topic"}, "'a topic' is not the name of a Kafka topic"),
+        ({"topic": ["a", "a topic"]}, "'a topic' is not the name of a Kafka topic"),
+        ({"topic": []}, r"names no topic, or one twice: \[\]"),
+        ({"topic": ["a", "a"]}, r"names no topic, or one twice: \['a', 'a'\]"),
+        ({"topic": None}, "give one of the two"),
+        ({"topic_pattern": "t.*"}, "give one of the two"),
+        ({"topic": None, "topic_pattern": "t("}, r"topic_pattern 't\(' is no regular expression \(RE2\): .*"),
+        ({"topic": None, "topic_pattern": ""}, "topic_pattern is empty"),
+        (
+            {"topic": ["t", "u"], "starting_offsets": {0: 3}},
+            "starting_offsets names partitions, but the source reads several topics",
+        ),
         ({"schema": None}, "needs a schema"),
         ({"schema": pa.schema([("a", pa.int64()), ("a", pa.int64())])}, "no duplicate names"),
         ({"schema": pa.schema([("d", pa.duration("s"))])}, "column 'd'"),
-        ({"format": "avro"}, "format must be one of json, bytes, not 'avro'"),
+        ({"format": "avro"}, "format must be one of json, bytes, .*avro-confluent.*, not 'avro'"),
         ({"on_bad_record": "ignore"}, "on_bad_record must be one of fail, skip, dead-letter, not 'ignore'"),
         ({"starting_offsets": "newest"}, "starting_offsets must be .*not 'newest'"),
         ({"starting_offsets": {0: -1}}, "starting_offsets must be "),
         ({"starting_offsets": True}, "starting_offsets must be "),
         ({"starting_offsets": {}}, "starting_offsets must be "),
+        ({"starting_offsets": {(0, "t"): 3}}, "starting_offsets must be "),
+        ({"starting_offsets": datetime(1969, 12, 31, tzinfo=UTC)}, "starting_offsets must be "),
+        ({"stopping_offsets": "earliest"}, "stopping_offsets must be one of \"latest\", .*not 'earliest'"),
+        ({"stopping_offsets": False}, "stopping_offsets must be "),
+        (
+            {"starting_offsets": "committed"},
+            "='committed' are the offsets .*name it: .*group.id",
+        ),
+        (
+            {"stopping_offsets": "committed-or-latest"},
+            "='committed-or-latest' are .*group.id",
+        ),
         ({"partition_discovery_interval_ms": "5 min"}, "must be a whole number of milliseconds, not '5 min'"),
         (
             {"properties": {"partition.discovery.interval.ms": "1000"}},
@@ -109,9 +134,10 @@ def test_info_is_json_that_makes_a_discovery_and_the_source_travels():
     assert (info.connector, info.bounded, info.pull) == ("kafka", True, False)
     assert json.loads(json.dumps(info.options)) == {
         "bootstrap_servers": "127.0.0.1:9",
-        "topic": "t",
+        "topics": {"names": ["t"], "pattern": ""},
         "starting_offsets": {"0": 5, "1": 7},
         "bounded": True,
+        "stopping_offsets": None,
         "properties": {"fetch.max.bytes": "1000"},
     }
     assert info.discovery_interval_ms == 0, "what is bounded is looked at once"
@@ -124,7 +150,7 @@ def test_positions_round_trip_and_others_are_refused():
     position = Position(topic="a", partition=3, offset=2**40, stop=None)
     assert Position.of(position.split()) == position
     assert position.split().id == "a-3"
-    with pytest.raises(ProtocolError, match="split 'x' is not a Kafka position"):
+    with pytest.raises(CorruptSnapshot, match="split 'x' of a Kafka source is unreadable"):
         Position.of(Split(id="x", data=b"\xff"))
 
 
@@ -147,6 +173,7 @@ def test_an_unreachable_broker_is_named_within_the_timeout():
         ({"partition_discovery_interval_ms": 0}, 0),
         ({"partition_discovery_interval_ms": -1}, 0),
         ({"partition_discovery_interval_ms": 1_000, "bounded": True}, 0),
+        ({"partition_discovery_interval_ms": 1_000, "stopping_offsets": {0: 5}}, 0),
     ],
 )
 def test_how_often_partitions_are_looked_for(given, interval_ms):
@@ -159,31 +186,6 @@ def test_positions_of_older_versions_are_read_and_have_no_topic_id():
 
 
 BOUNDS = {0: (3, 10), 1: (0, 7)}
-
-
-@pytest.mark.parametrize(
-    ("start", "at_time", "offsets"),
-    [
-        ("earliest", {}, {0: 3, 1: 0}),
-        ("latest", {}, {0: 10, 1: 7}),
-        (1_000, {0: 5, 1: None}, {0: 5, 1: 7}),
-        ({"0": 3, "1": 7}, {}, {0: 3, 1: 7}),
-    ],
-)
-def test_where_a_first_start_begins(start, at_time, offsets):
-    assert start_offsets("t", start, [0, 1], BOUNDS, at_time) == offsets
-
-
-@pytest.mark.parametrize(
-    ("start", "message"),
-    [
-        ({"0": 3}, r"names partitions \[0\], but topic 't' has \[0, 1\]"),
-        ({"0": 2, "1": 0}, "partition 0 has no offset 2; available are 3 to 10"),
-    ],
-)
-def test_a_first_start_at_offsets_that_there_are_not(start, message):
-    with pytest.raises(ConfigError, match=message):
-        start_offsets("t", start, [0, 1], BOUNDS, {})
 
 
 def positions(offsets, *, connector="kafka", name="t", origin="id-1"):
@@ -265,3 +267,60 @@ def test_a_topic_is_told_by_its_id_if_it_has_one(read, now, same):
 def test_what_is_said_of_a_topic_that_is_not_the_one_that_was_read(error):
     for said in ("topic 't' at k:1", "starting_offsets", "another uid", "--allow-non-restored-state"):
         assert said in str(error)
+
+
+@pytest.mark.parametrize(
+    ("given", "existing", "read"),
+    [
+        ({"topic": "a"}, ["a", "ab"], ["a"]),
+        ({"topic": ["b", "a"]}, ["a", "c"], ["a"]),
+        ({"topic_pattern": "orders|flights-.*"}, ["orders", "orders-2", "flights-", "a-flights-1"], None),
+        ({"topic_pattern": r"o\.d"}, ["o.d", "oxd"], ["o.d"]),
+    ],
+)
+def test_which_topics_are_read(given, existing, read):
+    topics = checked_topics(given.get("topic"), given.get("topic_pattern"))
+    assert topics.of(existing) == (["flights-", "orders"] if read is None else read)
+
+
+def known(*ids: str, origin: str = "", origins: dict[str, str] | None = None) -> KnownSplits:
+    return KnownSplits(ids=frozenset(ids), origin=origin, origins=origins or {})
+
+
+@pytest.mark.parametrize(
+    ("before", "read"),
+    [
+        pytest.param(
+            known("a-0", "a-1", origin="id"), {"a": "id"}, id="one topic, as it was written by then"
+        ),
+        pytest.param(known("a-0", "b-x-0", origins={"a": "1", "b-x": "2"}), {"a": "1", "b-x": "2"}, id="two"),
+        pytest.param(
+            known("a-0", "b-x-0", origin="1", origins={"a": "1", "b-x": "2"}),
+            {"a": "1", "b-x": "2"},
+            id="one at first, and then two",
+        ),
+        pytest.param(known("a-0", "b-x-0"), {"a": "", "b-x": ""}, id="of brokers without ids"),
+    ],
+)
+def test_what_was_read_before(before, read):
+    assert read_before(checked_topics(["a", "b-x"], None), before) == read
+
+
+def test_a_topic_that_is_not_read_any_more_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"also those of topic 'b', which it does not read .*it reads a.*uid"
+    ):
+        read_before(checked_topics("a", None), known("a-0", "b-0"))
+    with pytest.raises(ConfigError, match="also those of topic 'b'"):
+        read_before(checked_topics(None, "a.*"), known("b-0"))
+
+
+def test_a_source_of_several_topics_says_so():
+    several = source(topic=["t", "u"])
+    assert several.name == "Kafka: t, u"
+    assert (several.info().recorded_as, several.info().recorded_by_name) == ("t, u", True)
+    assert [one.name for one in several.lineage_datasets()] == ["t", "u"]
+    assert source(topic=["t"]).info() == source().info()
+    pattern = source(topic=None, topic_pattern="t.*")
+    assert (pattern.name, pattern.info().recorded_by_name) == ("Kafka: t.*", True)
+    assert Position(topic="t", partition=3, offset=7).split(by_name=True).recorded == ("t-3", 7)

@@ -185,6 +185,38 @@ def test_what_was_read_is_known_of_each_source(
     assert read_positions(graph(), ()) == ()
 
 
+SEVERAL = structs.replace(TOPIC, recorded_as="a, b-c", recorded_by_name=True)
+
+
+def of_several(*recorded: tuple[str, int]) -> list[Split]:
+    return [Split(id=f"split-{i}", data=b"", recorded=one) for i, one in enumerate(recorded)]
+
+
+@pytest.mark.parametrize(
+    ("splits", "then"),
+    [
+        pytest.param(
+            of_several(("a-0", 7), ("b-c-10", 9), ("a-1", 8)),
+            [("a", "id-a", {"0": 7, "1": 8}), ("b-c", "", {"10": 9})],
+            id="each with its own partitions",
+        ),
+        pytest.param(of_several(("a-0", 7), ("0", 9)), [], id="one was found by a source of one thing"),
+    ],
+)
+def test_a_source_that_reads_several_things_records_each(
+    splits: list[Split], then: list[tuple[str, str, dict[str, int]]]
+) -> None:
+    found = SplitAssigner(SEVERAL, 1)
+    found.discovered(splits, origins={"a": "id-a"})
+    stored = snapshots(found.snapshot(1), task(), task())
+    expected = tuple(
+        SourcePositions(uid=SOURCE, connector="kafka", name=name, origin=origin, offsets=of_it)
+        for name, origin, of_it in then
+    )
+    assert recorded_positions(graph(SEVERAL), stored) == ({COMMITTER: expected} if expected else {})
+    assert read_positions(graph(SEVERAL), stored) == expected
+
+
 @pytest.mark.parametrize(
     ("name", "before"),
     [("source", {SOURCE}), ("committer", {SOURCE}), ("window", {SOURCE}), ("other", set())],

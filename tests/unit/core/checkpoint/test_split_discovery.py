@@ -263,6 +263,15 @@ def test_the_origin_is_in_the_state_and_stays_what_it_was() -> None:
     assert restored.found == KnownSplits(ids=frozenset({"t-0"}), origin="topic-id-1")
 
 
+def test_origins_of_several_things_are_added_and_each_stays_what_it_was() -> None:
+    assigner = SplitAssigner(info(), 1)
+    assigner.discovered([msg.Split(id="t-0", data=b"")], origins={"t": "id-1", "u": ""})
+    assigner.discovered([], origins={"t": "id-2", "u": "id-3", "v": "id-4"})
+    restored = SplitAssigner.restore(info(), 1, assigner.snapshot(1))
+    origins = {"t": "id-1", "u": "id-3", "v": "id-4"}
+    assert restored.found == KnownSplits(ids=frozenset({"t-0"}), origins=origins)
+
+
 def test_a_state_from_before_there_was_an_origin_is_read_and_learns_it() -> None:
     """As it was written by then: everything in it was there at the first start, and nothing else was."""
     state = (

@@ -1,0 +1,125 @@
+"""Compiled loops of `unistream.connector.kafka.avro`; see `unistream.connector.kafka.kernels`.
+
+A schema without lists, maps and unions of several types is a list of operations, the same for each record:
+see `unistream.connector.kafka.avro_schema.Flat`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from unistream.connector.common import Int64s, UInt8s
+from unistream.connector.common.compiled import compiled
+from unistream.connector.kafka.avro_schema import (
+    ALONE,
+    BLOB,
+    BOOLEAN,
+    DOUBLE,
+    FIXED,
+    FLOAT,
+    NULL,
+    NULL_FIRST,
+    RECORD,
+    REQUIRED,
+    VARINT,
+)
+from unistream.connector.kafka.kernels import _varint
+
+DECIMAL_BYTES: Final = 16
+
+
+@compiled
+def decode(
+    data: UInt8s,
+    starts: Int64s,
+    lengths: Int64s,
+    operations: Int64s,
+    values: Int64s,
+    sizes: Int64s,
+    valid: UInt8s,
+    bad: UInt8s,
+) -> None:
+    """Fills values (numbers; places of bytes), sizes (of bytes) and valid, each [slot, row]; bad: 1 if a
+    record is not of this schema."""
+    for row in range(len(starts)):
+        if not _record(data, starts[row], starts[row] + lengths[row], operations, row, values, sizes, valid):
+            bad[row] = 1
+
+
+@compiled
+def _record(
+    data: UInt8s,
+    pos: int,
+    end: int,
+    operations: Int64s,
+    row: int,
+    values: Int64s,
+    sizes: Int64s,
+    valid: UInt8s,
+) -> bool:
+    at = 0
+    while at < len(operations):
+        kind, null, argument, slot = operations[at]
+        at += 1
+        if null != REQUIRED:
+            branch, pos = _varint(data, pos, end)
+            if pos < 0 or branch < 0 or branch > (0 if null == ALONE else 1):
+                return False
+            if null != ALONE and branch == (0 if null == NULL_FIRST else 1):
+                if kind == RECORD:
+                    at += argument
+                continue
+        value, size, pos = _value(data, pos, end, kind, argument)
+        if pos < 0:
+            return False
+        if slot >= 0:
+            values[slot, row] = value
+            sizes[slot, row] = size
+            valid[slot, row] = 1
+    return pos == end
+
+
+@compiled
+def _value(data: UInt8s, pos: int, end: int, kind: int, argument: int) -> tuple[Any, Any, int]:
+    """(value, size, next position); position -1: it does not fit."""
+    zero = np.int64(0)
+    if kind == VARINT:
+        value, pos = _varint(data, pos, end)
+        return value, zero, pos
+    if kind == BLOB:
+        size, start = _varint(data, pos, end)
+        if start < 0 or size < 0 or size > end - start:
+            return zero, zero, -1
+        return np.int64(start), size, start + size
+    if kind in (NULL, RECORD):
+        return zero, zero, pos
+    width = 1 if kind == BOOLEAN else 4 if kind == FLOAT else 8 if kind == DOUBLE else argument
+    if width > end - pos:
+        return zero, zero, -1
+    if kind == FIXED:
+        return np.int64(pos), np.int64(argument), pos + argument
+    bits = np.uint64(0)
+    for i in range(width):
+        bits |= np.uint64(data[pos + i]) << np.uint64(8 * i)
+    if kind == BOOLEAN and bits > 1:
+        return zero, zero, -1
+    return np.int64(bits), zero, pos + width
+
+
+@compiled
+def decimals(data: UInt8s, starts: Int64s, sizes: Int64s, valid: UInt8s, out: UInt8s, bad: UInt8s) -> None:
+    """Big-endian numbers of any length, as little-endian ones of 16 bytes; bad: 1 if one needs more."""
+    for row in range(len(starts)):
+        if not valid[row]:
+            continue
+        size = sizes[row]
+        sign = 0xFF if size > 0 and data[starts[row]] >= 0x80 else 0
+        for i in range(DECIMAL_BYTES):
+            out[row, i] = data[starts[row] + size - 1 - i] if i < size else sign
+        for i in range(size - DECIMAL_BYTES):
+            if data[starts[row] + i] != sign:
+                bad[row] = 1
+        if size > DECIMAL_BYTES and (out[row, DECIMAL_BYTES - 1] >= 0x80) != (sign == 0xFF):
+            bad[row] = 1

@@ -1,0 +1,226 @@
+"""Schemas of Avro as lists of operations, for the compiled loops of `avro_kernels`. Pure.
+
+parsed   the schema of a number of the registry, with those that it refers to
+Flat     its operations, and the columns that come of them; NotFlat if there are none
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from unistream.connector.kafka.registry import RegisteredSchema, UnknownSchema
+
+NULL, BOOLEAN, VARINT, FLOAT, DOUBLE, BLOB, FIXED, RECORD = range(8)
+"""What an operation reads. A record is what follows; it is passed over if it is null."""
+REQUIRED, NULL_FIRST, NULL_SECOND, ALONE = range(4)
+"""Of a value without a union; of one in a union with null, and of one in a union of its own."""
+
+_PRIMITIVE: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_UNITS: Final = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_TIMES: Final = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    **{f"timestamp-{name}": pa.timestamp(unit, tz="UTC") for name, unit in _UNITS.items()},
+    **{f"local-timestamp-{name}": pa.timestamp(unit) for name, unit in _UNITS.items()},
+}
+AvroSchema: TypeAlias = Any
+"""As JSON has it: a name, a list (a union), or an object."""
+
+
+def parsed(number: int, registered: RegisteredSchema, used: Sequence[RegisteredSchema]) -> ParsedSchema:
+    """Raises UnknownSchema: it is none of Avro, or not of a record."""
+    from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+
+    names: dict[str, AvroSchema] = {}
+    found: AvroSchema = None
+    try:
+        for one in (*used, registered):
+            if one.kind != "AVRO":
+                raise UnknownSchema(f"schema {number} of the registry is {one.kind}, not AVRO")
+            found = parse_schema(_without_uuids(json.loads(one.text)), named_schemas=names)
+    except (SchemaParseException, UnknownType, ValueError) as error:
+        raise UnknownSchema(f"schema {number} of the registry cannot be read: {error!r}") from None
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise UnknownSchema(f"schema {number} of the registry is not one of a record")
+    return ParsedSchema(number, found, names)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedSchema:
+    """`names`: of all types that it has or refers to."""
+
+    number: int
+    root: AvroSchema
+    names: Mapping[str, AvroSchema]
+
+
+def _without_uuids(schema: AvroSchema) -> AvroSchema:
+    """UUIDs are text, as in other formats."""
+    if isinstance(schema, list):
+        return [_without_uuids(one) for one in schema]
+    if isinstance(schema, dict):
+        return {
+            key: _without_uuids(one) for key, one in schema.items() if (key, one) != ("logicalType", "uuid")
+        }
+    return schema
+
+
+class NotFlat(Exception):
+    """The operations are not the same for each record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value. `kind`: its type, as the writer has it; `symbols`: of an enum."""
+
+    slot: int
+    kind: pa.DataType
+    symbols: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record in a record. `fields`: those that are read."""
+
+    slot: int
+    fields: Mapping[str, Leaf | Record]
+
+
+@dataclass(slots=True)
+class Flat:
+    """Operations of a schema, as they are found on the way through it.
+
+    Each is: what it reads, which branch of its union is null, an argument, and the slot of its values (-1:
+    they are skipped).
+    """
+
+    names: Mapping[str, AvroSchema]
+    number: int
+    operations: list[tuple[int, int, int, int]] = field(default_factory=list)
+    slots: int = 0
+    _inside: list[str] = field(default_factory=list)
+
+    def record(self, schema: AvroSchema, wanted: pa.DataType | None, null: int = REQUIRED) -> Record:
+        """Raises NotFlat, or UnknownSchema if a field does not fit its column."""
+        if schema["name"] in self._inside:
+            raise NotFlat
+        self._inside.append(schema["name"])
+        slot = self._slot(wanted)
+        at = len(self.operations)
+        self.operations.append((RECORD, null, 0, slot))
+        fields = {}
+        for one in schema["fields"]:
+            kind = None
+            if wanted is not None and wanted.get_field_index(one["name"]) >= 0:
+                kind = wanted.field(one["name"]).type
+            node = self._value(one["type"], kind, one["name"])
+            if kind is not None and node is not None:
+                fields[one["name"]] = node
+        self.operations[at] = (RECORD, null, len(self.operations) - at - 1, slot)
+        self._inside.pop()
+        return Record(slot, fields)
+
+    def _slot(self, wanted: pa.DataType | None) -> int:
+        if wanted is None:
+            return -1
+        self.slots += 1
+        return self.slots - 1
+
+    def _value(
+        self, schema: AvroSchema, wanted: pa.DataType | None, name: str, null: int | None = None
+    ) -> Leaf | Record | None:
+        """None: it is always null."""
+        if isinstance(schema, list):
+            others = [one for one in schema if one != "null"]
+            if null is not None or len(schema) > 2 or len(others) > 1:
+                raise NotFlat
+            branch = ALONE
+            if len(schema) == 2:
+                branch = NULL_FIRST if schema[0] == "null" else NULL_SECOND
+            return self._value(others[0] if others else "null", wanted, name, branch)
+        if isinstance(schema, dict) and not isinstance(schema["type"], str):
+            return self._value(schema["type"], wanted, name, null)
+        found = self.names.get(schema, {"type": schema}) if isinstance(schema, str) else schema
+        optional = REQUIRED if null is None else null
+        if found["type"] in ("array", "map"):
+            raise NotFlat
+        if found["type"] in ("record", "error"):
+            _check_fits(name, pa.struct([]), wanted, self.number)
+            return self.record(found, wanted, optional)
+        if found["type"] == "null":
+            self.operations.append((NULL, optional, 0, -1))
+            return None
+        if found["type"] in self.names:
+            return self._value(found["type"], wanted, name, null)
+        kind = _kind(found)
+        _check_fits(name, kind, wanted, self.number)
+        slot = self._slot(wanted)
+        self.operations.append((_operation(found), optional, int(found.get("size", 0)), slot))
+        return Leaf(slot, kind, tuple(found.get("symbols", ())))
+
+
+def _operation(schema: Mapping[str, Any]) -> int:
+    kinds: dict[str, int] = {
+        "boolean": BOOLEAN,
+        "int": VARINT,
+        "long": VARINT,
+        "enum": VARINT,
+        "float": FLOAT,
+        "double": DOUBLE,
+        "string": BLOB,
+        "bytes": BLOB,
+        "fixed": FIXED,
+    }
+    return kinds[schema["type"]]
+
+
+def _kind(schema: Mapping[str, Any]) -> pa.DataType:
+    """The Arrow type that a value has by itself."""
+    logical = schema.get("logicalType")
+    if logical == "decimal" and schema["type"] in ("bytes", "fixed") and schema["precision"] <= 38:
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if logical in _TIMES and schema["type"] in ("int", "long"):
+        return _TIMES[logical]
+    if schema["type"] == "enum":
+        return pa.string()
+    return pa.binary() if schema["type"] == "fixed" else _PRIMITIVE[schema["type"]]
+
+
+def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType | None, number: int) -> None:
+    if wanted is not None and family(kind) != family(wanted):
+        shown = "a record" if pa.types.is_struct(kind) else str(kind)
+        raise UnknownSchema(
+            f"field {name!r} of schema {number} of the registry is {shown}, where the source has {wanted}"
+        )
+
+
+def family(kind: pa.DataType) -> str:
+    """Types in one of them are cast to each other, if the value allows it."""
+    types = pa.types
+    for name, tests in (
+        ("number", (types.is_integer, types.is_floating)),
+        ("text", (types.is_string, types.is_large_string)),
+        ("bytes", (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)),
+        ("decimal", (types.is_decimal,)),
+        ("timestamp", (types.is_timestamp,)),
+        ("time", (types.is_time,)),
+        ("date", (types.is_date,)),
+        ("struct", (types.is_struct,)),
+    ):
+        if any(test(kind) for test in tests):
+            return name
+    return family(kind.value_type) if types.is_dictionary(kind) else str(kind)

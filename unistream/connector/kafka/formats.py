@@ -1,0 +1,135 @@
+"""How the bytes of a value or a key become columns: one class for each format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.extras import require
+from unistream.connector.common import JsonReader, binary_array
+from unistream.connector.kafka.avro import AvroDecoder
+from unistream.connector.kafka.cells import Cells
+from unistream.connector.kafka.debezium import DebeziumDecoder
+from unistream.connector.kafka.decoded import Decoded, json_decoded, merged
+from unistream.connector.kafka.framing import not_framed, unframed
+from unistream.connector.kafka.layout import BYTES, DEBEZIUM
+from unistream.connector.kafka.protobuf import ProtobufDecoder, RegistryProtobufDecoder
+from unistream.connector.kafka.protobuf_schema import ProtobufMessage
+from unistream.connector.kafka.records import Framed
+from unistream.connector.kafka.registry import SchemaRegistry
+
+Format: TypeAlias = Literal[
+    "json", "bytes", "json-confluent", "avro-confluent", "protobuf", "protobuf-confluent", "debezium-json"
+]
+FORMATS: Final = (
+    "json",
+    "bytes",
+    "json-confluent",
+    "avro-confluent",
+    "protobuf",
+    "protobuf-confluent",
+    DEBEZIUM,
+)
+KEY_FORMATS: Final = tuple(one for one in FORMATS if one not in (DEBEZIUM, "protobuf"))
+EXTRAS: Final = {"avro-confluent": "avro", "protobuf": "protobuf", "protobuf-confluent": "protobuf"}
+"""What a format needs to be installed."""
+BY_REGISTRY: Final = ("avro-confluent", "protobuf-confluent")
+"""Formats whose schemas are looked up."""
+NO_CHANGES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class BytesDecoder(Protocol):
+    """Decoder of one schema."""
+
+    def decode(self, framed: Framed) -> Decoded:
+        """The values of all records, without those that have none: they are neither rows nor bad. Never
+        raises for bad data."""
+
+    def close(self) -> None: ...
+
+
+def bytes_decoder(
+    schema: pa.Schema,
+    kind: str,
+    *,
+    registry: SchemaRegistry | None,
+    changes: Mapping[str, str] = NO_CHANGES,
+    message: ProtobufMessage | None = None,
+    used: frozenset[str] | None = None,
+) -> BytesDecoder:
+    """`changes`: see `Layout`. `used`: columns that are needed, None: all; others may be left out.
+
+    Raises:
+        ConfigError: a type cannot be read in this format, or it needs a registry.
+    """
+    if kind in EXTRAS:
+        require(EXTRAS[kind], f'a Kafka source with format="{kind}"')
+    if kind in BY_REGISTRY:
+        if registry is None:
+            raise ConfigError(f'format="{kind}" needs a registry: schema_registry="http://HOST:PORT"')
+        made = AvroDecoder if kind == "avro-confluent" else RegistryProtobufDecoder
+        return made(schema, registry)
+    if kind == "protobuf":
+        if message is None:
+            raise ConfigError(
+                'format="protobuf" needs the type of the messages: message=us.ProtobufMessage(…)'
+            )
+        return ProtobufDecoder(schema, message)
+    if kind == DEBEZIUM:
+        return DebeziumDecoder(schema, changes)
+    if kind == BYTES:
+        return _Raw(schema)
+    if kind == "json-confluent":
+        return _FramedJson(schema, used)
+    return _Json(schema, used)
+
+
+class _Json:
+    def __init__(self, schema: pa.Schema, used: frozenset[str] | None) -> None:
+        self._reader = JsonReader(schema, used)
+
+    def decode(self, framed: Framed) -> Decoded:
+        return json_decoded(self._reader, framed)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class _FramedJson:
+    """Behind the number of a JSON Schema, by which producers have checked them: here the columns count."""
+
+    def __init__(self, schema: pa.Schema, used: frozenset[str] | None) -> None:
+        self._reader = JsonReader(schema, used)
+
+    def decode(self, framed: Framed) -> Decoded:
+        values, rows, _ = unframed(framed)
+        found = json_decoded(self._reader, values).at(rows)
+        return merged(self._reader.schema, [found, not_framed(framed, self._reader.schema, rows)])
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class _Raw:
+    """One column of bytes or text as they are; text has to be UTF-8."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def decode(self, framed: Framed) -> Decoded:
+        rows = np.flatnonzero(framed.value_lengths >= 0)
+        raw = binary_array(framed.data, framed.value_starts[rows], framed.value_lengths[rows])
+        [column] = self._schema
+
+        def build(low: int, high: int) -> pa.Array:
+            return raw.slice(low, high - low).cast(column.type)
+
+        return Cells(self._schema, len(rows), {}).decoded({column.name: build}).at(rows)
+
+    def close(self) -> None:
+        """Holds nothing."""

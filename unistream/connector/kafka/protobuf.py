@@ -1,0 +1,220 @@
+"""Messages of Protocol Buffers as columns, by compiled loops over their bytes.
+
+The columns are fields, by name; messages in messages are structs, `google.protobuf.Timestamp` is a timestamp
+if the column is one, and a wrapper (`StringValue`, …) is what it wraps. Repeated fields are passed over.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.errors import ConfigError
+from unistream.connector.common import Int64s, UInt8s, binary_array
+from unistream.connector.kafka.cells import Build, Cells
+from unistream.connector.kafka.decoded import Decoded, merged
+from unistream.connector.kafka.framing import by_schema, shifted
+from unistream.connector.kafka.protobuf_schema import (
+    DoesNotFit,
+    Message,
+    Node,
+    ProtobufMessage,
+    Tables,
+    Value,
+    described,
+    described_by,
+)
+from unistream.connector.kafka.records import Framed
+from unistream.connector.kafka.registry import RegistryClient, SchemaRegistry, UnknownSchema
+
+NO_MESSAGE: Final = "it is not a message of its type"
+NO_PATH: Final = "it does not say which message of its schema it is"
+NANOS: Final = 1_000_000_000
+
+
+class ProtobufDecoder:
+    """See `unistream.connector.kafka.formats.BytesDecoder`: of messages of one type.
+
+    Raises:
+        ConfigError: there is no such message, or its fields are not those of the columns.
+    """
+
+    def __init__(self, schema: pa.Schema, message: ProtobufMessage) -> None:
+        self._schema = schema
+        try:
+            self._plan = Plan.of(described(message), schema)
+        except DoesNotFit as problem:
+            raise ConfigError(f"message {message.name!r}: {problem}") from None
+
+    def decode(self, framed: Framed) -> Decoded:
+        rows = np.flatnonzero(framed.value_lengths >= 0)
+        return self._plan.decode(framed.at(rows), self._schema).at(rows)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class RegistryProtobufDecoder:
+    """The same in the wire format of a registry: behind the number of a schema, and which message of it."""
+
+    def __init__(self, schema: pa.Schema, registry: SchemaRegistry) -> None:
+        self._schema = schema
+        self._registry = RegistryClient(registry, serialized=True)
+        self._plans: dict[tuple[int, ...], Plan] = {}
+
+    def decode(self, framed: Framed) -> Decoded:
+        return by_schema(framed, self._schema, self._of_schema)
+
+    def close(self) -> None:
+        self._registry.close()
+
+    def _of_schema(self, number: int, framed: Framed) -> Decoded:
+        paths = np.full((len(framed), _kernels().PATH_MAX), -1, np.int64)
+        sizes = np.empty(len(framed), np.int64)
+        _kernels().message_paths(framed.data, framed.value_starts, framed.value_lengths, paths, sizes)
+        parts = [Decoded.refused(self._schema, np.flatnonzero(sizes < 0), NO_PATH)]
+        for path in np.unique(paths[sizes >= 0], axis=0):
+            rows = np.flatnonzero((paths == path).all(axis=1) & (sizes >= 0))
+            try:
+                plan = self._planned(number, tuple(path[path >= 0].tolist()))
+            except DoesNotFit as problem:
+                reason = f"schema {number} of the registry: {problem}"
+                parts.append(Decoded.refused(self._schema, rows, reason))
+            else:
+                found = plan.decode(shifted(framed.at(rows), sizes[rows]), self._schema)
+                parts.append(found.at(rows))
+        return merged(self._schema, parts)
+
+    def _planned(self, number: int, path: tuple[int, ...]) -> Plan:
+        """Raises UnknownSchema: of all its records. DoesNotFit: of those of this message."""
+        key = (number, *path)
+        if key not in self._plans:
+            registered = self._registry.schema(number)
+            if registered.kind != "PROTOBUF":
+                raise UnknownSchema(f"schema {number} of the registry is {registered.kind}, not PROTOBUF")
+            used = [(name, one.text) for name, one in self._registry.referenced(registered)]
+            self._plans[key] = Plan.of(described_by(registered.text, used, path), self._schema)
+        return self._plans[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How messages of a type are read."""
+
+    fields: Int64s
+    first: Int64s
+    slots: int
+    nodes: Mapping[str, Node]
+
+    @staticmethod
+    def of(descriptor: object, schema: pa.Schema) -> Plan:
+        """Raises DoesNotFit."""
+        tables = Tables()
+        _, nodes = tables.message(descriptor, pa.struct(list(schema)))
+        fields, first = tables.arrays()
+        return Plan(fields, first, tables.slots, nodes)
+
+    def decode(self, framed: Framed, schema: pa.Schema) -> Decoded:
+        shape = (self.slots, len(framed))
+        values, sizes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        valid, wrong = np.zeros(shape, np.uint8), np.zeros(len(framed), np.uint8)
+        _kernels().parse(
+            framed.data,
+            framed.value_starts,
+            framed.value_lengths,
+            self.fields,
+            self.first,
+            values,
+            sizes,
+            valid,
+            wrong,
+        )
+        valid[:, wrong > 0] = 0
+        found = Found(framed.data, values, sizes, valid)
+        there = wrong == 0
+        builds = {
+            name: found.build(node, schema.field(name).type, there) for name, node in self.nodes.items()
+        }
+        bad = dict.fromkeys(np.flatnonzero(wrong).tolist(), NO_MESSAGE)
+        return Cells(schema, len(framed), bad).decoded(builds)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the loops have found; see `protobuf_kernels.parse`."""
+
+    data: UInt8s
+    values: Int64s
+    sizes: Int64s
+    valid: UInt8s
+
+    def build(self, node: Node, wanted: pa.DataType, there: np.ndarray) -> Build:
+        """`there`: rows whose outer message is."""
+        return lambda low, high: self.column(node, wanted, slice(low, high), there[low:high])
+
+    def column(self, node: Node, wanted: pa.DataType, rows: slice, there: np.ndarray) -> pa.Array:
+        """Raises ArrowInvalid: a value does not fit."""
+        present = self.valid[node.slot, rows] > 0
+        if isinstance(node, Value):
+            missing = ~(there if node.default else present)
+            column = self._value(node, rows, missing)
+            if pa.types.is_dictionary(wanted):
+                return column.cast(wanted.value_type).dictionary_encode().cast(wanted)
+            return column.cast(wanted)
+        if node.wrapped:
+            return self.column(node.fields["value"], wanted, rows, present)
+        if node.instant:
+            return self._instants(node, wanted, rows, present)
+        columns = [
+            self.column(node.fields[one.name], one.type, rows, present)
+            if one.name in node.fields
+            else pa.nulls(len(present), one.type)
+            for one in wanted
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=pa.array(~present))
+
+    def _value(self, node: Value, rows: slice, missing: np.ndarray) -> pa.Array:
+        values, kind = self.values[node.slot, rows], node.kind
+        if node.names is not None:
+            numbers = pa.array(list(node.names), pa.int64())
+            given = pa.array(values, mask=missing)
+            at = pc.index_in(given, value_set=numbers, skip_nulls=True)
+            if at.null_count > given.null_count:
+                raise pa.ArrowInvalid("its enum has no name for that number")
+            return pa.array(list(node.names.values()), pa.string()).take(at)
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            lengths = np.where(missing, -1, self.sizes[node.slot, rows])
+            return binary_array(self.data, values, lengths).cast(kind)
+        if pa.types.is_float32(kind):
+            return pa.array(values.astype(np.uint32).view(np.float32), mask=missing)
+        if pa.types.is_float64(kind):
+            return pa.array(values.view(np.float64), mask=missing)
+        if pa.types.is_boolean(kind):
+            return pa.array(values != 0, mask=missing)
+        narrow = values.astype(kind.to_pandas_dtype())  # negative ones of 32 bits are written as 64
+        return pa.array(narrow, kind, mask=missing)
+
+    def _instants(self, node: Message, wanted: pa.DataType, rows: slice, present: np.ndarray) -> pa.Array:
+        none = np.zeros(len(present), np.int64)
+        parts = [node.fields.get(name) for name in ("seconds", "nanos")]
+        seconds, nanos = (none if one is None else self.values[one.slot, rows] for one in parts)
+        unit = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": NANOS}[wanted.unit]
+        least = np.iinfo(np.int64).max // unit - 1
+        if (np.abs(seconds[present]) > least).any() or ((nanos < 0) | (nanos >= NANOS))[present].any():
+            raise pa.ArrowInvalid("the time is out of range")
+        whole = seconds * unit + nanos // (NANOS // unit)
+        return pa.array(whole, mask=~present).cast(pa.int64()).view(wanted)
+
+
+@functools.cache
+def _kernels() -> ModuleType:
+    """Compiled at the first use."""
+    return importlib.import_module("unistream.connector.kafka.protobuf_kernels")

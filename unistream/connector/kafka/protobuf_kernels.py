@@ -1,0 +1,142 @@
+"""Compiled loops of `unistream.connector.kafka.protobuf`; see `unistream.connector.kafka.kernels`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from unistream.connector.common import Int64s, UInt8s
+from unistream.connector.common.compiled import compiled, spliced
+from unistream.connector.kafka.kernels import _varint
+from unistream.connector.kafka.protobuf_schema import (
+    DEPTH_MAX,
+    EIGHT,
+    FOUR,
+    MESSAGE,
+    SIZED,
+    VARINT,
+    ZIGZAG,
+)
+
+PATH_MAX: Final = 8  # messages in messages, of which one is the type of a topic
+SKIPPED: Final = -1
+TAG_END: Final = 1 << 32
+
+
+@spliced
+def _unsigned(data: UInt8s, pos: int, end: int) -> tuple[Any, int]:
+    """(64 bits, next position); position -1: it exceeds `end` or 10 bytes."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while pos < end and shift < 70:
+        byte = data[pos]
+        pos += 1
+        value |= np.uint64(byte & 0x7F) << shift
+        if byte < 0x80:
+            return np.int64(value), pos
+        shift += np.uint64(7)
+    return np.int64(0), -1
+
+
+@compiled
+def parse(
+    data: UInt8s,
+    starts: Int64s,
+    lengths: Int64s,
+    fields: Int64s,
+    first: Int64s,
+    values: Int64s,
+    sizes: Int64s,
+    valid: UInt8s,
+    bad: UInt8s,
+) -> None:
+    """Fills values (numbers, bits, places of bytes), sizes (of bytes) and valid, each [slot, row]; bad: 1 if
+    a record is no message. Of a field that is written twice the last one counts."""
+    ends = np.empty(DEPTH_MAX + 2, np.int64)
+    messages = np.empty(DEPTH_MAX + 2, np.int64)
+    for row in range(len(starts)):
+        pos = starts[row]
+        depth = 0
+        ends[0] = pos + lengths[row]
+        messages[0] = 0
+        while depth >= 0:
+            end = ends[depth]
+            if pos == end:
+                depth -= 1
+                continue
+            tag, pos = _unsigned(data, pos, end)
+            wire = tag & 7
+            found = -1
+            if pos >= 0:
+                found = _place(fields, first[messages[depth]], first[messages[depth] + 1], tag >> 3, wire)
+            value, size, pos = _field(data, pos, end, wire)
+            if pos < 0 or tag < 8 or tag >= TAG_END or found < SKIPPED:
+                bad[row] = 1
+                break
+            if found == SKIPPED:
+                continue
+            slot = fields[found, 3]
+            if fields[found, 2] == ZIGZAG:
+                value = np.int64(np.uint64(value) >> np.uint64(1)) ^ -(value & 1)
+            values[slot, row] = value
+            sizes[slot, row] = size
+            valid[slot, row] = 1
+            if fields[found, 2] == MESSAGE:
+                depth += 1
+                pos = value
+                ends[depth] = value + size
+                messages[depth] = fields[found, 4]
+
+
+@compiled
+def _place(fields: Int64s, low: int, high: int, number: int, wire: int) -> int:
+    """The field, -1: it is none of these, -2: it has another wire type."""
+    for at in range(low, high):
+        if fields[at, 0] == number:
+            return at if fields[at, 1] == wire else -2
+    return SKIPPED
+
+
+@compiled
+def _field(data: UInt8s, pos: int, end: int, wire: int) -> tuple[Any, Any, int]:
+    """(value or place, size, next position); position -1: it does not fit, or is a group."""
+    zero = np.int64(0)
+    if pos < 0:
+        return zero, zero, -1
+    if wire == VARINT:
+        value, pos = _unsigned(data, pos, end)
+        return value, zero, pos
+    if wire == SIZED:
+        size, start = _unsigned(data, pos, end)
+        if start < 0 or size < 0 or size > end - start:
+            return zero, zero, -1
+        return np.int64(start), size, start + size
+    width = 8 if wire == EIGHT else 4
+    if wire not in (EIGHT, FOUR) or width > end - pos:
+        return zero, zero, -1
+    bits = np.uint64(0)
+    for i in range(width):
+        bits |= np.uint64(data[pos + i]) << np.uint64(8 * i)
+    return np.int64(bits), zero, pos + width
+
+
+@compiled
+def message_paths(data: UInt8s, starts: Int64s, lengths: Int64s, paths: Int64s, sizes: Int64s) -> None:
+    """Which message of its schema each record is: [row, depth], -1 behind the last; sizes: bytes of that, -1:
+    there is none."""
+    for row in range(len(starts)):
+        end = starts[row] + lengths[row]
+        count, pos = _varint(data, starts[row], end)
+        sizes[row] = -1
+        if pos < 0 or count < 0 or count > PATH_MAX:
+            continue
+        if count == 0:
+            paths[row, 0] = 0
+        for i in range(count):
+            paths[row, i], pos = _varint(data, pos, end)
+            if pos < 0 or paths[row, i] < 0:
+                pos = -1
+                break
+        if pos >= 0:
+            sizes[row] = pos - starts[row]
