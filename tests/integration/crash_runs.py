@@ -80,7 +80,10 @@ OF_KAFKA_SINK = "kafka."
 OF_SQL_SINK = "sql."
 """The same, of `test_sql_sink`."""
 
-OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK, OF_SQL_SINK)
+OF_ICEBERG_SINK = "iceberg."
+"""The same, of `test_iceberg_sink`."""
+
+OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_ICEBERG_SINK, OF_KAFKA_SINK, OF_SQL_SINK)
 
 
 def points_in_code(begin: str = "") -> dict[str, set[str]]:

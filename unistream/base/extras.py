@@ -16,6 +16,7 @@ from unistream.base.errors import ConfigError
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "dagster": {"dagster": "dagster", "dagster-webserver": "dagster_webserver"},
     "delta": {"deltalake": "deltalake"},
+    "iceberg": {"pyiceberg": "pyiceberg"},
     "kafka": {"kafka-python": "kafka"},
     "postgres": {"psycopg": "psycopg"},
     "rocksdb": {"rocksdict": "rocksdict"},
