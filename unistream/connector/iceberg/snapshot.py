@@ -3,7 +3,8 @@
 Made by hand of pyiceberg's public parts. Its own producers write one manifest with the current partition spec
 (and fail for files of an earlier one), and try again by themselves on a snapshot that was not looked at.
 
-    manifests       one for each partition spec and schema of the new files; those of the head stay
+    manifests       one for each partition spec and schema of the new files; those of the head stay, small
+                    ones are merged (`merge`)
     manifest list   all of them
     updates         the snapshot, the head of the branch, properties: together, or none of them
     requirements    the table's UUID, and the head that was looked at
@@ -47,6 +48,7 @@ from pyiceberg.table.update import (
 )
 
 from unistream.base.errors import ConfigError
+from unistream.connector.iceberg.merge import merged, schema_of
 from unistream.connector.iceberg.partition import decoded
 from unistream.connector.iceberg.record import BRANCH
 from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile
@@ -125,6 +127,8 @@ def prepare(
     added = list(_added(parts, staged))
     replaced = _partitions(table, [one for one in staged if one.overwrite])
     kept = list(_kept(parts, head, replaced)) if head is not None else []
+    if not replaced:
+        kept = list(merged(table, kept, parts.manifest))
     sequence = metadata.next_sequence_number()
     listed = parts.output(f"snap-{snapshot_id}-0-{parts.uuid}.avro")
     with write_manifest_list(
@@ -291,7 +295,8 @@ def _filtered(
         yield manifest
         return
     table = parts.table
-    spec, schema = table.specs()[manifest.partition_spec_id], table.schema()
+    spec = table.specs()[manifest.partition_spec_id]
+    schema = schema_of(table, spec)
     changed = []
     for entry, removed in zip(entries, is_replaced, strict=True):
         if removed:
