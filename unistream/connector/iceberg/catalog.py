@@ -122,11 +122,23 @@ def open_catalog(address: TableAddress) -> Any:
     for attempt in range(OPEN_ATTEMPTS):
         try:
             with answering(f"catalog {address.catalog!r}", "opening it"):
+                if _is_rest({**configured, **properties}):
+                    from unistream.connector.iceberg.rest import LimitedRestCatalog
+
+                    return LimitedRestCatalog(address.catalog, **{**configured, **properties})
                 return load_catalog(address.catalog, **properties)
         except Unreachable:
             if attempt == OPEN_ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _is_rest(properties: Mapping[str, Any]) -> bool:
+    """As `load_catalog` finds out."""
+    if "py-catalog-impl" in properties:
+        return False
+    uri = str(properties.get(URI, ""))
+    return str(properties.get("type", "rest" if uri.startswith("http") else "")).lower() == "rest"
 
 
 @contextmanager
