@@ -19,6 +19,8 @@ from unistream.base.extras import require
 from unistream.base.secrets import Secret, is_reference, is_secret_name, resolved_options
 from unistream.connector.common import absolute
 
+FORMAT_VERSION: Final = "format-version"
+FORMAT_VERSION_MAX: Final = 2  # that pyiceberg writes
 URI: Final = "uri"
 WAREHOUSE: Final = "warehouse"
 IO_CLASS: Final = "py-io-impl"
@@ -160,6 +162,7 @@ def answering(where: str, doing: str) -> Iterator[None]:
     mistakes = (
         ForbiddenError,
         ImportError,
+        NotImplementedError,
         NoSuchNamespaceError,
         NoSuchPropertyException,
         NotInstalledError,

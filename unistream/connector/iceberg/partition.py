@@ -134,18 +134,20 @@ class Partitioner:
     Args:
         spec: The spec.
         schema: Of the table.
-        names: Columns of the rows.
+        rows: Schema of the rows. A column that they do not have is null.
     """
 
-    def __init__(self, spec: PartitionSpec, schema: Schema, names: Sequence[str]) -> None:
+    def __init__(self, spec: PartitionSpec, schema: Schema, rows: pa.Schema) -> None:
         self._spec = spec
         self._schema = schema
         self._steps: list[Callable[[pa.RecordBatch], pa.Array] | None] = []
         for field in spec.fields:
-            path = (schema.find_column_name(field.source_id) or "").split(".")
-            is_here = path[0] in names and not isinstance(field.transform, VoidTransform)
-            transform = field.transform.pyarrow_transform(schema.find_field(field.source_id).field_type)
-            self._steps.append(_step(path, transform) if is_here else None)
+            path = _path(rows, schema.find_column_name(field.source_id) or "")
+            if path is None or isinstance(field.transform, VoidTransform):
+                self._steps.append(None)
+                continue
+            kind = schema.find_field(field.source_id).field_type
+            self._steps.append(_step(path, field.transform.pyarrow_transform(kind)))
 
     def split(self, records: pa.RecordBatch) -> Iterator[tuple[Key, pa.RecordBatch]]:
         """The rows of each partition, in their order. Rows keep all columns."""
@@ -183,6 +185,19 @@ def decoded(spec: PartitionSpec, schema: Schema, values: Sequence[bytes | None])
     kinds = types_of(spec, schema)
     found = zip(kinds, values, strict=True)
     return Record(*[None if value is None else from_bytes(kind, value) for kind, value in found])
+
+
+def _path(rows: pa.Schema, column: str) -> list[str] | None:
+    """Of a column, or of a field in structs; None: the rows do not have it. Names may contain dots."""
+    if column in rows.names:
+        return [column]
+    for name in rows.names:
+        kind = rows.field(name).type
+        if column.startswith(f"{name}.") and pa.types.is_struct(kind):
+            rest = _path(pa.schema(list(kind)), column[len(name) + 1 :])
+            if rest is not None:
+                return [name, *rest]
+    return None
 
 
 def _step(

@@ -72,7 +72,7 @@ class WritePlan:
         self._locations = table.location_provider()
         self._properties = dict(table.properties)
         self._fields = file_schema(held, stream)
-        self._partitioner = Partitioner(table.spec(), held, stream.names)
+        self._partitioner = Partitioner(table.spec(), held, self._fields)
         self._collected = compute_statistics_plan(held, self._properties)
         self._ids = parquet_path_to_id_mapping(held)
         self.table_id = str(table.metadata.table_uuid)

@@ -12,7 +12,14 @@ from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.secrets import Secret
 from unistream.connector.common import OnRewind, check_sink_options
-from unistream.connector.iceberg.catalog import WAREHOUSE, TableAddress, TableSettings, checked_address
+from unistream.connector.iceberg.catalog import (
+    FORMAT_VERSION,
+    FORMAT_VERSION_MAX,
+    WAREHOUSE,
+    TableAddress,
+    TableSettings,
+    checked_address,
+)
 from unistream.connector.iceberg.stage import decode_committable
 from unistream.connector.iceberg.writer import IcebergWriter
 from unistream.model.lineage import LineageDataset, dataset_at
@@ -86,6 +93,11 @@ class IcebergSink:
         if schema_evolution not in EVOLUTIONS:
             raise ConfigError(
                 f"Iceberg sink: schema_evolution must be 'refuse' or 'add', not {schema_evolution!r}"
+            )
+        version = (table_properties or {}).get(FORMAT_VERSION, "2")
+        if not str(version).isdecimal() or not 1 <= int(version) <= FORMAT_VERSION_MAX:
+            raise ConfigError(
+                f"Iceberg sink: table property {FORMAT_VERSION!r} must be 1 or 2, not {version!r}"
             )
         check_sink_options(target_file_bytes, on_rewind)
         check_on_foreign(on_foreign)

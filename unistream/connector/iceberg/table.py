@@ -20,12 +20,12 @@ from pyiceberg.exceptions import (
 from pyiceberg.schema import Schema
 
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.connector.iceberg.catalog import TableAddress, answering, open_catalog
+from unistream.connector.iceberg.catalog import FORMAT_VERSION_MAX, TableAddress, answering, open_catalog
 from unistream.connector.iceberg.partition import partition_spec
 from unistream.connector.iceberg.record import CHECKPOINT_KEY, LINEAGE_KEY, SINK_KEY, ancestors
 from unistream.connector.iceberg.schema import Change, evolve
 
-FORMAT_VERSION_MAX: Final = 2
+CREATE_ATTEMPTS: Final = 3
 CREATED_WITH: Final = {
     "write.metadata.delete-after-commit.enabled": "true",  # or each checkpoint leaves a file for ever
     "write.metadata.previous-versions-max": "100",
@@ -89,8 +89,20 @@ class LakeTable:
         return self._table
 
     def create(self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Unless somebody else has created it a moment before; then that one is loaded."""
+        """Unless somebody else has created it a moment before; then that one is loaded. Databases of catalogs
+        refuse one of two writers that create a namespace at once, each in its own words: it tries again."""
         spec = partition_spec(schema, partition_by)
+        for attempt in range(CREATE_ATTEMPTS):
+            try:
+                self._create(schema, spec, {**CREATED_WITH, **properties})
+            except Unreachable:
+                if attempt == CREATE_ATTEMPTS - 1:
+                    raise
+            if self._table is not None or self.load() is not None:
+                return
+        raise Unreachable(f"{self._where} was created by somebody else, and is not there")
+
+    def _create(self, schema: Schema, spec: Any, properties: Mapping[str, str]) -> None:
         namespace = self._address.table.rpartition(".")[0]
         with answering(self._where, "creating it"):
             self._catalog.create_namespace_if_not_exists(namespace)
@@ -99,12 +111,10 @@ class LakeTable:
                     self._address.table,
                     schema,
                     partition_spec=spec,
-                    properties={**CREATED_WITH, **properties},
+                    properties=properties,
                 )
             except TableAlreadyExistsError:
                 self._table = None
-        if self._table is None and self.load() is None:
-            raise Unreachable(f"{self._where} was created by somebody else, and is not there")
 
     def evolve(self, wanted: Sequence[Change]) -> bool:
         """Makes these changes of its schema. False: somebody else was faster; the table is loaded again."""

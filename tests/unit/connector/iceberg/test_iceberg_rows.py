@@ -4,8 +4,12 @@ replaced. Read by iceberg-rust."""
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
+import threading
+import traceback
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from tests.contract.test_contract_sink import batch, context, permit, request
 from tests.fault_fs import PowerCut
 from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, between, rows
-from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret
 from unistream.connector.committers import committer_of
 from unistream.connector.iceberg import IcebergSink
@@ -246,6 +250,53 @@ def test_partitions_that_cannot_be_are_refused(parts: Parts, partition_by: Any, 
     assert says in str(refused.value)
 
 
+def test_partitions_of_fields_in_structs_of_columns_with_dots_and_of_columns_that_the_stream_lacks(
+    lake: Lake, parts: Parts
+) -> None:
+    inner = pa.array([{"b": "x", "c": 1}, {"b": "y", "c": 2}])
+    given = rows(id=[1, 2], **{"a.b": ["p", "q"], "in": inner})
+    parts.add(1, given, parts.sink(partition_by=["in.b", "a.b"]))
+    lacking = rows(id=[3], **{"in": pa.array([{"c": 3}])})
+    parts.add(2, lacking, restored=1)
+    with lake.table() as table:
+        found = {tuple(task.file.partition[i] for i in (0, 1)) for task in table.scan().plan_files()}
+    assert found == {("x", "p"), ("y", "q"), (None, None)}
+
+
+def test_a_table_of_format_version_1_is_written_and_one_of_version_3_refused(
+    lake: Lake, parts: Parts
+) -> None:
+    old = parts.sink(partition_by="name", table_properties={"format-version": "1"})
+    for checkpoint in (1, 2, 3):
+        parts.add(checkpoint, batch(checkpoint, 10 + checkpoint), old, restored=checkpoint - 1 or None)
+    assert lake.ids() == [1, 2, 3, 11, 12, 13]
+    with lake.table() as table:
+        assert table.metadata.format_version == 1
+    with lake.table() as table:
+        metadata = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
+    newer = lake.warehouse / "newer.metadata.json"
+    metadata |= {"format-version": 3, "next-row-id": 0, "last-sequence-number": 0}
+    newer.write_text(json.dumps(metadata))
+    with lake.catalog() as catalog:
+        catalog.register_table("lake.new", newer.as_uri())
+    with pytest.raises(ConfigError, match="has format version 3; this version writes tables"):
+        parts.sink("lake.new").check(None)
+
+
+def test_writers_that_create_one_table_at_once_write_to_one(lake: Lake, parts: Parts) -> None:
+    start = threading.Barrier(4)
+
+    def stage(index: int) -> list[bytes]:
+        writer = parts.writer(index=index)
+        start.wait(30)
+        return parts.staged(1, batch(index), writer)
+
+    with ThreadPoolExecutor(4) as pool:
+        staged = [one for made in pool.map(stage, range(4)) for one in made]
+    parts.committer().commit(permit(1), request(1, *staged))
+    assert lake.ids() == [0, 1, 2, 3]
+
+
 def test_long_partition_values_have_short_folders(lake: Lake, parts: Parts) -> None:
     parts.add(1, rows(id=[1, 2], name=["x" * 300 + "a", "x" * 300 + "b"]), parts.sink(partition_by="name"))
     assert lake.ids() == [1, 2]
@@ -348,6 +399,23 @@ def test_no_secret_is_in_what_a_savepoint_stores_and_its_commits_need_no_code_of
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"uri": "postgresql+psycopg://nobody:hunter2@127.0.0.1:9/nothing"},
+        {"uri": "nonsense://nobody:hunter2@127.0.0.1", "type": "sql"},
+        {"type": "nonsense", "token": "hunter2"},
+        {"token": "hunter2"},
+        {"uri": "http://nobody:hunter2@127.0.0.1:9", "token": "hunter2"},
+    ],
+)
+def test_no_secret_is_in_what_is_said_of_a_catalog_that_fails(properties: dict[str, str]) -> None:
+    with pytest.raises((ConfigError, Unreachable)) as failed:
+        IcebergSink(TABLE, catalog_properties=properties).check(None)
+    assert "hunter2" not in str(failed.value)
+    assert "hunter2" not in "".join(traceback.format_exception(failed.value))
+
+
 def test_a_catalog_is_found_by_the_configuration_of_pyiceberg(
     lake: Lake, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +439,7 @@ def test_a_catalog_is_found_by_the_configuration_of_pyiceberg(
         ({"schema_evolution": True}, "schema_evolution must be 'refuse' or 'add', not True"),
         ({"catalog_properties": {"uri": ["x"]}}, "catalog property 'uri' is text, not ['x']"),
         ({"catalog": ""}, "catalog is the name of a catalog"),
+        ({"table_properties": {"format-version": "3"}}, "'format-version' must be 1 or 2, not '3'"),
     ],
 )
 def test_arguments_that_are_wrong_are_named(arguments: dict[str, Any], says: str) -> None:
