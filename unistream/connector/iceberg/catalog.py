@@ -30,6 +30,8 @@ STATEMENT_TIMEOUT_MS: Final = 60_000  # of one statement in PostgreSQL; a commit
 LOCK_TIMEOUT_S: Final = 30  # longest wait for another writer of the catalogue
 SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges what is sent
 OPEN_ATTEMPTS: Final = 3  # of several writers that open a new SQL catalogue one creates its tables
+_OF_URLS: Final = ("ArgumentError", "NoSuchModuleError", "InvalidURL", "MissingSchema")
+"""Errors of SQLAlchemy and requests, which this room does not import, for a URL that cannot be one."""
 _SQLITE: Final = re.compile(r"sqlite(?:\+\w+)?:///(?!/)(?=.)")
 _IDENTIFIER: Final = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 
@@ -178,6 +180,8 @@ def answering(where: str, doing: str) -> Iterator[None]:
     except mistakes as error:
         raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error
     except Exception as error:  # of whatever library is below this catalogue
+        if type(error).__name__ in _OF_URLS:
+            raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error
         raise Unreachable(f"Iceberg, {where} did not answer while {doing}: {_brief(error)}") from error
 
 

@@ -21,6 +21,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from unistream.base.crash_points import crash_point
@@ -50,6 +51,7 @@ ATTEMPTS_MAX: Final = (
     20  # conflicts or unknown outcomes of one commit; each conflict is another commit's success
 )
 BACKOFF_MAX_S: Final = 0.5
+LOOKUPS_MAX: Final = 16  # of staged files at a time; an object store answers each in some 20 ms
 
 
 class IcebergCommitter:
@@ -282,8 +284,9 @@ class IcebergCommitter:
             except FileNotFoundError:
                 return None
 
-        with answering(self._where, "looking for staged files"):
-            check_staged(self._where, files, size_of, hint)
+        with answering(self._where, "looking for staged files"), ThreadPoolExecutor(LOOKUPS_MAX) as pool:
+            sizes = dict(zip((file.path for file in files), pool.map(size_of, files), strict=True))
+            check_staged(self._where, files, lambda file: sizes[file.path], hint)
 
     def _recorded(
         self, found: Records, snapshot: str, checkpoint_id: int, *, begun: bool = False
@@ -384,16 +387,20 @@ class IcebergCommitter:
         return self._memory
 
     def _of_this_table(self, request: CommitRequest) -> tuple[IcebergCommittable, ...]:
-        """Without the output for a former table. Raises ConfigError if that is not committed."""
+        """Without the output for a former table. A table that was renamed, or whose catalog has moved, is the
+        same one. Raises ConfigError if the former one does not have it."""
         context = self._opened()
         staged = [decode_committable(content) for content in request.committables]
         if context.finalizing:
             return tuple(staged)
-        for one in {one.address: one for one in staged if one.address != self._address.text}.values():
+        lake = self._lake
+        table_id = str(lake.table.metadata.table_uuid) if lake is not None and lake.has_table else ""
+        own = [one for one in staged if one.address == self._address.text or one.table_id == table_id]
+        for one in {one.address: one for one in staged if one not in own}.values():
             missing = not_in_former(self._tables, one, self._address, context, request.checkpoint_id)
             if missing is not None:
                 raise uncommitted_elsewhere(context, self._address.text, one.address, missing)
-        return tuple(one for one in staged if one.address == self._address.text)
+        return tuple(own)
 
     # --- small parts --------------------------------------------------------------------------------
 

@@ -294,6 +294,17 @@ def test_another_table_gets_what_is_new_and_what_was_staged_for_the_former_is_no
     assert (lake.ids(), lake.ids("lake.others")) == ([1, 2], [3])
 
 
+def test_a_table_that_was_renamed_is_the_same_one(lake: Lake, parts: Parts) -> None:
+    writer, committer = parts.writer(), parts.committer()
+    committer.commit(permit(1), request(1, *parts.staged(1, batch(1), writer)))
+    listed = parts.staged(2, batch(2), writer)
+    with lake.catalog() as catalog:
+        catalog.rename_table(TABLE, "lake.renamed")
+    renamed = parts.committer(parts.sink("lake.renamed"), state=committer.snapshot_state(), restored=2)
+    assert renamed.commit(permit(2), request(2, *listed)).rows == 1
+    assert lake.ids("lake.renamed") == [1, 2]
+
+
 def test_versions_that_are_reported_grow(lake: Lake, parts: Parts) -> None:
     """Of several commits that are reported together the greatest version counts."""
     committer = parts.committer()

@@ -283,6 +283,29 @@ def test_a_table_of_format_version_1_is_written_and_one_of_version_3_refused(
         parts.sink("lake.new").check(None)
 
 
+def test_properties_of_the_table_say_where_files_are_and_how_they_are_compressed(
+    lake: Lake, parts: Parts
+) -> None:
+    said = {
+        "write.object-storage.enabled": "true",
+        "write.parquet.compression-codec": "gzip",
+        "write.parquet.compression-level": "1",
+        "write.metadata.path": (lake.warehouse / "elsewhere").as_uri(),
+        "write.metadata.metrics.column.name": "none",
+    }
+    parts.add(1, batch(1, 2), parts.sink(partition_by="name", table_properties=said))
+    assert lake.ids() == [1, 2]
+    for path in lake.files():
+        column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+        assert column.compression == "GZIP"
+        assert path.parent.name.startswith("name=")
+        assert path.parents[1].name.isdecimal(), "folders that spread over an object store"
+    assert list((lake.warehouse / "elsewhere").glob("*.avro"))
+    with lake.table() as table:
+        [bounds] = {tuple(task.file.lower_bounds) for task in table.scan().plan_files()}
+    assert bounds == (1,), "of id alone"
+
+
 def test_writers_that_create_one_table_at_once_write_to_one(lake: Lake, parts: Parts) -> None:
     start = threading.Barrier(4)
 
@@ -448,9 +471,19 @@ def test_arguments_that_are_wrong_are_named(arguments: dict[str, Any], says: str
     assert says in str(refused.value)
 
 
-def test_a_catalog_without_a_uri_is_refused_by_name(parts: Parts) -> None:
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"type": "sql"},
+        {},
+        {"type": "sql", "uri": "lake"},
+        {"type": "sql", "uri": "nonsense://host/lake"},
+        {"type": "rest", "uri": "lake"},
+    ],
+)
+def test_a_catalog_that_cannot_be_is_a_matter_of_configuration(properties: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"Iceberg, catalog 'default': opening it was refused: .*"):
-        IcebergSink(TABLE, catalog_properties={"type": "sql"}).check(None)
+        IcebergSink(TABLE, catalog_properties=properties).check(None)
 
 
 def test_records_of_the_oldest_sinks_are_dropped_when_there_are_too_many() -> None:
