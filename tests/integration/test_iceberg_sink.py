@@ -84,7 +84,7 @@ def test_a_table_loses_and_doubles_nothing(tmp_path: Path, crashes: Crashes, lak
 @pytest.mark.spark
 def test_in_batch_on_spark_all_rows_come_at_the_end(tmp_path: Path, lake: Lake) -> None:
     env = us.Environment(BATCH, target="spark")
-    to_table(lake, None, partition_by="bucket(4, key)")(env, tmp_path)
+    to_table(lake, None, partition_by="bucket(4, key)", mode="overwrite-partitions")(env, tmp_path)
     result = env.execute("batch")
     assert lake.ids() == list(range(ROWS))
     with lake.table() as table:
