@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
@@ -14,6 +17,8 @@ from tests.contract.test_contract_sink import batch, permit, request
 from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, answerless, between, rows
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown
+from unistream.base.ids import LineageId
+from unistream.connector.iceberg.committer import ATTEMPTS_MAX
 from unistream.port.sink import CommitOutcome
 
 FOREIGN = pa.table({"id": [100, 101], "name": ["foreign", "foreign"]})
@@ -71,6 +76,39 @@ def test_conflicts_without_end_are_tried_again_later(lake: Lake, parts: Parts) -
     committer = parts.committer(tables=tables, attempts=2, restored=1)
     assert committer.commit(permit(2), request(2, *committables)).outcome is CommitOutcome.RETRY
     assert 2 not in lake.ids()
+
+
+def test_lines_of_jobs_and_others_who_commit_at_once_lose_and_double_nothing(
+    lake: Lake, parts: Parts
+) -> None:
+    sink, commits = parts.sink(on_foreign="append", partition_by="name"), 6
+    parts.add(1, batch(0), sink)
+
+    def line(number: int) -> None:
+        """Rows 1000 * number, …; each commit twice."""
+        lineage = LineageId(f"line {number}")
+        writer = parts.writer(sink, lineage=lineage)
+        committer = parts.committer(sink, lineage=lineage, attempts=ATTEMPTS_MAX)
+        for checkpoint in range(1, commits + 1):
+            rows = batch(1_000 * number + checkpoint)
+            given = request(checkpoint, *parts.staged(checkpoint, rows, writer))
+            for _ in range(2):
+                while committer.commit(permit(checkpoint, lineage), given).outcome is CommitOutcome.RETRY:
+                    pass
+
+    def others() -> None:
+        left = 3
+        while left:
+            with suppress(CommitFailedException):  # it has tried four times
+                lake.change(lambda table: table.append(FOREIGN))
+                left -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [*(pool.submit(line, number) for number in (1, 2, 3)), pool.submit(others)]:
+            done.result(60)
+    ours = [1_000 * number + checkpoint for number in (1, 2, 3) for checkpoint in range(1, commits + 1)]
+    assert lake.ids() == sorted([0, *ours, *[100, 101] * 3])
+    assert metadata_files(lake) >= used_files(lake)
 
 
 @pytest.mark.parametrize("happens", [True, False], ids=["it happened", "it did not"])
