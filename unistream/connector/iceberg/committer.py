@@ -51,6 +51,7 @@ ATTEMPTS_MAX: Final = (
     20  # conflicts or unknown outcomes of one commit; each conflict is another commit's success
 )
 BACKOFF_MAX_S: Final = 0.5
+COMMIT_S_MAX: Final = 180.0  # after which no further attempt is made: each may wait for a silent catalogue
 LOOKUPS_MAX: Final = 16  # of staged files at a time; an object store answers each in some 20 ms
 
 
@@ -157,7 +158,10 @@ class IcebergCommitter:
         newest = max(part.checkpoint_id for part in parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
         attempted: list[Part] = []
+        deadline = time.monotonic() + COMMIT_S_MAX
         for attempt in range(self._attempts):
+            if attempt and time.monotonic() > deadline:
+                break
             if attempt:
                 time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
             try:
@@ -193,7 +197,7 @@ class IcebergCommitter:
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
-            f"{self._where}: whether checkpoint {newest} was committed is unknown after {self._attempts} "
+            f"{self._where}: whether checkpoint {newest} was committed is unknown after {attempt + 1} "
             f"attempts: {failure}"
         ) from failure
 

@@ -134,6 +134,16 @@ def test_an_outcome_that_stays_unknown_deletes_nothing_and_is_committed_later(
     assert lake.ids() == [1, 2]
 
 
+def test_a_catalog_that_takes_long_for_each_answer_is_not_asked_for_ever(
+    lake: Lake, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unistream.connector.iceberg.committer.COMMIT_S_MAX", 0.0)
+    committables = parts.staged(1, batch(1, 2))
+    committer = parts.committer(tables=answerless(happens=False, times=9), attempts=9)
+    with pytest.raises(OutcomeUnknown, match="is unknown after 2 attempts"):
+        committer.commit(permit(1), request(1, *committables))
+
+
 # --- the table is changed between prepare and commit --------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +26,7 @@ from tests.contract.test_contract_sink import batch, context, permit, request
 from tests.fault_fs import PowerCut
 from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, between, rows
-from unistream.base.errors import ConfigError, Unreachable, UserCodeError
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.secrets import Secret
 from unistream.connector.committers import committer_of
 from unistream.connector.iceberg import IcebergSink
@@ -494,6 +495,24 @@ def test_records_of_the_oldest_sinks_are_dropped_when_there_are_too_many() -> No
     mine = Recorded(lineage="new", sink_uid="sink", job="j", checkpoint=1, number=RECORDS_MAX)
     assert outdated(records, mine) == ["unistream.commit.0/sink"]
     assert outdated({("new", "sink"): mine}, mine) == []
+
+
+def test_a_committable_of_another_format_is_refused(parts: Parts) -> None:
+    [content] = parts.staged(1, batch(1))
+    newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(content), "format": 2})
+    with pytest.raises(CorruptSnapshot, match="has format 2, this version reads 1"):
+        parts.committer().commit(permit(1), request(1, newer))
+
+
+def test_a_storage_that_fails_is_named_and_may_be_tried_again(lake: Lake, parts: Parts) -> None:
+    blocked = lake.warehouse.parent / "blocked"
+    blocked.write_text("no folder")
+    sink = parts.sink(table_properties={"write.data.path": blocked.as_uri()})
+    with pytest.raises(Unreachable, match=r"table lake.rows did not answer while writing file://.*blocked"):
+        parts.staged(1, batch(1), parts.writer(sink))
+    blocked.unlink()
+    parts.add(1, batch(1), sink)
+    assert lake.ids() == [1]
 
 
 def test_a_commit_survives_a_power_cut(
