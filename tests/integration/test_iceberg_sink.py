@@ -49,17 +49,17 @@ def to_table(lake: Lake, rows_per_second: int | None = 16_000, **options: Any) -
     return build
 
 
-KILLS = {
-    "with files staged": ("iceberg.staged:9",),
-    "before the commit": ("iceberg.before_commit:2",),
-    "with the manifests written": ("iceberg.manifests_written:2",),
-    "behind the commit": ("iceberg.committed:2",),
-    "after the state was written, before it was acknowledged": ("snapshot.uploaded:6",),
-    "between checkpoint and commit": ("committer.before_commit:2",),
+KILLS = {  # at the first commit: on a busy machine there may be no second one before the last
+    "with files staged": ("iceberg.staged:2",),
+    "before the commit": ("iceberg.before_commit",),
+    "with the manifests written": ("iceberg.manifests_written",),
+    "behind the commit": ("iceberg.committed",),
+    "after the state was written, before it was acknowledged": ("snapshot.uploaded:2",),
+    "between checkpoint and commit": ("committer.before_commit",),
     "while the commit is repeated": (
-        *("committer.before_commit:2", "restore.before_commit", "restore.committed"),
+        *("committer.before_commit", "restore.before_commit", "restore.committed"),
     ),
-    "after the commit, before anyone heard of it": ("committer.committed:2",),
+    "after the commit, before anyone heard of it": ("committer.committed",),
 }
 
 

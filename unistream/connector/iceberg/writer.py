@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -72,6 +72,7 @@ class IcebergWriter:
         self._context: SinkContext | None = None
         self._known: WriterState | None = None
         self._source_schema: pa.Schema | None = None
+        self._plan_for: Callable[..., WritePlan] | None = None
         self._plan: WritePlan | None = None
         self._buffers: dict[tuple[Any, ...], _Buffer] = {}
         self._buffered_bytes = 0
@@ -86,6 +87,9 @@ class IcebergWriter:
                 "end of a job, and this job takes checkpoints, each of which would replace the rows of the "
                 "one before; run it with execution.runtime-mode: BATCH, or use mode='append'"
             )
+        from unistream.connector.iceberg.plan import plan_for  # takes a second; the first row does not wait
+
+        self._plan_for = plan_for
         self._context = context
         what = "the state of a writer of an Iceberg sink"
         states = [decode_formatted(_STATES, item, what=what, expected=STATE_FORMAT) for item in restored]
@@ -156,15 +160,14 @@ class IcebergWriter:
                 f"table {self._address.table}: the stream's schema changed from "
                 f"{_brief(self._source_schema)} to {_brief(schema)}"
             )
-        from unistream.connector.iceberg.plan import plan_for
-
         gone = None
         if self._known is not None:
             done = f"has staged files for the table with id {self._known.table_id}"
             gone = changed_target(
                 f"table {self._address.table}", self._opened(), done, "there is no such table any more"
             )
-        self._plan = plan_for(self._address, self._settings, schema, gone=gone)
+        assert self._plan_for is not None, "the writer is not open"
+        self._plan = self._plan_for(self._address, self._settings, schema, gone=gone)
         self._source_schema = schema
         return self._plan
 
