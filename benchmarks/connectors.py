@@ -6,6 +6,7 @@
     kafka-kafka    records of 150 bytes from a topic into a topic, exactly once, checkpoints every 2 s
     copy-python    the same topic read and written by kafka-python alone, a transaction every 2 s
     copy-confluent the same by confluent-kafka (`uv run --with confluent-kafka …`)
+    kafka-iceberg  JSON of 90 bytes from a topic into an Iceberg table, checkpoints every 2 s
     produce        this product's sender alone: records that are in memory into a topic, one transaction
 
 One JSON line for each. A topic has 4 partitions; it is filled before the clock starts. Rates are by slope
@@ -27,6 +28,7 @@ PARTITIONS: Final = 4
 ROWS: Final = 1_000_000  # of the small run; the large one has four times as many
 RECORD: Final = b"x" * 150
 COMMIT_S: Final = 2.0
+JSON: Final = "json"
 PAGE: Final = 10_000  # records of one call to a client
 
 
@@ -62,6 +64,46 @@ def write(bootstrap: str, topic: str, rows: int, values: Any) -> None:
     sender.flush()
     producing.end(f"fill-{topic}", producer, commit=True)
     producing.close()
+
+
+def fill_json(bootstrap: str, topic: str, rows: int) -> None:
+    """Objects of four columns."""
+    import json
+
+    import pyarrow as pa
+
+    texts = [
+        json.dumps({"id": n, "key": f"k{n % 1_000}", "value": n / 7, "at": 1_767_225_600_000 + n})
+        for n in range(50_000)
+    ]
+    write(bootstrap, topic, rows, pa.array([text.encode() for text in texts], pa.binary()))
+
+
+def kafka_iceberg(bootstrap: str, source: str, _target: str, rows: int) -> None:
+    import pyarrow as pa
+
+    import unistream as us
+
+    kinds = {"id": pa.int64(), "key": pa.string(), "value": pa.float64(), "at": pa.int64()}
+    with tempfile.TemporaryDirectory() as folder:
+        env = us.Environment(
+            {
+                "execution.runtime-mode": "STREAMING",
+                "parallelism.default": "2",
+                "execution.checkpointing.interval": f"{COMMIT_S:.0f} s",
+                "execution.checkpointing.dir": f"{folder}/checkpoints",
+            },
+            target="local",
+        )
+        topic = us.KafkaSource(
+            bootstrap_servers=bootstrap, topic=source, schema=pa.schema(kinds.items()), bounded=True
+        )
+        lake = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/lake"}
+        stream = env.from_source(topic, us.WatermarkStrategy.no_watermarks(), "in").uid("in")
+        stream.sink_to(us.IcebergSink("lake.rows", catalog_properties=lake)).uid("lake")
+        result = env.execute("kafka to iceberg")
+        if result.state != "FINISHED" or result.sinks["lake"].rows != rows:
+            raise SystemExit(f"the job is {result.state}: {result.failure}")
 
 
 def kafka_kafka(bootstrap: str, source: str, target: str, _rows: int) -> None:
@@ -159,10 +201,16 @@ def produce(bootstrap: str, _source: str, target: str, rows: int) -> None:
 
 CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
     "kafka-kafka": kafka_kafka,
+    "kafka-iceberg": kafka_iceberg,
     "copy-python": copy_python,
     "copy-confluent": copy_confluent,
     "produce": produce,
 }
+
+
+def source_of(case: str) -> str:
+    """The begin of the topics that it reads."""
+    return JSON if case == "kafka-iceberg" else "in"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -179,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.bootstrap:
         target = f"out-{time.time_ns()}"
         create_topic(options.bootstrap, target, PARTITIONS)
-        CASES[cases[0]](options.bootstrap, f"in-{options.rows}", target, options.rows)
+        CASES[cases[0]](options.bootstrap, f"{source_of(cases[0])}-{options.rows}", target, options.rows)
         return
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -187,13 +235,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         bootstrap = stack.address("kafka")
         for rows in (ROWS, 4 * ROWS):
-            create_topic(bootstrap, f"in-{rows}", PARTITIONS)
-            fill(bootstrap, f"in-{rows}", rows)
+            for name in {source_of(case) for case in cases}:
+                create_topic(bootstrap, f"{name}-{rows}", PARTITIONS)
+                (fill_json if name == JSON else fill)(bootstrap, f"{name}-{rows}", rows)
         for case in cases:
             by_slope(
                 ["benchmarks.connectors", "--case", case, "--bootstrap", bootstrap],
                 rows=ROWS,
-                labels={"benchmark": "connectors", "case": case, "bytes": len(RECORD)},
+                labels={
+                    "benchmark": "connectors",
+                    "case": case,
+                    "bytes": 90 if source_of(case) == JSON else len(RECORD),
+                },
             )
 
 

@@ -37,6 +37,7 @@ from unistream.connector.datagen import DatagenSource
 from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.file import FileSink, FileSource
 from unistream.connector.hybrid import HybridSource
+from unistream.connector.iceberg import IcebergSink
 from unistream.connector.kafka import KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
 from unistream.connector.print_ import PrintSink
 from unistream.connector.sql import SqlSink
@@ -167,6 +168,7 @@ __all__ = [
     "FileSource",
     "FunctionContext",
     "HybridSource",
+    "IcebergSink",
     "Idle",
     "JobCancelled",
     "JobClient",

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
@@ -24,6 +26,7 @@ from unistream.base.object_stores import delta_options, file_system
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.delta import DeltaSink
 from unistream.connector.file import FileSink
+from unistream.connector.iceberg import IcebergSink
 from unistream.connector.kafka import KafkaSink
 from unistream.connector.sql import SqlSink
 from unistream.model.elements import Batch
@@ -232,11 +235,45 @@ def on_s3(make: str) -> Case:
 
 
 ON_S3 = ["delta on s3", "files on s3", "files on s3, partitioned"]
-SINKS = [delta, delta_partitioned, collect, files, files_partitioned, files_json, sqlite]
+
+
+def iceberg(folder: Path, **options: Any) -> Case:
+    return _iceberg(folder, f"sqlite:///{folder / 'catalog.db'}", **options)
+
+
+def iceberg_partitioned(folder: Path, **options: Any) -> Case:
+    return iceberg(folder, partition_by=["name", "bucket(2, id)"], **options)
+
+
+def _iceberg(folder: Path, uri: str, **options: Any) -> Case:
+    properties = {"type": "sql", "uri": uri, "warehouse": str(folder / "lake")}
+
+    def read() -> list[int]:
+        catalog = load_catalog("default", **properties)
+        try:
+            return sorted(catalog.load_table("sinks.rows").scan().to_arrow()["id"].to_pylist())
+        except NoSuchTableError:
+            return []
+        finally:
+            catalog.close()
+
+    sink = IcebergSink("sinks.rows", catalog_properties=properties, **options)
+    return Case(sink, read, lambda: len(list(folder.rglob("*.parquet"))))
+
+
+SINKS = [
+    *(delta, delta_partitioned, iceberg, iceberg_partitioned),
+    *(collect, files, files_partitioned, files_json, sqlite),
+]
 
 
 @pytest.fixture(
-    params=[*SINKS, *ON_S3, "postgresql", pytest.param("kafka", marks=pytest.mark.kafka)],
+    params=[
+        *SINKS,
+        *ON_S3,
+        *("postgresql", "iceberg-postgresql"),
+        pytest.param("kafka", marks=pytest.mark.kafka),
+    ],
     ids=lambda make: getattr(make, "__name__", make),
 )
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
@@ -247,6 +284,8 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
         made = on_s3(request.param)
     elif request.param == "postgresql":
         made = _sql(request.getfixturevalue("postgres").new_database())
+    elif request.param == "iceberg-postgresql":
+        made = _iceberg(tmp_path, request.getfixturevalue("postgres").new_database())
     else:
         made = request.param(tmp_path)
     made.sink.check(batch(1).records.schema)

@@ -24,6 +24,7 @@ from tests.contract.test_contract_sink import (
     files,
     files_json,
     files_partitioned,
+    iceberg,
     permit,
     request,
     sqlite,
@@ -93,7 +94,16 @@ def ledger(folder: Path, on_foreign: us.OnForeign = "refuse") -> Case:
     return Case(sink, sink.read, lambda: 0)
 
 
-SINKS = [delta, delta_partitioned, files, files_partitioned, files_json, sqlite, ledger]
+SINKS = [
+    delta,
+    delta_partitioned,
+    iceberg,
+    files,
+    files_partitioned,
+    files_json,
+    sqlite,
+    ledger,
+]
 LINE, OTHER = LineageId("line-1"), LineageId("line-2")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -273,6 +272,8 @@ def delta_on_s3(folder: Path) -> Source:
 
 
 ON_S3 = [parquet_on_s3, csv_on_s3, delta_on_s3]
+
+
 def kafka_topics(kafka: str) -> Source:
     """Two topics, keys and metadata; fetched in small parts."""
     names = [f"contract-{uuid4().hex[:12]}" for _ in range(2)]

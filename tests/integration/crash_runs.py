@@ -86,7 +86,18 @@ OF_OBJECT_STORE = "upload."
 OF_REPLAYS = "replay."
 """Places in a command that is killed there in `test_dead_letter_replay`."""
 
-OF_OTHERS = (OF_COMMANDS, OF_HA_FOLDER, OF_KAFKA_SINK, OF_SQL_SINK, OF_OBJECT_STORE, OF_REPLAYS)
+OF_ICEBERG_SINK = "iceberg."
+"""The same, of `test_iceberg_sink`."""
+
+OF_OTHERS = (
+    OF_COMMANDS,
+    OF_HA_FOLDER,
+    OF_ICEBERG_SINK,
+    OF_KAFKA_SINK,
+    OF_SQL_SINK,
+    OF_OBJECT_STORE,
+    OF_REPLAYS,
+)
 
 
 def points_in_code(begin: str = "") -> dict[str, set[str]]:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
+from tests.iceberg_lake import Lake
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client import home
@@ -95,6 +96,25 @@ def test_a_bounded_pipeline_materialises_its_assets(
         assert metadata["unistream/job_id"] == tags["unistream/job_id"]
         assert "unistream/savepoint" not in metadata
     assert children() - before == set()
+
+
+def test_the_materialisation_of_an_iceberg_table_names_its_snapshot_and_a_second_one_doubles_nothing(
+    assets: ModuleType, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    assert materialize(assets, instance, "snapshots").success
+    lake = Lake(tmp_path, f"sqlite:///{tmp_path / 'lake.db'}")
+    event = instance.get_latest_materialization_event(dg.AssetKey("snapshots"))
+    assert event.asset_materialization is not None
+    metadata = {key: value.value for key, value in event.asset_materialization.metadata.items()}
+    with lake.table() as table:
+        head = table.current_snapshot()
+    assert head is not None
+    assert metadata["unistream/table_version"] == head.snapshot_id
+    assert event.asset_materialization.tags["dagster/data_version"] == str(head.snapshot_id)
+    assert metadata["dagster/row_count"] == ROWS == len(lake.ids())
+    assert [column.name for column in metadata["dagster/column_schema"].columns] == ["id", "key", "at"]
+    materialize(assets, instance, "snapshots")
+    assert lake.ids() == list(range(ROWS))
 
 
 def children() -> set[psutil.Process]:

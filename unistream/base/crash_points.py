@@ -67,6 +67,8 @@ and of the connectors:
 
     delta.staged         a file of rows is in the table's folder, no version of the table has it
     delta.before_append, delta.appended             around the version of the table that has them
+    iceberg.staged       a file of rows is below the table's location, no snapshot names it
+    iceberg.before_commit, iceberg.manifests_written, iceberg.committed    around the snapshot that has them
     file.staged          a hidden file is in the folder
     file.before_record, file.recorded               around the record that decides a commit
     file.first_renamed   one of its files is visible

@@ -17,6 +17,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "avro": {"fastavro": "fastavro"},
     "dagster": {"dagster": "dagster", "dagster-webserver": "dagster_webserver"},
     "delta": {"deltalake": "deltalake"},
+    "iceberg": {"pyiceberg": "pyiceberg"},
     "kafka": {"kafka-python": "kafka"},
     "postgres": {"psycopg": "psycopg"},
     "protobuf": {"protobuf": "google.protobuf"},

@@ -85,6 +85,13 @@ BUILT_IN: Final = {
         source="unistream.connector.hybrid:HybridSource",
         guide="docs/guide/hybrid.md",
     ),
+    "iceberg": ConnectorInfo(
+        summary="Iceberg tables of any catalog: one snapshot for each checkpoint; or partitions replaced.",
+        sink="unistream.connector.iceberg:IcebergSink",
+        promise="exactly once",
+        extra="iceberg",
+        guide="docs/guide/iceberg.md",
+    ),
     "kafka": ConnectorInfo(
         summary="Topics: columns from JSON or bytes; records by transactions.",
         source="unistream.connector.kafka:KafkaSource",

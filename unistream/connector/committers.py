@@ -20,6 +20,7 @@ ENTRY_POINT_GROUP: Final = "unistream.committers"
 COMMITTERS: Final = {
     "collect": "unistream.connector.collect:committer_of",
     "delta": "unistream.connector.delta:committer_of",
+    "iceberg": "unistream.connector.iceberg:committer_of",
     "kafka": "unistream.connector.kafka.sink_committer:committer_of",
     "files": "unistream.connector.file:committer_of",
     "sql": "unistream.connector.sql:committer_of",

@@ -28,7 +28,13 @@ URI: Final = "dagster/uri"
 TOPICS: Final = "kafka"
 """System of topics, and the prefix of their keys."""
 
-_KINDS: Final = {"delta": "deltalake", "json": "json", "parquet": "parquet", "csv": "csv"}
+_KINDS: Final = {
+    "delta": "deltalake",
+    "iceberg": "iceberg",
+    "json": "json",
+    "parquet": "parquet",
+    "csv": "csv",
+}
 _SUFFIXES: Final = (".csv", ".json", ".jsonl", ".parquet")
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 

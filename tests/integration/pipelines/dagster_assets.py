@@ -43,6 +43,12 @@ def good(env: us.Environment) -> None:
     ).sink_to(us.DeltaSink(str(lake / "windows"))).uid("windows")
 
 
+def to_iceberg(env: us.Environment) -> None:
+    folder = os.environ["LAKE"]
+    lake = {"type": "sql", "uri": f"sqlite:///{folder}.db", "warehouse": folder}
+    rows(env).sink_to(us.IcebergSink("lake.rows", catalog_properties=lake)).uid("iceberg")
+
+
 def raises(env: us.Environment) -> None:
     fail_at = int(os.environ.get("FAIL_AT", "42"))
 
@@ -71,6 +77,13 @@ def numbers(
     context: dg.AssetExecutionContext, unistream: UnistreamResource
 ) -> Iterator[dg.MaterializeResult[Any]]:
     yield from unistream.run(context, good)
+
+
+@unistream_assets(specs=[sink_asset("snapshots", sink_uid="iceberg", kinds={"iceberg"})])
+def snapshots(
+    context: dg.AssetExecutionContext, unistream: UnistreamResource
+) -> Iterator[dg.MaterializeResult[Any]]:
+    yield from unistream.run(context, to_iceberg)
 
 
 @unistream_assets(specs=[sink_asset("inverses", sink_uid="raw")])

@@ -59,6 +59,9 @@ NEEDS = [
     pytest.param(
         "delta", "us.DeltaSource('table')", "DeltaSource needs deltalake, which", id="a Delta source"
     ),
+    pytest.param(
+        "iceberg", "us.IcebergSink('a.b')", "IcebergSink needs pyiceberg, which is", id="an Iceberg sink"
+    ),
     pytest.param("kafka", KAFKA, "KafkaSource needs kafka-python, which is", id="a Kafka source"),
     pytest.param(
         "spark", "pipeline(target='spark').execute()", "target spark needs pyspark, which is", id="Spark"

@@ -12,7 +12,17 @@ from unistream.cli.commands import COMMANDS, Lazy
 
 HEAVY = (
     *("pyarrow", "numpy", "pyspark", "dagster", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"),
-    *("httpx", "fsspec", "kafka", "deltalake", "duckdb", "pandas", "unistream.core", "unistream.master"),
+    *(
+        "httpx",
+        "fsspec",
+        "kafka",
+        "deltalake",
+        "pyiceberg",
+        "duckdb",
+        "pandas",
+        "unistream.core",
+        "unistream.master",
+    ),
 )
 LOADED = """import contextlib, io, json, sys
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

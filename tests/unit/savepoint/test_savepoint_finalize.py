@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.iceberg_lake import TABLE, Lake
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
@@ -129,7 +130,13 @@ def collect(folder: Path) -> Place:
     return Place(us.CollectSink(str(root)), "collect", read)
 
 
-@pytest.fixture(params=[delta, files, collect])
+def iceberg(folder: Path) -> Place:
+    lake = Lake(folder / "iceberg")
+    (folder / "iceberg").mkdir()
+    return Place(us.IcebergSink(TABLE, catalog_properties=lake.properties), "iceberg", lake.ids)
+
+
+@pytest.fixture(params=[delta, files, collect, iceberg])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     made: Place = request.param(tmp_path)
     return made
@@ -238,6 +245,16 @@ def test_a_commit_outside_of_the_job_records_the_positions_of_its_sources(tmp_pa
     us.finalize_savepoint(savepoint(tmp_path / "sp", {uid: item}, positions={uid: (at,)}).path)
     newest = DeltaTable(str(tmp_path / "table")).history(1)[0]
     assert newest["unistream.source-positions"] == encode_positions([at])
+
+
+def test_a_snapshot_outside_of_the_job_records_the_positions_of_its_sources(tmp_path: Path) -> None:
+    lake, uid = Lake(tmp_path), OperatorUid("out-committer")
+    item = listed(
+        {2: staged(us.IcebergSink(TABLE, catalog_properties=lake.properties), 2, 1)}, connector="iceberg"
+    )
+    at = SourcePositions(uid=OperatorUid("in"), connector="kafka", name="t", offsets={"0": 7})
+    us.finalize_savepoint(savepoint(tmp_path / "sp", {uid: item}, positions={uid: (at,)}).path)
+    assert lake.summaries()[-1]["unistream.source-positions"] == encode_positions([at])
 
 
 def test_a_table_that_must_exist_is_not_made_anew(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from unistream.connector.common.json_text import json_column, json_lines, json_m
 from unistream.connector.common.partitions import (
     PartitionKey,
     by_partition,
+    by_values,
     partition_folder,
     partition_text,
 )

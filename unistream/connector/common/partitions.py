@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,19 +25,27 @@ def by_partition(
     if not partition_by:
         yield (), records
         return
+    rest = records.drop_columns(list(partition_by))
+    columns = [records.column(name) for name in partition_by]
+    for row, rows in by_values(rest, columns):
+        yield tuple(partition_text(column[row].as_py()) for column in columns), rows
+
+
+def by_values(records: pa.RecordBatch, columns: Sequence[pa.Array]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each combination of values, in their order, with the number of the first one. `columns`: at
+    least one, of as many values as there are rows."""
     group = np.zeros(records.num_rows, np.int64)
-    for name in partition_by:
-        codes = pc.dictionary_encode(records.column(name), null_encoding="encode")
+    for column in columns:
+        codes = pc.dictionary_encode(column, null_encoding="encode")
         numbers = codes.indices.to_numpy(zero_copy_only=False)
         # renumbered after each column, so that the product cannot overflow
         _, group = np.unique(group * len(codes.dictionary) + numbers, return_inverse=True)
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group)).tolist()
-    rest = records.drop_columns(list(partition_by)).take(pa.array(order))
-    keys = records.select(list(partition_by)).take(pa.array(order[[0, *ends[:-1]]]))
+    sorted_rows = records.take(pa.array(order))
     start = 0
-    for row, end in zip(keys.to_pylist(), ends, strict=True):
-        yield tuple(partition_text(row[name]) for name in partition_by), rest.slice(start, end - start)
+    for end in ends:
+        yield int(order[start]), sorted_rows.slice(start, end - start)
         start = end
 
 

@@ -1,0 +1,17 @@
+"""An Iceberg table as a sink, exactly once.
+
+    writer      Parquet files below the table's location, which no snapshot names; a committable names them
+    committer   one snapshot for each checkpoint, on exactly the snapshot that was looked at
+
+The snapshot's summary and a property of the table, set by the same commit, say which checkpoint of which sink
+is in the table, so a commit that is repeated changes nothing, also when the snapshot has expired. A crash
+leaves files that no snapshot names; `remove_orphan_files` of Iceberg's tools removes them.
+
+`record` is what a table knows of its sinks, `snapshot` makes the commit, `schema` and `partition` say how
+rows become files, `catalog` and `table` talk to the catalogue. Only this room imports pyiceberg. May import:
+`connector.common`. Start with `sink`.
+"""
+
+from __future__ import annotations
+
+from unistream.connector.iceberg.sink import IcebergSink, committer_of

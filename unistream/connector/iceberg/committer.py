@@ -1,0 +1,428 @@
+"""Makes staged files visible: one snapshot for each checkpoint, exactly once.
+
+    look     the table as the catalogue has it, and what it knows of this sink (`record`); refused if it is
+             not the table that was committed to, or if another job writes it
+    done?    checkpoints <= the recorded one  ->  already committed
+    check    every file exists with its size
+    commit   files and record in one step, if the head is still the one that was looked at
+    retry    after a conflict or an unknown outcome: look again; the table shows the result
+
+After a commit the table is known, and the next one begins with "check": if anybody has moved the head since,
+the catalogue refuses it. pyiceberg's own retry is not used: it commits on a head that nobody has looked at.
+
+A rewind (a restore from a checkpoint older than the table's last) is refused, or begins again: the record
+counts it, and a snapshot without files notes it at once, since ids of checkpoints are used again. A committer
+from before a rewind is fenced.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
+from unistream.connector.common import TargetMemory, check_staged, rewound, uncommitted_elsewhere
+from unistream.connector.iceberg.catalog import TableAddress, answering
+from unistream.connector.iceberg.former import not_in_former
+from unistream.connector.iceberg.line import IcebergTarget, Line, check_target
+from unistream.connector.iceberg.part import Part, files_of, rows_of, selected, visible_rows
+from unistream.connector.iceberg.record import (
+    EPOCH_KEY,
+    POSITIONS_KEY,
+    Recorded,
+    Records,
+    next_number,
+    outdated,
+    records,
+)
+from unistream.connector.iceberg.snapshot import Prepared, check_known, live_paths, new_snapshot_id, prepare
+from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, decode_committable
+from unistream.connector.iceberg.table import Conflict, LakeTable, Unknown
+from unistream.model.positions import encode_positions
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
+
+ATTEMPTS_MAX: Final = (
+    20  # conflicts or unknown outcomes of one commit; each conflict is another commit's success
+)
+BACKOFF_MAX_S: Final = 0.5
+COMMIT_S_MAX: Final = 180.0  # after which no further attempt is made: each may wait for a silent catalogue
+LOOKUPS_MAX: Final = 16  # of staged files at a time; an object store answers each in some 20 ms
+
+
+class IcebergCommitter:
+    """The one committer of a table sink.
+
+    Args:
+        address: Of the table.
+        allow_rewind: Begin again after a rewind, instead of refusing.
+        append_to_foreign: Append to a table that another line of jobs writes, instead of refusing.
+        tables: Opens the table.
+        attempts: Attempts of one commit, after which its outcome is unknown.
+    """
+
+    def __init__(
+        self,
+        address: TableAddress,
+        *,
+        allow_rewind: bool,
+        append_to_foreign: bool,
+        tables: type[LakeTable] = LakeTable,
+        attempts: int = ATTEMPTS_MAX,
+    ) -> None:
+        self._address = address
+        self._where = f"table {address.table}"
+        self._allow_rewind = allow_rewind
+        self._append_to_foreign = append_to_foreign
+        self._tables = tables
+        self._attempts = attempts
+        self._context: SinkContext | None = None
+        self._line: Line | None = None
+        self._lake: LakeTable | None = None
+        self._is_current = False  # nobody has changed the table since it was looked at, as far as is known
+        self._rewinds = 0
+        self._refused: Prepared | None = None  # whose commit met a conflict
+        self._memory: TargetMemory[IcebergTarget] | None = None
+        self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
+
+    @property
+    def connector(self) -> str:
+        return "iceberg"
+
+    @property
+    def is_sole(self) -> bool:
+        """The table has one record for each checkpoint."""
+        return True
+
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        self._remembered.restore(items)
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        return self._remembered.snapshot()
+
+    def open(self, context: SinkContext) -> None:
+        """Raises ConfigError for a rewind, for a table that is not the one that was committed to, and for one
+        that others write; Fenced if another job has taken over; Unreachable: the catalogue does not answer,
+        or an allowed rewind could not be recorded."""
+        self._context = context
+        self._line = Line(self._where, context, appends=self._append_to_foreign)
+        self._line.follow(self._remembered.current)
+        self._lake = self._tables(self._address)
+        table = self._lake.load()
+        if table is None:
+            self._check_target(None, {})
+            return  # the first row creates it
+        self._is_current = True
+        found = self._records(table)
+        last = self._own(found)
+        self._check_target(table, found)
+        self._rewinds = 0 if last is None else last.rewinds
+        if last is not None and last.checkpoint > context.committed_max:
+            if not self._allow_rewind:
+                raise self._rewound(last)
+            self._begin_again(last)
+        else:
+            self._line.check(found)
+        last = self._own(self._records(self._lake.table))
+        if self._remembered.current is None or last is not None:
+            self._remember(last)
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        return self.commit_all(permit, [request])
+
+    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
+        """One snapshot, with the newest checkpoint as its record."""
+        permit.require(self._opened().lineage, max(request.checkpoint_id for request in requests))
+        parts: list[Part] = []
+        for request in requests:
+            staged = self._of_this_table(request)
+            parts += [Part(request.checkpoint_id, staged)] if staged else []
+        if parts:
+            return self._commit(permit, parts)
+        is_done = any(request.committables for request in requests)
+        return CommitResult(CommitOutcome.ALREADY_COMMITTED if is_done else CommitOutcome.COMMITTED)
+
+    def close(self) -> None:
+        lake, self._lake = self._lake, None
+        if lake is not None:
+            lake.close()
+
+    # --- a commit -----------------------------------------------------------------------------------
+
+    def _commit(self, permit: CommitPermit, parts: Sequence[Part]) -> CommitResult:
+        newest = max(part.checkpoint_id for part in parts)
+        failure: Exception | None = None  # of the last attempt, if its outcome is unknown
+        attempted: list[Part] = []
+        deadline = time.monotonic() + COMMIT_S_MAX
+        for attempt in range(self._attempts):
+            if attempt and time.monotonic() > deadline:
+                break
+            if attempt:
+                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
+            try:
+                table, found = self._look(parts)
+            except Unreachable as error:
+                if not attempted:
+                    raise
+                failure = error
+                continue
+            todo = self._todo(table, found, parts)
+            if not todo:
+                self._remember(self._own(found))
+                outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
+                version = self._version(found)
+                rows = rows_of(files_of(attempted))
+                return CommitResult(outcome, rows, version, visible=visible_rows(parts, attempted))
+            files = files_of(todo)
+            self._check_staged(table, files)
+            attempted, failure = todo, None
+            recorded = self._recorded(found, permit.snapshot, newest)
+            try:
+                self._append(table, found, recorded, todo, self._summary(permit))
+            except Conflict:
+                continue
+            except (Unknown, Unreachable) as error:
+                failure = error
+                continue
+            self._opened_line().committed(newest)
+            self._remember(recorded)
+            return CommitResult(
+                CommitOutcome.COMMITTED, rows_of(files), recorded.version, visible=visible_rows(parts, todo)
+            )
+        if failure is None:  # lost every race
+            return CommitResult(CommitOutcome.RETRY)
+        raise OutcomeUnknown(
+            f"{self._where}: whether checkpoint {newest} was committed is unknown after {attempt + 1} "
+            f"attempts: {failure}"
+        ) from failure
+
+    def _append(
+        self,
+        table: Any,
+        found: Records,
+        recorded: Recorded,
+        parts: Sequence[Part],
+        summary: dict[str, str],
+    ) -> None:
+        """On the loaded head. Raises Conflict, Unknown, Unreachable (not committed), ConfigError."""
+        staged = [one for part in parts for one in part.staged]
+        self._is_current = False
+        crash_point("iceberg.before_commit")
+        with answering(self._where, "writing the manifests of a snapshot"):
+            made = prepare(
+                table,
+                recorded.version,
+                staged,
+                summary={**recorded.summary(), **summary},
+                properties=recorded.properties(),
+                removed_properties=outdated(found, recorded),
+            )
+        crash_point("iceberg.manifests_written")
+        assert self._lake is not None, "the committer is open"
+        try:
+            self._lake.commit(made.updates, made.requirements)
+        except Conflict:
+            self._refused = made
+            raise
+        self._is_current = True
+        crash_point("iceberg.committed")
+
+    def _look(self, parts: Sequence[Part]) -> tuple[Any, Records]:
+        """The table and what it knows, checked. It is asked for again, unless nobody can have changed it."""
+        assert self._lake is not None, "the committer is open"
+        if not self._is_current:
+            self._is_current = self._lake.load() is not None
+            self._remove_refused()
+        found = self._records(self._lake.table) if self._lake.has_table else {}
+        table = self._lake.table if self._lake.has_table else None
+        self._check_target(table, found)
+        staged = [one for part in parts for one in part.staged]
+        if table is None or any(one.table_id != str(table.metadata.table_uuid) for one in staged):
+            raise self._another(table, staged)
+        self._opened_line().check(found)
+        check_known(self._where, table, staged)
+        return table, found
+
+    def _remove_refused(self) -> None:
+        """The manifests of a commit that met a conflict, once the table shows that it does not have it."""
+        made, self._refused = self._refused, None
+        lake = self._lake
+        if made is None or lake is None or not lake.has_table:
+            return
+        if lake.table.metadata.snapshot_by_id(made.snapshot_id) is None:
+            for path in made.written:
+                lake.remove(path)
+
+    def _todo(self, table: Any, found: Records, parts: Sequence[Part]) -> list[Part]:
+        """What is not committed yet. Raises Fenced if a rewind has been made since this committer opened."""
+        last = self._own(found)
+        if last is not None and last.rewinds > self._rewinds:
+            raise Fenced(
+                f"{self._where}: a job that was restored from an older checkpoint has taken over sink "
+                f"{self._opened().sink_uid!r}"
+            )
+        if last is not None and not last.begun:
+            return selected(parts, lambda one: one.checkpoint_id > last.checkpoint)
+        restored = self._opened().restored or 0
+        if not self._rewinds or min(part.checkpoint_id for part in parts) > restored:
+            return list(parts)
+        # ids from before the rewind prove nothing here, but files do
+        with answering(self._where, "listing its files"):
+            live = live_paths(table)
+        return selected(
+            parts,
+            lambda one: one.checkpoint_id > restored or not {file.path for file in one.files} <= live,
+        )
+
+    def _check_staged(self, table: Any, files: Sequence[StagedFile]) -> None:
+        hint = " (were orphan files removed that are younger than the outage?)"
+
+        def size_of(file: StagedFile) -> int | None:
+            try:
+                return len(table.io.new_input(file.path))
+            except FileNotFoundError:
+                return None
+
+        with answering(self._where, "looking for staged files"), ThreadPoolExecutor(LOOKUPS_MAX) as pool:
+            sizes = dict(zip((file.path for file in files), pool.map(size_of, files), strict=True))
+            check_staged(self._where, files, lambda file: sizes[file.path], hint)
+
+    def _recorded(
+        self, found: Records, snapshot: str, checkpoint_id: int, *, begun: bool = False
+    ) -> Recorded:
+        context = self._opened()
+        last = self._own(found)
+        return Recorded(
+            lineage=context.lineage,
+            sink_uid=context.sink_uid,
+            job=context.job if begun else self._opened_line().writer(checkpoint_id),
+            checkpoint=checkpoint_id,
+            rewinds=self._rewinds,
+            begun=begun,
+            snapshot=snapshot,
+            number=next_number(found),
+            version=new_snapshot_id(0 if last is None else last.version),
+        )
+
+    def _summary(self, permit: CommitPermit) -> dict[str, str]:
+        """Without positions after a rewind: the table has rows from behind them."""
+        made = {EPOCH_KEY: str(permit.epoch)}
+        if permit.positions and not self._rewinds:
+            made[POSITIONS_KEY] = encode_positions(permit.positions)
+        return made
+
+    # --- rewinds ------------------------------------------------------------------------------------
+
+    def _rewound(self, last: Recorded) -> ConfigError:
+        restored = self._opened().restored or 0
+        assert self._lake is not None, "the committer is open"
+        at = (
+            self._lake.snapshot_of(self._opened().lineage, self._opened().sink_uid, restored)
+            if restored
+            else None
+        )
+        back = "" if at is None else f" (snapshot {at})"
+        choices = (
+            f"; or roll the table back to checkpoint {restored}{back} and set on_rewind='allow_duplicates'; "
+            "or set that alone and accept duplicates"
+        )
+        return rewound(f"{self._where} (snapshot {last.version})", self._opened(), last.checkpoint, choices)
+
+    def _begin_again(self, last: Recorded) -> None:
+        """Idempotent: after a conflict or an unknown outcome the table shows the result."""
+        assert self._lake is not None, "the committer is open"
+        restored, failure = self._opened().restored or 0, "lost every race"
+        self._rewinds = last.rewinds + 1
+        for attempt in range(self._attempts):
+            if attempt:
+                self._lake.load()
+            found = self._records(self._lake.table)
+            current = self._own(found)
+            if current is not None and current.rewinds >= self._rewinds:
+                return
+            try:
+                self._append(self._lake.table, found, self._recorded(found, "", restored, begun=True), (), {})
+            except (Conflict, Unknown) as error:
+                failure = str(error)
+            else:
+                return
+        raise Unreachable(f"{self._where}: the rewind could not be recorded: {failure}")
+
+    # --- the target ---------------------------------------------------------------------------------
+
+    def _check_target(self, table: Any, found: Records) -> None:
+        """Raises ConfigError if it is not the table that was committed to."""
+        known = self._remembered.current
+        if known is not None:
+            table_id = None if table is None else str(table.metadata.table_uuid)
+            check_target(known, table_id, self._own(found), self._opened())
+
+    def _another(self, table: Any, staged: Sequence[IcebergCommittable]) -> ConfigError:
+        now = "there is none now" if table is None else f"the one there has id {table.metadata.table_uuid}"
+        return ConfigError(
+            f"{self._where}: checkpoint {staged[0].checkpoint_id} has files for the table with id "
+            f"{staged[0].table_id}, but {now}: it was dropped; nothing was written. Bring it back; or, to "
+            "continue without these rows, give the sink another uid and allow non-restored state"
+        )
+
+    def _remember(self, last: Recorded | None) -> None:
+        assert self._lake is not None, "the committer is open"
+        followed = None if last is None else self._opened_line().remembered(last.job, last.checkpoint)
+        self._remembered.remember(
+            IcebergTarget(
+                address=self._address.text,
+                table_id=str(self._lake.table.metadata.table_uuid),
+                checkpoint_id=0 if last is None else last.checkpoint,
+                rewinds=self._rewinds,
+                job="" if followed is None else followed.job,
+                until=0 if followed is None else followed.until,
+            )
+        )
+
+    @property
+    def _remembered(self) -> TargetMemory[IcebergTarget]:
+        if self._memory is None:  # the address may refer to a variable of the worker
+            self._memory = TargetMemory(IcebergTarget, "Iceberg", self._address.text)
+        return self._memory
+
+    def _of_this_table(self, request: CommitRequest) -> tuple[IcebergCommittable, ...]:
+        """Without the output for a former table. A table that was renamed, or whose catalog has moved, is the
+        same one. Raises ConfigError if the former one does not have it."""
+        context = self._opened()
+        staged = [decode_committable(content) for content in request.committables]
+        if context.finalizing:
+            return tuple(staged)
+        lake = self._lake
+        table_id = str(lake.table.metadata.table_uuid) if lake is not None and lake.has_table else ""
+        own = [one for one in staged if one.address == self._address.text or one.table_id == table_id]
+        for one in {one.address: one for one in staged if one not in own}.values():
+            missing = not_in_former(self._tables, one, self._address, context, request.checkpoint_id)
+            if missing is not None:
+                raise uncommitted_elsewhere(context, self._address.text, one.address, missing)
+        return tuple(own)
+
+    # --- small parts --------------------------------------------------------------------------------
+
+    def _records(self, table: Any) -> Records:
+        return records(self._address.table, table.metadata)
+
+    def _own(self, found: Records) -> Recorded | None:
+        context = self._opened()
+        return found.get((context.lineage, context.sink_uid))
+
+    def _version(self, found: Records) -> int | None:
+        last = self._own(found)
+        return None if last is None else last.version
+
+    def _opened_line(self) -> Line:
+        assert self._line is not None, "the committer is not open"
+        return self._line
+
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "the committer is not open"
+        return self._context

@@ -1,0 +1,170 @@
+"""How the rows of a stream become data files of a table, as the table is when the first row comes.
+
+The plan stays for the whole attempt: files keep the schema and the partition spec that they were written
+with, and both stay valid when the table gets newer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+
+from unistream.base.errors import ConfigError, Unreachable, UserCodeError
+from unistream.connector.iceberg.catalog import TableAddress, TableSettings, answering
+from unistream.connector.iceberg.partition import Key, Partitioner
+from unistream.connector.iceberg.schema import changes, check_fits, file_schema, iceberg_schema
+from unistream.connector.iceberg.stage import StagedFile
+from unistream.connector.iceberg.table import LakeTable
+
+CODEC: Final = "write.parquet.compression-codec"
+LEVEL: Final = "write.parquet.compression-level"
+ROW_GROUP_ROWS: Final = 1 << 20
+EVOLUTIONS_MAX: Final = 10  # each that fails is another one's success
+
+
+def plan_for(
+    address: TableAddress, settings: TableSettings, stream: pa.Schema, *, gone: ConfigError | None
+) -> WritePlan:
+    """Creates the table, or adds columns to it, if the sink may. `gone`: raised if there is no table.
+
+    Raises:
+        ConfigError: the stream does not fit the table, or there is none and none may be created.
+        Unreachable: the catalogue does not answer.
+    """
+    wanted = iceberg_schema(stream)
+    with LakeTable.opened(address) as lake:
+        if lake.load() is None:
+            if gone is not None:
+                raise gone
+            if not settings.create:
+                raise ConfigError(f"table {address.text} does not exist, and the sink has create=False")
+            lake.create(wanted, settings.partition_by, settings.table_properties)
+        for _ in range(EVOLUTIONS_MAX if settings.add_columns else 0):
+            missing = changes(address.table, lake.table.schema(), wanted)
+            if not missing or lake.evolve(missing):
+                break
+        check_fits(address.table, lake.table.schema(), wanted)
+        lake.check_writable()
+        return WritePlan(address.table, lake.table, stream)
+
+
+class WritePlan:
+    """Writes files of one table.
+
+    Args:
+        where: The table, for messages.
+        table: A `pyiceberg.table.Table`.
+        stream: Schema of the rows; it fits.
+    """
+
+    def __init__(self, where: str, table: Any, stream: pa.Schema) -> None:
+        held = table.schema()
+        self._where = where
+        self._io = table.io
+        self._locations = table.location_provider()
+        self._properties = dict(table.properties)
+        self._fields = file_schema(held, stream)
+        self._partitioner = Partitioner(table.spec(), held, self._fields)
+        self._collected = compute_statistics_plan(held, self._properties)
+        self._ids = parquet_path_to_id_mapping(held)
+        self.table_id = str(table.metadata.table_uuid)
+        self.schema_id = int(held.schema_id)
+        self.spec_id = int(table.spec().spec_id)
+
+    def split(self, records: pa.RecordBatch) -> Iterator[tuple[Key, pa.RecordBatch]]:
+        """The rows of each partition, in the types of the table. Raises UserCodeError."""
+        columns = [self._stored(records.column(i), field) for i, field in enumerate(self._fields)]
+        return self._partitioner.split(pa.RecordBatch.from_arrays(columns, schema=self._fields))
+
+    def write(self, key: Key, batches: Sequence[pa.RecordBatch], name: str) -> StagedFile:
+        """A durable file with these rows.
+
+        Raises:
+            ConfigError: no permission.
+            Unreachable: the storage failed; the incomplete file is removed.
+        """
+        table = pa.Table.from_batches(batches, self._fields)
+        path = self._locations.new_data_location(
+            name, _Folder(self._partitioner.folder(key)) if key else None
+        )
+        output = self._io.new_output(path)
+        try:
+            with answering(f"table {self._where}", f"writing {path}"):
+                metadata = self._write(table, output)
+                size = len(output)
+        except (ConfigError, Unreachable):
+            self.remove(path)
+            raise
+        found = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=metadata, stats_columns=self._collected, parquet_column_mapping=self._ids
+        ).to_serialized_dict()
+        return StagedFile(
+            path=path,
+            size=size,
+            rows=table.num_rows,
+            partition=self._partitioner.encoded(key),
+            column_sizes=found["column_sizes"],
+            value_counts=found["value_counts"],
+            null_value_counts=found["null_value_counts"],
+            lower_bounds=found["lower_bounds"],
+            upper_bounds=found["upper_bounds"],
+            split_offsets=tuple(found["split_offsets"] or ()),
+        )
+
+    def remove(self, path: str) -> None:
+        """Best effort: readers do not see a staged file that remains."""
+        try:
+            self._io.delete(path)
+        except Exception:
+            return
+
+    def _write(self, table: pa.Table, output: Any) -> Any:
+        collected: list[Any] = []
+        level = self._properties.get(LEVEL)
+        codec = self._properties.get(CODEC, "zstd")
+        with (
+            output.create() as stream,
+            pq.ParquetWriter(
+                stream,
+                table.schema,
+                compression="none" if codec == "uncompressed" else codec,
+                compression_level=None if level is None else int(level),
+                store_schema=False,  # readers use the table's schema
+                metadata_collector=collected,
+            ) as writer,
+        ):
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        return collected[0]
+
+    def _stored(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if column.null_count and not field.nullable:
+            raise UserCodeError(
+                f"table {self._where}: column {field.name!r} is declared without nulls but has some"
+            )
+        if column.type.equals(field.type, check_metadata=True):
+            return column
+        try:
+            return column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UserCodeError(
+                f"table {self._where}: column {field.name!r} ({column.type}) cannot be stored as "
+                f"{field.type}: {error}"
+            ) from error
+
+
+class _Folder:
+    """Of a partition, as pyiceberg asks for it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def to_path(self) -> str:
+        return self._path

@@ -1,0 +1,170 @@
+"""What a table knows of the sinks that write it: the last checkpoint of each, and the job that committed it.
+
+    property  unistream.commit.<lineage>/<sink uid>    set by the same commit that adds the files
+    summary   unistream.checkpoint-id, …               of the snapshot that has them
+
+The property stays when snapshots expire; the summary stays when somebody removes properties. Both are looked
+at, the summaries of all ancestors of the branch's head, and the newer one counts. Properties alone are never
+changed by a sink: only a commit with a snapshot is compared with the head that was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from unistream.base.errors import ConfigError
+from unistream.connector.common import kept_snapshot
+from unistream.port.line import LineCommit, foreign_line
+
+BRANCH: Final = "main"
+PROPERTY: Final = "unistream.commit."
+LINEAGE_KEY: Final = "unistream.lineage"
+SINK_KEY: Final = "unistream.sink-uid"
+JOB_KEY: Final = "unistream.job-id"
+CHECKPOINT_KEY: Final = "unistream.checkpoint-id"
+SNAPSHOT_KEY: Final = "unistream.snapshot"
+REWINDS_KEY: Final = "unistream.rewinds"
+BEGUN_KEY: Final = "unistream.begun"
+NUMBER_KEY: Final = "unistream.commit-number"
+EPOCH_KEY: Final = "unistream.leader-epoch"
+POSITIONS_KEY: Final = "unistream.source-positions"
+RECORDS_MAX: Final = 1_000  # sinks of one table; one that appends a line of jobs each day needs some 3 years
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The last commit of one sink.
+
+    Attributes:
+        job: That took the checkpoint.
+        rewinds: That were allowed before it.
+        begun: It has no rows: what follows the checkpoint begins again after a rewind.
+        snapshot: Directory from which a job can go on behind it.
+        number: Of all commits by sinks to this table.
+        version: The table's snapshot.
+    """
+
+    lineage: str
+    sink_uid: str
+    job: str
+    checkpoint: int
+    rewinds: int = 0
+    begun: bool = False
+    snapshot: str = ""
+    number: int = 0
+    version: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """In the order of a sink's commits."""
+        return self.rewinds, self.checkpoint
+
+    @property
+    def property_name(self) -> str:
+        return f"{PROPERTY}{self.lineage}/{self.sink_uid}"
+
+    def properties(self) -> dict[str, str]:
+        """Of the table."""
+        return {self.property_name: msgspec.json.encode(self).decode()}
+
+    def summary(self) -> dict[str, str]:
+        """Of the snapshot."""
+        made = {
+            LINEAGE_KEY: self.lineage,
+            SINK_KEY: self.sink_uid,
+            JOB_KEY: self.job,
+            CHECKPOINT_KEY: str(self.checkpoint),
+            NUMBER_KEY: str(self.number),
+            SNAPSHOT_KEY: self.snapshot,
+            REWINDS_KEY: str(self.rewinds) if self.rewinds else "",
+            BEGUN_KEY: "true" if self.begun else "",
+        }
+        return {name: value for name, value in made.items() if value}
+
+
+_DECODER: Final = msgspec.json.Decoder(Recorded)
+Records = Mapping[tuple[str, str], Recorded]
+"""By lineage and uid of the sink."""
+
+
+def records(where: str, metadata: Any) -> dict[tuple[str, str], Recorded]:
+    """The last commit of each sink, of a `TableMetadata`. Raises ConfigError: a property is damaged."""
+    found: dict[tuple[str, str], Recorded] = {}
+    for one in (*_of_properties(where, metadata.properties), *_of_summaries(metadata)):
+        key = one.lineage, one.sink_uid
+        if key not in found or found[key].place < one.place:
+            found[key] = one
+    return found
+
+
+def _of_properties(where: str, properties: Mapping[str, str]) -> Iterator[Recorded]:
+    for name, text in properties.items():
+        if name.startswith(PROPERTY):
+            try:
+                yield _DECODER.decode(text)
+            except msgspec.MsgspecError as error:
+                raise ConfigError(
+                    f"table {where}: property {name!r}, in which a sink keeps what it has committed, is "
+                    f"unreadable ({error}); remove it, if the snapshots of its last commits are still there"
+                ) from error
+
+
+def _of_summaries(metadata: Any) -> Iterator[Recorded]:
+    for snapshot in ancestors(metadata):
+        if snapshot.summary is None:
+            continue
+        found = snapshot.summary.additional_properties
+        if LINEAGE_KEY in found and SINK_KEY in found and found.get(CHECKPOINT_KEY, "").isdecimal():
+            yield Recorded(
+                lineage=found[LINEAGE_KEY],
+                sink_uid=found[SINK_KEY],
+                job=found.get(JOB_KEY, ""),
+                checkpoint=int(found[CHECKPOINT_KEY]),
+                rewinds=int(found.get(REWINDS_KEY, "0")),
+                begun=BEGUN_KEY in found,
+                snapshot=found.get(SNAPSHOT_KEY, ""),
+                number=int(found.get(NUMBER_KEY, "0")),
+                version=int(snapshot.snapshot_id),
+            )
+
+
+def ancestors(metadata: Any) -> Iterator[Any]:
+    """Snapshots of the branch that have not expired, from its head on."""
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    head = metadata.snapshot_by_name(BRANCH)
+    while head is not None:
+        yield head
+        head = by_id.get(head.parent_snapshot_id)
+
+
+def next_number(found: Records) -> int:
+    return 1 + max((one.number for one in found.values()), default=0)
+
+
+def outdated(found: Records, mine: Recorded) -> list[str]:
+    """Properties to be removed by the commit of `mine`: of the sinks that have not committed for longest."""
+    others = sorted(
+        (one for key, one in found.items() if key != (mine.lineage, mine.sink_uid)),
+        key=lambda one: one.number,
+    )
+    return [one.property_name for one in others[: max(0, len(others) + 1 - RECORDS_MAX)]]
+
+
+def last_commit(found: Records, sink_uid: str) -> LineCommit | None:
+    """See `unistream.port.line.KeepsLine`."""
+    own = [one for one in found.values() if one.sink_uid == sink_uid]
+    last = max(own, key=lambda one: one.number, default=None)
+    if last is None:
+        return None
+    return LineCommit(lineage=last.lineage, job=last.job, checkpoint=last.checkpoint, snapshot=last.snapshot)
+
+
+def check_no_other(where: str, found: Records, lineage: str) -> None:
+    """Raises ConfigError if another line than `lineage` ("": any) writes the table."""
+    others = [one for one in found.values() if one.lineage != lineage]
+    last = max(others, key=lambda one: one.number, default=None)
+    if last is not None:
+        snapshot = kept_snapshot(last.snapshot)
+        raise foreign_line(where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=snapshot)

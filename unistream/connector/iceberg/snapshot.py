@@ -1,0 +1,325 @@
+"""One snapshot of a table: the files of a checkpoint in manifests, and what the catalogue is asked to do.
+
+Made by hand of pyiceberg's public parts. Its own producers write one manifest with the current partition spec
+(and fail for files of an earlier one), and try again by themselves on a snapshot that was not looked at.
+
+    manifests       one for each partition spec and schema of the new files; those of the head stay, small
+                    ones are merged (`merge`)
+    manifest list   all of them
+    updates         the snapshot, the head of the branch, properties: together, or none of them
+    requirements    the table's UUID, and the head that was looked at
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
+
+from unistream.base.errors import ConfigError
+from unistream.connector.iceberg.merge import merged, schema_of
+from unistream.connector.iceberg.partition import decoded
+from unistream.connector.iceberg.record import BRANCH
+from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile
+
+COMPRESSION: Final = "write.avro.compression-codec"
+RANDOM_BITS: Final = 12  # below a time in ms: an id stays exact as a floating-point number until 2039
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A snapshot whose files are written, and which no table has yet. `written`: these files."""
+
+    snapshot_id: int
+    updates: tuple[Any, ...]
+    requirements: tuple[Any, ...]
+    written: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Of one snapshot, as it is made."""
+
+    table: Any
+    snapshot_id: int
+    uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    written: list[str] = field(default_factory=list)
+    collector: SnapshotSummaryCollector = field(default_factory=SnapshotSummaryCollector)
+    has_removed: bool = False
+
+    def output(self, name: str) -> Any:
+        path = self.table.location_provider().new_metadata_location(name)
+        self.written.append(path)
+        return self.table.io.new_output(path)
+
+    def manifest(self, spec: Any, schema: Any, entries: Sequence[ManifestEntry]) -> ManifestFile:
+        """A new one, with these entries."""
+        metadata = self.table.metadata
+        writer = write_manifest(
+            format_version=metadata.format_version,
+            spec=spec,
+            schema=schema,
+            output_file=self.output(f"{self.uuid}-m{len(self.written)}.avro"),
+            snapshot_id=self.snapshot_id,
+            avro_compression=metadata.properties.get(COMPRESSION, "gzip"),
+        )
+        with writer:
+            for entry in entries:
+                writer.add_entry(entry)
+        return writer.to_manifest_file()
+
+
+def new_snapshot_id(last: int) -> int:
+    """Greater than `last` and, as a rule, than all that were made before: the version of a table that a sink
+    reports is the greatest one."""
+    at_ms = time.time_ns() // 1_000_000
+    return max((at_ms << RANDOM_BITS) | random.getrandbits(RANDOM_BITS), last + 1)
+
+
+def prepare(
+    table: Any,
+    snapshot_id: int,
+    staged: Sequence[IcebergCommittable],
+    *,
+    summary: Mapping[str, str],
+    properties: Mapping[str, str],
+    removed_properties: Sequence[str] = (),
+) -> Prepared:
+    """Writes the manifests of a snapshot behind the loaded head of `table`.
+
+    Raises:
+        ConfigError: partitions are to be replaced that have files of another partition spec.
+    """
+    metadata = table.metadata
+    head = metadata.snapshot_by_name(BRANCH)
+    parts = _Parts(table, snapshot_id)
+    added = list(_added(parts, staged))
+    replaced = _partitions(table, [one for one in staged if one.overwrite])
+    kept = list(_kept(parts, head, replaced)) if head is not None else []
+    if not replaced:
+        kept = list(merged(table, kept, parts.manifest))
+    sequence = metadata.next_sequence_number()
+    listed = parts.output(f"snap-{snapshot_id}-0-{parts.uuid}.avro")
+    with write_manifest_list(
+        format_version=metadata.format_version,
+        output_file=listed,
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=None if head is None else head.snapshot_id,
+        sequence_number=sequence,
+        avro_compression=metadata.properties.get(COMPRESSION, "gzip"),
+    ) as writer:
+        writer.add_manifests([*added, *kept])
+    operation = Operation.OVERWRITE if parts.has_removed else Operation.APPEND
+    totals = update_snapshot_summaries(
+        summary=Summary(operation=operation, **parts.collector.build(), **summary),
+        previous_summary=None if head is None else head.summary,
+    )
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=None if head is None else head.snapshot_id,
+        manifest_list=listed.location,
+        sequence_number=sequence,
+        summary=totals,
+        schema_id=metadata.current_schema_id,
+    )
+    return _prepared(parts, snapshot, head, properties, removed_properties)
+
+
+def _prepared(
+    parts: _Parts,
+    snapshot: Snapshot,
+    head: Snapshot | None,
+    properties: Mapping[str, str],
+    removed: Sequence[str],
+) -> Prepared:
+    updates: list[Any] = [
+        AddSnapshotUpdate(snapshot=snapshot),
+        SetSnapshotRefUpdate(snapshot_id=snapshot.snapshot_id, ref_name=BRANCH, type=SnapshotRefType.BRANCH),
+        SetPropertiesUpdate(updates=dict(properties)),
+    ]
+    if removed:
+        updates.append(RemovePropertiesUpdate(removals=list(removed)))
+    return Prepared(
+        snapshot_id=snapshot.snapshot_id,
+        updates=tuple(updates),
+        requirements=(
+            AssertTableUUID(uuid=parts.table.metadata.table_uuid),
+            AssertRefSnapshotId(ref=BRANCH, snapshot_id=None if head is None else head.snapshot_id),
+        ),
+        written=tuple(parts.written),
+    )
+
+
+# --- files that are added -------------------------------------------------------------------------
+
+
+def check_known(where: str, table: Any, staged: Sequence[IcebergCommittable]) -> None:
+    """Raises ConfigError: the table does not know any more how files were written."""
+    for one in staged:
+        unknown = [
+            f"{what} {id_}"
+            for what, id_, known in (
+                ("schema", one.schema_id, table.schemas()),
+                ("partition spec", one.spec_id, table.specs()),
+            )
+            if id_ not in known
+        ]
+        if unknown:
+            raise ConfigError(
+                f"{where}: {len(one.files)} files of checkpoint {one.checkpoint_id} were written with "
+                f"{unknown[0]}, which somebody has removed from the table; nothing of this checkpoint was "
+                "committed. Bring it back, or start from an older savepoint"
+            )
+
+
+def _added(parts: _Parts, staged: Sequence[IcebergCommittable]) -> Iterator[ManifestFile]:
+    by_form: dict[tuple[int, int], list[StagedFile]] = {}
+    for one in staged:
+        by_form.setdefault((one.spec_id, one.schema_id), []).extend(one.files)
+    for (spec_id, schema_id), files in by_form.items():
+        spec, schema = parts.table.specs()[spec_id], parts.table.schemas()[schema_id]
+        entries = []
+        for file in files:
+            added = _data_file(file, spec, schema)
+            parts.collector.add_file(data_file=added, schema=schema, partition_spec=spec)
+            entries.append(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED,
+                    snapshot_id=parts.snapshot_id,
+                    sequence_number=None,
+                    file_sequence_number=None,
+                    data_file=added,
+                )
+            )
+        yield parts.manifest(spec, schema, entries)
+
+
+def _data_file(file: StagedFile, spec: Any, schema: Any) -> DataFile:
+    made = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=decoded(spec, schema, file.partition),
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+        column_sizes=file.column_sizes,
+        value_counts=file.value_counts,
+        null_value_counts=file.null_value_counts,
+        nan_value_counts={},
+        lower_bounds=file.lower_bounds,
+        upper_bounds=file.upper_bounds,
+        key_metadata=None,
+        split_offsets=list(file.split_offsets) or None,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    made.spec_id = spec.spec_id
+    return made
+
+
+# --- files that stay, and files that are replaced -------------------------------------------------
+
+
+def _partitions(table: Any, staged: Sequence[IcebergCommittable]) -> dict[int, set[tuple[Any, ...]]]:
+    """Partition spec -> partitions that new files replace."""
+    found: dict[int, set[tuple[Any, ...]]] = {}
+    for one in staged:
+        spec, schema = table.specs()[one.spec_id], table.schemas()[one.schema_id]
+        values = {values_of(decoded(spec, schema, file.partition)) for file in one.files}
+        found.setdefault(one.spec_id, set()).update(values)
+    return found
+
+
+def values_of(record: Any) -> tuple[Any, ...]:
+    """Of a partition."""
+    return tuple(record[i] for i in range(len(record)))
+
+
+def _kept(
+    parts: _Parts, head: Snapshot, replaced: Mapping[int, set[tuple[Any, ...]]]
+) -> Iterator[ManifestFile]:
+    """The manifests of the head, without the files of the replaced partitions."""
+    for manifest in head.manifests(parts.table.io):
+        if not (manifest.has_added_files() or manifest.has_existing_files()):
+            continue
+        if not replaced or manifest.content != ManifestContent.DATA:
+            yield manifest
+            continue
+        if manifest.partition_spec_id not in replaced:
+            raise ConfigError(
+                f"table {'.'.join(parts.table.name())}: mode='overwrite-partitions' finds files of another "
+                f"partition spec ({manifest.partition_spec_id}) than that of the new ones, so their "
+                "partitions cannot be compared; nothing was committed. Rewrite the table's files with its "
+                "newest spec first"
+            )
+        yield from _filtered(parts, manifest, replaced[manifest.partition_spec_id])
+
+
+def _filtered(
+    parts: _Parts, manifest: ManifestFile, replaced: set[tuple[Any, ...]]
+) -> Iterator[ManifestFile]:
+    entries = manifest.fetch_manifest_entry(parts.table.io, discard_deleted=True)
+    is_replaced = [values_of(entry.data_file.partition) in replaced for entry in entries]
+    if not any(is_replaced):
+        yield manifest
+        return
+    table = parts.table
+    spec = table.specs()[manifest.partition_spec_id]
+    schema = schema_of(table, spec)
+    changed = []
+    for entry, removed in zip(entries, is_replaced, strict=True):
+        if removed:
+            parts.has_removed = True
+            parts.collector.remove_file(data_file=entry.data_file, schema=schema, partition_spec=spec)
+        changed.append(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.DELETED if removed else ManifestEntryStatus.EXISTING,
+                snapshot_id=parts.snapshot_id if removed else entry.snapshot_id,
+                sequence_number=entry.sequence_number,
+                file_sequence_number=entry.file_sequence_number,
+                data_file=entry.data_file,
+            )
+        )
+    yield parts.manifest(spec, schema, changed)
+
+
+def live_paths(table: Any) -> frozenset[str]:
+    """Data files of the head."""
+    head = table.metadata.snapshot_by_name(BRANCH)
+    return frozenset(
+        entry.data_file.file_path
+        for manifest in (head.manifests(table.io) if head is not None else ())
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    )

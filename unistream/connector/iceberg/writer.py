@@ -1,0 +1,197 @@
+"""Buffers rows for each partition and writes them as staged Parquet files of the table."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import MIB
+from unistream.connector.common import changed_target, decode_formatted
+from unistream.connector.iceberg.catalog import TableAddress, TableSettings
+from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, encode_committable
+from unistream.model.elements import Batch
+from unistream.port.sink import SinkContext
+
+if TYPE_CHECKING:
+    from unistream.connector.iceberg.plan import WritePlan
+
+BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; above it the largest is written to a file
+STATE_FORMAT: Final = 1
+
+
+class WriterState(msgspec.Struct, frozen=True, kw_only=True):
+    """The table that a writer has staged files for, so that its successor does not make another one in the
+    place of one that was removed."""
+
+    address: str
+    table_id: str
+    format: int = STATE_FORMAT
+
+
+_STATES: Final = msgspec.msgpack.Decoder(WriterState)
+
+
+class _Buffer:
+    """Rows of one partition, in Arrow."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.nbytes = 0
+
+    def add(self, records: pa.RecordBatch) -> None:
+        self.batches.append(records)
+        self.nbytes += records.nbytes
+
+
+class IcebergWriter:
+    """The `SinkWriter` of one subtask. The first row creates the table, if there is none: files need its
+    field ids.
+
+    Args:
+        address: Of the table.
+        settings: What the sink asks of it.
+        overwrite: See `IcebergSink`.
+        target_file_bytes: Rows of a partition are written to a file when they take this much memory.
+    """
+
+    def __init__(
+        self, *, address: TableAddress, settings: TableSettings, overwrite: bool, target_file_bytes: int
+    ) -> None:
+        self._address = address
+        self._settings = settings
+        self._overwrite = overwrite
+        self._target_file_bytes = target_file_bytes
+        self._context: SinkContext | None = None
+        self._known: WriterState | None = None
+        self._source_schema: pa.Schema | None = None
+        self._plan_for: Callable[..., WritePlan] | None = None
+        self._plan: WritePlan | None = None
+        self._buffers: dict[tuple[Any, ...], _Buffer] = {}
+        self._buffered_bytes = 0
+        self._staged: list[StagedFile] = []
+
+    def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
+        """Flushed rows are in committables, the others are replayed. Raises ConfigError: partitions cannot be
+        overwritten by one checkpoint after the other."""
+        if self._overwrite and context.checkpointing:
+            raise ConfigError(
+                f"table {self._address.table}: mode='overwrite-partitions' replaces partitions once, at the "
+                "end of a job, and this job takes checkpoints, each of which would replace the rows of the "
+                "one before; run it with execution.runtime-mode: BATCH, or use mode='append'"
+            )
+        from unistream.connector.iceberg.plan import plan_for  # takes a second; the first row does not wait
+
+        self._plan_for = plan_for
+        self._context = context
+        what = "the state of a writer of an Iceberg sink"
+        states = [decode_formatted(_STATES, item, what=what, expected=STATE_FORMAT) for item in restored]
+        self._known = next((one for one in states if one.address == self._address.text), None)
+
+    def write(self, batch: Batch) -> None:
+        """Raises UserCodeError, naming the column, for values that the table cannot hold; ConfigError, for
+        columns that it does not have."""
+        if not batch.records.num_rows:
+            return
+        plan = self._planned(batch.records.schema)
+        for key, records in plan.split(batch.records):
+            buffer = self._buffers.setdefault(key, _Buffer())
+            before = buffer.nbytes
+            buffer.add(records)
+            self._buffered_bytes += buffer.nbytes - before
+            if buffer.nbytes >= self._target_file_bytes:
+                self._write_out(key)
+        while self._buffered_bytes > BUFFERED_BYTES_MAX:
+            self._write_out(max(self._buffers, key=lambda key: self._buffers[key].nbytes))
+
+    def flush(self, end_of_input: bool) -> None:
+        for key in list(self._buffers):
+            self._write_out(key)
+
+    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        assert not self._buffers, "prepare_commit without flush"
+        plan = self._plan
+        if not self._staged or plan is None:
+            return ()
+        stored = self._address.without_secrets()
+        committable = IcebergCommittable(
+            catalog=stored.catalog,
+            table=stored.table,
+            properties={name: str(value) for name, value in stored.properties.items()},
+            address=self._address.text,
+            table_id=plan.table_id,
+            schema_id=plan.schema_id,
+            spec_id=plan.spec_id,
+            files=tuple(self._staged),
+            checkpoint_id=checkpoint_id,
+            subtask=self._opened().index,
+            overwrite=self._overwrite,
+        )
+        self._staged = []
+        return (encode_committable(committable),)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        known = self._known
+        if self._plan is not None:
+            known = WriterState(address=self._address.text, table_id=self._plan.table_id)
+        return () if known is None else (msgspec.msgpack.encode(known),)
+
+    def close(self) -> None:
+        """Removes staged files that no committable lists."""
+        if self._plan is not None:
+            for file in self._staged:
+                self._plan.remove(file.path)
+        self._staged = []
+        self._buffers.clear()
+        self._buffered_bytes = 0
+
+    def _planned(self, schema: pa.Schema) -> WritePlan:
+        if self._plan is not None and self._source_schema is not None:
+            if schema.equals(self._source_schema):
+                return self._plan
+            raise UserCodeError(
+                f"table {self._address.table}: the stream's schema changed from "
+                f"{_brief(self._source_schema)} to {_brief(schema)}"
+            )
+        gone = None
+        if self._known is not None:
+            done = f"has staged files for the table with id {self._known.table_id}"
+            gone = changed_target(
+                f"table {self._address.table}", self._opened(), done, "there is no such table any more"
+            )
+        assert self._plan_for is not None, "the writer is not open"
+        self._plan = self._plan_for(self._address, self._settings, schema, gone=gone)
+        self._source_schema = schema
+        return self._plan
+
+    def _write_out(self, key: tuple[Any, ...]) -> None:
+        buffer = self._buffers.pop(key)
+        self._buffered_bytes -= buffer.nbytes
+        assert self._plan is not None, "rows have a plan"
+        file = self._plan.write(key, buffer.batches, self._file_name())
+        self._staged.append(file)
+        crash_point("iceberg.staged")
+        metrics = self._opened().metrics
+        metrics.add("numRecordsSend", file.rows)
+        metrics.add("numBytesSend", file.size)
+
+    def _file_name(self) -> str:
+        """Unique among all attempts."""
+        context = self._opened()
+        uid = re.sub(r"[^A-Za-z0-9-]", "-", context.sink_uid)[:64]
+        return f"{uid}-{context.index}-{context.attempt.attempt}-{uuid.uuid4().hex}.parquet"
+
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "the writer is not open"
+        return self._context
+
+
+def _brief(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"
