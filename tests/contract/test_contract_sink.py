@@ -436,6 +436,25 @@ def test_a_rewind_is_refused(case: Case) -> None:
     assert case.read() == [1]
 
 
+@pytest.mark.parametrize("make", [delta, iceberg, sqlite, files], ids=lambda make: make.__name__)
+def test_rows_behind_an_allowed_rewind_are_committed_whenever_the_job_dies(
+    make: Callable[..., Case], tmp_path: Path
+) -> None:
+    """Ids of checkpoints come again behind a rewind: what has the id of a former one is not done."""
+    case = make(tmp_path, on_rewind="allow_duplicates")
+    committer = case.committer()
+    for checkpoint in (1, 2, 3):
+        committer.commit(permit(checkpoint), request(checkpoint, *case.stage(checkpoint, checkpoint)))
+    case.committer(restored=1)
+    prepared = case.stage(2, 20)
+    case.committer(restored=1, attempt=1)  # it died, and began from the same one again
+    later = case.committer(restored=2, attempt=2)  # it died again, when checkpoint 2 was complete
+    assert later.commit(permit(2), request(2, *prepared)).rows == 1
+    assert case.committer(restored=2, attempt=3).commit(permit(2), request(2, *prepared)).rows == 0
+    assert later.commit(permit(3), request(3, *case.stage(3, 30))).rows == 1
+    assert case.read() == [1, 2, 3, 20, 30]
+
+
 @pytest.mark.parametrize("restored", [None, 3])
 def test_without_checkpoints_a_commit_that_nobody_heard_of_is_found_by_the_next_attempt(
     case: Case, restored: int | None

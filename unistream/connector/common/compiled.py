@@ -34,7 +34,9 @@ def _fingerprint() -> str:
     """Of all modules that loops may be put together from."""
     found = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted({*here.glob("*.py"), *here.parent.glob("*/*kernels.py")}):
+    for path in sorted(
+        {*here.glob("*.py"), *here.parent.glob("*/*kernels.py"), *here.parent.glob("*/*_schema.py")}
+    ):
         found.update(path.read_bytes())
     return found.hexdigest()
 

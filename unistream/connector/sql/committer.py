@@ -101,7 +101,7 @@ class SqlCommitter:
         self._followed: tuple[Followed[str], ...] = ()
         self._has_committed = False
         self._tidied: set[str] = set()  # staging tables without rows of former jobs
-        self._former = self._rewinds = 0  # as of the restored checkpoint, and of what follows
+        self._rewinds = 0
 
     @property
     def connector(self) -> str:
@@ -135,7 +135,9 @@ class SqlCommitter:
                 self._check(connection, last)
         if last is None:
             return
-        self._former, self._rewinds = last.rewinds, last.rewinds + is_rewind
+        self._rewinds = last.rewinds
+        if is_rewind and not context.finalizing:
+            last = self._begin_again(last)
         self._remember(last.job, last.checkpoint, last.label)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
@@ -206,11 +208,31 @@ class SqlCommitter:
         row = connection.execute(select(self._commits).where(own)).one_or_none()
         return None if row is None else _recorded(row._mapping)
 
+    def _begin_again(self, last: Recorded) -> Recorded:
+        """Notes an allowed rewind before a checkpoint gets an id that was used before: a job that dies
+        between its first new checkpoint and the commit of that would else find it committed."""
+        context = self._context
+        label = ((last.rewinds + 1) << _CHECKPOINT_BITS) | (context.restored or 0)
+        with self._opened.write(f"noting the rewind of table {self._target}") as connection:
+            self._opened.lock(connection, f"unistream {self._target}")
+            now = self._last(connection)
+            if now != last:
+                raise succeeded(
+                    f"table {self._target}",
+                    context,
+                    writer=last.job if now is None else now.job,
+                    has_committed=False,
+                )
+            self._write_record(connection, label=label, job=context.job, snapshot=last.snapshot)
+            begun = self._last(connection)
+        assert begun is not None, "it was recorded"
+        self._rewinds = begun.rewinds
+        return begun
+
     def _check(self, connection: Connection, last: Recorded | None) -> None:
         """Raises ConfigError, Fenced: this job may not commit behind `last`."""
         context, where = self._context, f"table {self._target}"
-        begins_again = self._rewinds > self._former and not self._has_committed
-        if context.finalizing or begins_again:
+        if context.finalizing:
             return
         if last is not None:
             if not may_follow(last.job, last.checkpoint, me=context.job, followed=self._followed):
@@ -253,9 +275,7 @@ class SqlCommitter:
             target_table(self._target, types, self._table.key).create(connection, checkfirst=True)
 
     def _label(self, checkpoint_id: int) -> int:
-        is_restored = checkpoint_id <= (self._context.restored or 0)
-        rewinds = self._former if is_restored else self._rewinds
-        return (rewinds << _CHECKPOINT_BITS) | checkpoint_id
+        return (self._rewinds << _CHECKPOINT_BITS) | checkpoint_id
 
     def _move(self, connection: Connection, checkpoint_id: int, parts: Sequence[SqlCommittable]) -> None:
         for stage, of_stage in _by_stage(parts).items():
@@ -298,14 +318,17 @@ class SqlCommitter:
                 self._tidied.add(stage)
 
     def _record(self, connection: Connection, permit: CommitPermit, checkpoint_id: CheckpointId) -> None:
-        context = self._context
+        job, label = writer_of(self._context, checkpoint_id), self._label(checkpoint_id)
+        self._write_record(connection, label=label, job=job, snapshot=permit.snapshot)
+
+    def _write_record(self, connection: Connection, *, label: int, job: str, snapshot: str) -> None:
         values = {
-            "lineage": context.lineage,
-            "sink_uid": context.sink_uid,
+            "lineage": self._context.lineage,
+            "sink_uid": self._context.sink_uid,
             "target": str(self._target),
-            "label": self._label(checkpoint_id),
-            "job": writer_of(context, checkpoint_id),
-            "snapshot": permit.snapshot,
+            "label": label,
+            "job": job,
+            "snapshot": snapshot,
             "at_ms": int(time.time() * 1000),
         }
         connection.execute(record(self._opened.dialect, self._commits, values))
