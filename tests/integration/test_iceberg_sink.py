@@ -69,7 +69,7 @@ def test_every_named_place_of_the_sink_has_a_row_here() -> None:
     assert own == set(points_in_code(OF_ICEBERG_SINK))
 
 
-@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 2, 3))
+@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 3))
 def test_a_table_loses_and_doubles_nothing(tmp_path: Path, crashes: Crashes, lake: Lake, what: str) -> None:
     crashes.arm(*KILLS[what])
     result = run_to_end(tmp_path, crashes, to_table(lake, partition_by=["bucket(4, key)"]), OFTEN)
