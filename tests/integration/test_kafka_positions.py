@@ -228,12 +228,7 @@ def lives(tmp_path: Path) -> Iterator[Lives]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("manifest.before_create", marks=OF_MATRIX),
-        "manifest.created",
-        pytest.param("committer.before_commit", marks=OF_MATRIX),
-    ],
+    "point", [pytest.param("manifest.before_create", marks=OF_MATRIX), "manifest.created"]
 )
 def test_a_job_that_is_killed_stops_where_it_would_have(
     kafka: str, topic: str, crashes: Crashes, lives: Lives, point: str
