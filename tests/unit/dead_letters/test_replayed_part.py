@@ -147,7 +147,8 @@ class Kept:
 
 
 def test_sinks_append_next_to_the_line_of_the_job(tmp_path: Path) -> None:
-    for sink in (us.DeltaSink("t"), us.FileSink("f"), us.SqlSink("sqlite:///rows.db", "t")):
+    iceberg = us.IcebergSink("s.t", catalog_properties={"uri": "http://127.0.0.1:1"})
+    for sink in (us.DeltaSink("t"), us.FileSink("f"), us.SqlSink("sqlite:///rows.db", "t"), iceberg):
         other = appending(sink)
         assert (type(other), other is sink) == (type(sink), False)
         assert (other._on_foreign, sink._on_foreign) == ("append", "refuse")  # type: ignore[union-attr]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from copy import copy
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -172,6 +173,12 @@ class IcebergSink:
             check_fits(where, table.schema(), wanted)
         if partition_by:
             check_same(where, table.schema(), table.spec(), partition_by)
+
+    def appending(self) -> Self:
+        """See `unistream.port.sink.AppendsToForeign`."""
+        other = copy(self)
+        other._on_foreign = "append"
+        return other
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
