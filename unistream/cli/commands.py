@@ -91,7 +91,7 @@ COMMANDS: Final = {
     "cancel": Lazy("jobs:cancel", "Cancel a job, without a savepoint."),
     "cluster": Lazy("cluster:app", "Session clusters."),
     "stack": Lazy(
-        "stack:app", "Start and stop a real Kafka broker and a real ZooKeeper server on this machine."
+        "stack:app", "Start and stop a real Kafka broker, ZooKeeper server and S3 server on this machine."
     ),
     "db": Lazy("db:app", "Create, check, change and clean up the metadata database."),
     "savepoint": Lazy(

@@ -50,7 +50,7 @@ from unistream.connector.common.json_codes import (
 )
 from unistream.connector.common.json_reasons import reasons_of
 from unistream.connector.common.json_undecided import UndecidedColumn, value_type
-from unistream.connector.common.spans import PADDING, Int64s, UInt8s, line_spans, padded
+from unistream.connector.common.spans import PADDING, Int64s, UInt8s, line_spans, padded, read_only
 
 _FRACTION_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _EXACT: Final = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
@@ -115,6 +115,8 @@ class JsonReader:
             starts: Where row k begins.
             lengths: Its bytes.
         """
+        data = read_only(data)
+        starts, lengths = np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
         found = _Found(data, len(self._schema), len(starts))
         json_kernels().read_rows(
             data,

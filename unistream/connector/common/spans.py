@@ -31,6 +31,13 @@ def padded(*parts: bytes | memoryview) -> UInt8s:
     return np.frombuffer(b"".join((*parts, bytes(PADDING))), np.uint8)
 
 
+def read_only(data: UInt8s) -> UInt8s:
+    """The same bytes. Loops are compiled for each kind of array; one that may be written is another kind."""
+    view = data.view()
+    view.setflags(write=False)
+    return view
+
+
 @functools.cache
 def span_kernels() -> ModuleType:
     """The compiled loops; imported late, because a master does not need the compiler."""
@@ -46,7 +53,7 @@ def binary_array(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array[Any]
     bounds = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(np.maximum(lengths, 0), out=bounds[1:])
     out = np.empty(int(bounds[-1]) + PADDING, np.uint8)
-    span_kernels().gather(data, starts, lengths, bounds, out)
+    span_kernels().gather(read_only(data), starts, lengths, bounds, out)
     valid = pa.array(lengths >= 0).buffers()[1] if (lengths < 0).any() else None
     buffers = [valid, pa.py_buffer(bounds), pa.py_buffer(out)]
     return pa.Array.from_buffers(pa.large_binary(), len(starts), buffers)
@@ -58,7 +65,7 @@ def line_spans(data: UInt8s, size: int) -> tuple[Int64s, Int64s]:
     >>> line_spans(padded(b"ab\n\r\n c"), 7)
     (array([0, 5]), array([2, 2]))
     """
-    room = size // _LINE_BYTES + 1
+    room, data = size // _LINE_BYTES + 1, read_only(data)
     while True:
         starts, lengths = np.empty(room, np.int64), np.empty(room, np.int64)
         used = span_kernels().find_lines(data, size, starts, lengths)

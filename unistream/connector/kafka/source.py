@@ -58,7 +58,6 @@ class KafkaSource:
             its columns are named; by default `value` alone.
         starting_offsets: Where a new job begins. A restored job continues at its positions; partitions that
             are added after the first start are read from their earliest record.
-
             - "earliest", "latest"
             - a time (`datetime`, without a zone in UTC; or ms since 1970): at the first record of that time
               or later, behind the last one if there is none
