@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -223,3 +226,35 @@ def test_operators_with_dead_letters(operator: str, reads: bool, columns: list[s
         failing.get_side_output("dead-letters").select("error").sink_to(us.BlackholeSink()).uid("letters")
     timed = ["at"] if operator == "timestamps" and not reads else []
     assert read_by(env) == [[*columns, *timed]]
+
+
+CODE_OF = """
+import hashlib, sys
+import pyarrow as pa
+import unistream as us
+from unistream.worker.code import pack
+schema = pa.schema([(name, pa.int64()) for name in "abcdefghij"])
+kafka = us.KafkaSource(bootstrap_servers="127.0.0.1:1", topic="t", schema=schema)
+env = us.Environment()
+for name, source in (("kafka", kafka), ("files", us.FileSource(sys.argv[1], format="json", schema=schema))):
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), name).uid(name)
+    rows.select("j", "c", "a", "f", "h").sink_to(us.BlackholeSink()).uid(f"{name}-sink")
+print(hashlib.sha256(pack(env.job_graph("x")[1])).hexdigest())
+"""
+
+
+def test_a_pipeline_is_the_same_code_in_every_process(tmp_path: Path) -> None:
+    """Otherwise the next start of the same pipeline would be taken for another version of it."""
+    (tmp_path / "rows.json").write_text('{"a": 1}')
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", CODE_OF, str(tmp_path / "rows.json")],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1

@@ -59,7 +59,7 @@ class FileSpec:
     block_bytes: int
     options: Mapping[str, Any]
     on_bad_record: OnBadRecord = "fail"
-    used: frozenset[str] | None = None
+    used: tuple[str, ...] | None = None
 
     @property
     def names(self) -> list[str]:

@@ -133,7 +133,7 @@ class FileSource:
         self._on_bad_record = on_bad_record
         self._options = dict(options or {})
         self._within: _Within | None = None
-        self._used: frozenset[str] | None = None
+        self._used: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -225,7 +225,7 @@ class FileSource:
     def reading(self, columns: frozenset[str]) -> FileSource:
         """See `unistream.port.projection`."""
         found = copy.copy(self)
-        found._used = columns
+        found._used = tuple(sorted(columns))  # in pickled code a set has another order in each process
         return found
 
     def create_reader(self) -> SourceReader:

@@ -161,7 +161,7 @@ class KafkaSource:
             properties=self._properties,
         )
         self._interval_ms = _checked_interval(partition_discovery_interval_ms, self._options)
-        self._used: frozenset[str] | None = None
+        self._used: tuple[str, ...] | None = None
         self._format: Format = format
         self._key_format: Format | None = key_format
         self._registry = (
@@ -218,7 +218,7 @@ class KafkaSource:
     def reading(self, columns: frozenset[str]) -> KafkaSource:
         """See `unistream.port.projection`."""
         found = copy.copy(self)
-        found._used = columns
+        found._used = tuple(sorted(columns))  # in pickled code a set has another order in each process
         return found
 
     def create_reader(self) -> KafkaReader:
@@ -235,7 +235,7 @@ class KafkaSource:
             layout.schema,
             self._format,
             self._on_bad_record,
-            self._used,
+            None if self._used is None else frozenset(self._used),
             layout=layout,
             key_kind=self._key_format,
             registry=self._registry,
