@@ -12,9 +12,12 @@ the content ends: so arrays have `PADDING` bytes more than they have content, se
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any, Final, TypeVar
@@ -68,6 +71,33 @@ inlined = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 spliced: Callable[[F], F] = numba.njit(cache=True, nogil=True, inline="always")
 """The same for small functions that take arrays: merged before they are compiled."""
+
+COMPILING_S: Final = 120.0
+"""No process waits longer for the machine code of another."""
+
+
+@contextmanager
+def one_compiles(loop: Any) -> Iterator[None]:
+    """Around the first call of a loop in a process: one process of a machine compiles it, and the others take
+    its machine code from the cache. Else the tasks of a first job, a process each, would all compile at once.
+    After `COMPILING_S`, or with a cache that may only be read, a process goes on by itself.
+    """
+    with ExitStack() as held:
+        with suppress(OSError):
+            lock = held.enter_context(open(Path(loop.stats.cache_path) / "one_compiles.lock", "ab"))
+            give_up = time.monotonic() + COMPILING_S
+            while not _is_locked(lock.fileno()) and time.monotonic() < give_up:
+                time.sleep(0.05)
+        yield
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 WORD: Final = 8
 assert PADDING >= WORD, "load8 would read behind the padding"

@@ -199,7 +199,18 @@ def warm_up_json() -> None:
 @functools.cache
 def json_kernels() -> ModuleType:
     """The compiled loops; imported late, because a master does not need the compiler."""
-    return importlib.import_module("unistream.connector.common.json_kernels")
+    kernels = importlib.import_module("unistream.connector.common.json_kernels")
+    names, table = _table(pa.schema([]), [])
+    found, no_rows = _Found(read_only(padded()), 0, 0), np.empty(0, np.int64)
+    with _compiled().one_compiles(kernels.read_rows):
+        kernels.read_rows(
+            found.data, no_rows, no_rows, names, table, found.values, found.sizes, found.states, found.notes
+        )
+    return kernels
+
+
+def _compiled() -> ModuleType:
+    return importlib.import_module("unistream.connector.common.compiled")
 
 
 @functools.cache

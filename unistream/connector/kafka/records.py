@@ -120,4 +120,6 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
 def warm_up() -> None:
     """Compiles the kernels, or loads them from numba's cache: once per process."""
     warm_up_json()
-    frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])
+    compiled = importlib.import_module("unistream.connector.common.compiled")
+    with compiled.one_compiles(kernels().frame_batches):
+        frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])
