@@ -4,6 +4,7 @@
 """
 
 from unistream import testing
+from unistream.api.commit_group import CommitGroup
 from unistream.api.environment import Environment
 from unistream.api.finalizing import finalize_savepoint
 from unistream.api.functions import col, lit
@@ -36,6 +37,7 @@ from unistream.connector.collect import CollectSink
 from unistream.connector.datagen import DatagenSource
 from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.file import FileSink, FileSource
+from unistream.connector.group import read_group
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.iceberg import IcebergSink
 from unistream.connector.kafka import KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
@@ -92,6 +94,7 @@ from unistream.operator.window import (
     sum as sum,
 )
 from unistream.port.dead_letters import OnError
+from unistream.port.group import GroupCommit, TableVersion
 from unistream.port.line import KeepsLine, LineCommit, OnForeign
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
@@ -145,6 +148,7 @@ __all__ = [
     "ChecksRows",
     "CollectSink",
     "Collector",
+    "CommitGroup",
     "CommitOutcome",
     "CommitPermit",
     "CommitRequest",
@@ -167,6 +171,7 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FunctionContext",
+    "GroupCommit",
     "HybridSource",
     "IcebergSink",
     "Idle",
@@ -225,6 +230,7 @@ __all__ = [
     "StaticSource",
     "StreamExchangeMode",
     "SuppressRestarts",
+    "TableVersion",
     "TimerBatch",
     "TransactionTimeout",
     "Transient",
@@ -249,6 +255,7 @@ __all__ = [
     "finalize_savepoint",
     "lit",
     "mean",
+    "read_group",
     "read_savepoint",
     "testing",
     "write_savepoint",

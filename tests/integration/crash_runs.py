@@ -89,8 +89,12 @@ OF_REPLAYS = "replay."
 OF_ICEBERG_SINK = "iceberg."
 """The same, of `test_iceberg_sink`."""
 
+OF_GROUPS = "group."
+"""The same, of `test_commit_group`."""
+
 OF_OTHERS = (
     OF_COMMANDS,
+    OF_GROUPS,
     OF_HA_FOLDER,
     OF_ICEBERG_SINK,
     OF_KAFKA_SINK,

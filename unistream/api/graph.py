@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from unistream.api.commit_group import GroupMember, add_group_committers
 from unistream.api.projection import narrow_sources
 from unistream.api.slots import SlotSharingGroup
 from unistream.base.config import OFFLOAD_BOUNDED
@@ -59,6 +60,7 @@ class GraphBuilder:
         registered: Registered slot sharing groups; None: there are none, so any name makes a group.
         schemas: (node, tag) -> schema of a side output, or with None of the main one, if it is known.
         offloads: A bounded part of a stream runs before it.
+        group_members: Sinks of commit groups; their committers are added when the graph is read.
     """
 
     run: Callable[[str | None, Mapping[str, str]], JobResult]
@@ -68,6 +70,7 @@ class GraphBuilder:
     registered: set[str] | None = None
     schemas: dict[tuple[int, str | None], pa.Schema | None] = field(default_factory=dict)
     offloads: bool = False
+    group_members: list[GroupMember] = field(default_factory=list)
 
     def add(
         self,
@@ -108,11 +111,13 @@ class GraphBuilder:
     def without_additions(self) -> Iterator[None]:
         """What is added to the graph inside is removed afterwards."""
         nodes, edges, follows = len(self.graph.nodes), len(self.graph.edges), dict(self.follows)
+        members = len(self.group_members)
         try:
             yield
         finally:
             del self.graph.nodes[nodes:]
             del self.graph.edges[edges:]
+            del self.group_members[members:]
             self.follows = follows
 
     def check_same(self, other: GraphBuilder) -> None:
@@ -177,6 +182,7 @@ class GraphBuilder:
             profiles=dict(self.profiles),
             registered_groups=None if self.registered is None else frozenset(self.registered),
         )
+        add_group_committers(found, self.group_members)
         narrow_sources(found, self.schemas)
         return found
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol, Self
 
 import pyarrow as pa
 
+from unistream.api.commit_group import CommitGroup, GroupMember
 from unistream.api.described import is_described
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.settings import OperatorSettings
@@ -23,6 +24,7 @@ from unistream.model.stream_graph import StreamGraph, StreamNode
 from unistream.operator.sink import (
     CommittableStageOperator,
     CommitterOperator,
+    GroupCommitterOperator,
     OnCommitOperator,
     SinkOperator,
     SinkWriterOperator,
@@ -77,7 +79,9 @@ def sink_used(sink: Sink) -> Sink:
 def check_new_lines(graph: StreamGraph) -> None:
     """Before a job that starts from no snapshot. Raises ConfigError: another line of jobs writes a sink's
     target."""
-    for sink in sinks_of(graph).values():
+    for node in graph.nodes:
+        operator = node.operator
+        sink = operator.sink if isinstance(operator, SinkWriterOperator | GroupCommitterOperator) else None
         if isinstance(sink, KeepsLine):
             sink.check_new_line()
 
@@ -110,8 +114,9 @@ class CheckedStream(Protocol):
 class DataStreamSink(OperatorSettings):
     """A sink: a writer and, if it is transactional, the operators that commit.
 
-    Settings are those of the writer. With `Sink.global_committer` one committer serves all writers; otherwise
-    each writer has its own, and so has each parallel stage.
+    Settings are those of the writer. A commit group has one committer for all its sinks; without one,
+    with `Sink.global_committer`, one committer serves all writers; otherwise each writer has its own, and so
+    has each parallel stage.
     """
 
     def __init__(
@@ -121,6 +126,7 @@ class DataStreamSink(OperatorSettings):
         sink: Sink,
         *,
         checked: CheckedStream | None = None,
+        group: CommitGroup | None = None,
     ) -> None:
         self._builder = builder
         self._checked = checked
@@ -134,7 +140,9 @@ class DataStreamSink(OperatorSettings):
             builder.follows[ports[0].node] = self._writer.id
         self._last = self._writer
         self._spread = True  # all operators so far have one subtask for each writer
-        if is_transactional(sink):
+        if group is not None:
+            builder.group_members.append(GroupMember(group, self._writer.id, writer))
+        elif is_transactional(sink):
             self._add_committing(sink)
         self._commit_as(f"{sink.name}-{self._writer.id}")
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.api.columns import Returns, as_schema, side_schemas
+from unistream.api.commit_group import CommitGroup, check_member
 from unistream.api.described import is_described
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_timestamp_column
 from unistream.api.joins import join_schema
@@ -416,7 +417,9 @@ class DataStream(Results):
 
     # --- ends ------------------------------------------------------------------------------------
 
-    def sink_to(self, sink: Sink, *, on_error: OnError = "fail") -> DataStreamSink:
+    def sink_to(
+        self, sink: Sink, *, on_error: OnError = "fail", group: CommitGroup | None = None
+    ) -> DataStreamSink:
         """Writes the rows.
 
         Args:
@@ -424,16 +427,20 @@ class DataStream(Results):
             on_error: What to do with a row that the target would refuse, as far as the sink knows that before
                 it is written (`SqlSink`, `KafkaSink`): "fail" the job, as the target says; "skip"
                 (counted); or "dead-letter" (`DataStreamSink.dead_letters_to`).
+            group: Its rows become visible together with those of the other sinks of the group.
 
         Raises:
             ConfigError: the sink cannot take these columns, or it has several committers and needs one, or
-                it cannot say which rows its target would refuse.
+                it cannot say which rows its target would refuse, or it cannot be in a group.
         """
-        sink = sink_used(sink)
+        given, sink = sink, sink_used(sink)
+        if group is not None:
+            check_member(group, given)
+            group = group if sink is given else None  # what replaces a sink commits by itself
         check_sink(sink, self.schema)
         check_on_error(on_error, "sink_to")
         if on_error == "fail":
-            return DataStreamSink(self._builder, self._ports, sink)
+            return DataStreamSink(self._builder, self._ports, sink, group=group)
         if not isinstance(sink, ChecksRows):
             raise ConfigError(
                 f"sink_to: sink {sink.name!r} cannot say which rows its target would refuse, so it has no "
@@ -441,7 +448,7 @@ class DataStream(Results):
             )
         operator = CheckedRows(sink, on_error=on_error)
         checked = self._then(f"{sink.name} rows", operator, self.schema, on_error=on_error)
-        return DataStreamSink(self._builder, checked._ports, sink, checked=checked)
+        return DataStreamSink(self._builder, checked._ports, sink, checked=checked, group=group)
 
     def print(self, prefix: str = "") -> DataStreamSink:
         """Prints rows as ``column=value, …``, after `prefix` and, if the sink has several subtasks, ``N> ``.

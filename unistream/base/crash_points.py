@@ -73,6 +73,9 @@ and of the connectors:
     file.before_record, file.recorded               around the record that decides a commit
     file.first_renamed   one of its files is visible
 
+    group.member_committed    a member of a commit group is committed, another may not be
+    group.before_record, group.recorded    around the record that shows a checkpoint of all members
+
 of `unistream backfill`, whose n-th step is chosen by ``name:n``:
 
     backfill.done        a step is done and not in the journal

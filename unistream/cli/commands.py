@@ -98,6 +98,7 @@ COMMANDS: Final = {
         "savepoint:app", "Take a savepoint of a job (`savepoint JOB`); inspect, query, write or finalize one."
     ),
     "connectors": Lazy("connectors:app", "What can be read and written: sources and sinks."),
+    "group": Lazy("group:app", "Sinks whose commits become visible together."),
     "dead-letters": Lazy("dead_letters:app", "Rows that failed: list and show them, and process them again."),
     "taskmanager": Lazy("taskmanager:app", "Workers."),
 }

@@ -23,6 +23,7 @@ COMMITTERS: Final = {
     "iceberg": "unistream.connector.iceberg:committer_of",
     "kafka": "unistream.connector.kafka.sink_committer:committer_of",
     "files": "unistream.connector.file:committer_of",
+    "group": "unistream.connector.group:committer_of",
     "sql": "unistream.connector.sql:committer_of",
 }
 

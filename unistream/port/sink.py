@@ -121,6 +121,7 @@ class CommitResult:
         again: With RETRY: the committables that are still to be committed, possibly changed; None: all.
         failed: Committables that can never be committed, whatever the outcome of the others.
         reason: Why the `failed` ones failed (or all of them, with FAILED); for the log.
+        members: Of a commit group: the results of its sinks, by uid, of which this one is the sum.
     """
 
     outcome: CommitOutcome
@@ -130,6 +131,7 @@ class CommitResult:
     failed: tuple[bytes, ...] = ()
     reason: str = ""
     visible: tuple[VisibleRows, ...] = ()
+    members: tuple[tuple[OperatorUid, CommitResult], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

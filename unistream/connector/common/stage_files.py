@@ -11,7 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.base.object_stores import file_system
+from unistream.base.object_stores import file_system, is_s3
 
 OnRewind = Literal["refuse", "allow_duplicates"]
 
@@ -38,6 +38,7 @@ class StageFiles:
             raise ConfigError(f"{where}: cannot use this file system: {error}") from error
         self.root = path.rstrip("/")
         self.is_local = isinstance(self.system, LocalFileSystem)
+        self._is_s3 = is_s3(uri)
         self._where = where
         self._remote_folders = remote_folders
 
@@ -72,6 +73,40 @@ class StageFiles:
             durable_files.make_folders(folder)
         elif self._remote_folders:
             self.system.makedirs(folder, exist_ok=True)
+
+    def names(self, folder: str) -> list[str]:
+        """What is in an absolute folder; empty: there is none. Raises Unreachable."""
+        try:
+            self.system.invalidate_cache(folder)
+            return [path.rpartition("/")[2] for path in self.system.ls(folder, detail=False)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise Unreachable(f"{self._where}: could not list {folder}: {error}") from error
+
+    def create(self, full: str, content: bytes) -> bool:
+        """A small durable file at an absolute path, whole or not at all. False: it exists. Raises
+        Unreachable: it may exist."""
+        try:
+            self.make_folders(full)
+            if self.is_local:
+                return durable_files.create(full, content, self.root)
+            self.system.pipe_file(full, content, mode="create")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise Unreachable(f"{self._where}: could not write the record {full}: {error}") from error
+        return True
+
+    def create_first(self, full: str, content: bytes) -> bool:
+        """The same, for the first one of a folder. Raises ConfigError: an S3 store creates it twice."""
+        created = self.create(full, content)
+        if created and self._is_s3 and self.create(full, content):
+            raise ConfigError(
+                f"{self._where}: the store ignores the header If-None-Match: *, so two jobs could commit to "
+                "it at once; use a store, or a version of it, that has conditional writes"
+            )
+        return created
 
     def size(self, path: str) -> int | None:
         """Bytes; None: there is no such file. Raises Unreachable."""

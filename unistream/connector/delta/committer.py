@@ -70,6 +70,7 @@ from unistream.connector.delta.table import (
     TableCommit,
     Unknown,
 )
+from unistream.port.group import TableVersion
 from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
@@ -193,6 +194,11 @@ class DeltaCommitter:
 
     def close(self) -> None:
         self._table = None
+
+    def table_version(self) -> TableVersion | None:
+        """See `unistream.port.group.JoinsGroup`."""
+        table = self._table
+        return None if table is None else TableVersion(kind="delta", address=self._uri, version=table.version)
 
     def _commit(self, permit: CommitPermit, parts: Sequence[_Part]) -> CommitResult:
         schema = _common_schema(self._uri, [one for part in parts for one in part.staged])

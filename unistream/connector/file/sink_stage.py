@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from unistream.base import durable_files
-from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.errors import CorruptSnapshot, Unreachable
 from unistream.base.ids import JobId, OperatorUid
 from unistream.base.object_stores import is_s3
 from unistream.base.s3_upload import Upload
@@ -273,7 +273,7 @@ class FileStage:
 
     def numbers(self, lineage: str, sink_uid: str) -> list[int]:
         """Of the records of a sink, ascending. Raises Unreachable."""
-        names = self._names(self.records_folder(lineage, sink_uid))
+        names = self._files.names(self.records_folder(lineage, sink_uid))
         return sorted(int(n[:-5]) for n in names if n.endswith(".json") and n[:-5].isdecimal())
 
     def newest(self, lineage: str, sink_uid: str) -> tuple[int, CommitRecord | None]:
@@ -288,9 +288,10 @@ class FileStage:
     def newest_of_lines(self, sink_uid: str) -> list[CommitRecord]:
         """The newest record of each line of a sink with this uid. Raises CorruptSnapshot, Unreachable."""
         folder, found = f"{self._root}/_unistream", []
-        for name in self._names(folder):
+        for name in self._files.names(folder):
             if name.endswith(f"-{_short(sink_uid)}"):
-                records = [record for record in self._names(f"{folder}/{name}") if record.endswith(".json")]
+                files = self._files.names(f"{folder}/{name}")
+                records = [file for file in files if file.endswith(".json")]
                 if records:
                     found.append(self._read(f"{folder}/{name}/{max(records)}", _RECORD))
         return found
@@ -299,7 +300,7 @@ class FileStage:
         """Writes a record atomically and durably. False: others have decided something behind the record that
         was the newest. (On a file system that cannot create a file only if it is absent, two concurrent
         committers could both get True.)"""
-        if not self._create(self._record_path(lineage, sink_uid, number), msgspec.json.encode(record)):
+        if not self._files.create(self._record_path(lineage, sink_uid, number), msgspec.json.encode(record)):
             return False
         if self.numbers(lineage, sink_uid)[-1] == number:
             return True
@@ -337,30 +338,15 @@ class FileStage:
         Raises:
             ConfigError: the store is not one on which of two committers one decides.
         """
-        content = msgspec.json.encode(line)
-        created = self._create(self._line_path, content)
-        if created and self._uploads is not None and self._create(self._line_path, content):
-            raise ConfigError(
-                f"{self._where}: the store ignores the header If-None-Match: *, so two jobs could commit to "
-                "it at once; use a store, or a version of it, that has conditional writes"
-            )
+        self._files.create_first(self._line_path, msgspec.json.encode(line))
 
     def lines(self) -> list[FolderLine | str]:
         """The line that writes the folder, and the folders of records of sinks of any line. Raises
         CorruptSnapshot, Unreachable."""
-        names = self._names(f"{self._root}/_unistream")
+        names = self._files.names(f"{self._root}/_unistream")
         folders = (name for name in names if not name.startswith(".") and not name.endswith(".json"))
         found: list[FolderLine | str] = list(folders)  # hidden: a file that a kill kept from its name
         return [self._read(self._line_path, _LINE), *found] if "line.json" in names else found
-
-    def _names(self, folder: str) -> list[str]:
-        try:
-            self._system.invalidate_cache(folder)
-            return [path.rpartition("/")[2] for path in self._system.ls(folder, detail=False)]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise Unreachable(f"{self._where}: could not list {folder}: {error}") from error
 
     def _read(self, path: str, decoder: msgspec.json.Decoder[R]) -> R:
         try:
@@ -376,19 +362,6 @@ class FileStage:
         if found is None:
             raise FileNotFoundError("it was removed")
         return bytes(found)
-
-    def _create(self, path: str, content: bytes) -> bool:
-        """False: it exists."""
-        try:
-            self._files.make_folders(path)
-            if self._local:
-                return durable_files.create(path, content, self._root)
-            self._system.pipe_file(path, content, mode="create")
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise Unreachable(f"{self._where}: could not write the record {path}: {error}") from error
-        return True
 
     def records_folder(self, lineage: str, sink_uid: str) -> str:
         """The folder of the records of one sink."""

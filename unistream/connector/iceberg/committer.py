@@ -44,6 +44,7 @@ from unistream.connector.iceberg.snapshot import Prepared, check_known, live_pat
 from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, decode_committable
 from unistream.connector.iceberg.table import Conflict, LakeTable, Unknown
 from unistream.model.positions import encode_positions
+from unistream.port.group import TableVersion
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
 
@@ -151,6 +152,14 @@ class IcebergCommitter:
         lake, self._lake = self._lake, None
         if lake is not None:
             lake.close()
+
+    def table_version(self) -> TableVersion | None:
+        """See `unistream.port.group.JoinsGroup`."""
+        lake = self._lake
+        head = lake.table.metadata.current_snapshot_id if lake is not None and lake.has_table else None
+        return (
+            None if head is None else TableVersion(kind="iceberg", address=self._address.text, version=head)
+        )
 
     # --- a commit -----------------------------------------------------------------------------------
 

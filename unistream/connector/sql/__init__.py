@@ -15,4 +15,5 @@ them.
 from __future__ import annotations
 
 from unistream.connector.sql.committer import committer_of
+from unistream.connector.sql.group_log import SqlGroupLog
 from unistream.connector.sql.sink import SqlSink

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -13,17 +14,17 @@ from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId
-from unistream.base.secrets import Secret
 from unistream.connector.common import (
     OnRewind,
     changed_target,
-    kept_snapshot,
     rewound,
     uncommitted_elsewhere,
 )
 from unistream.connector.sql.database import Database
+from unistream.connector.sql.group_log import SqlGroupLog
+from unistream.connector.sql.line import CHECKPOINT_BITS, Recorded, checkpoint_of, foreign, recorded
 from unistream.connector.sql.stage import SqlCommittable, SqlTable, decode_committable
 from unistream.connector.sql.statements import (
     COMMITS,
@@ -38,12 +39,12 @@ from unistream.connector.sql.statements import (
     remove_rivals,
     target_table,
 )
+from unistream.connector.sql.transaction import SqlTransaction
+from unistream.port.group import TableVersion
 from unistream.port.line import (
     Followed,
-    LineCommit,
     OnForeign,
     followed_by,
-    foreign_line,
     may_follow,
     still_followed,
     succeeded,
@@ -53,26 +54,6 @@ from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
 ENVIRONMENT: Final = "UNISTREAM_SQL_URL"
-_CHECKPOINT_BITS: Final = 40
-
-
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The last commit of a sink. `label`: the number of rewinds that were allowed, and of the checkpoint."""
-
-    lineage: str
-    sink_uid: str
-    target: str
-    label: int
-    job: str
-    snapshot: str
-
-    @property
-    def checkpoint(self) -> int:
-        return _checkpoint(self.label)
-
-    @property
-    def rewinds(self) -> int:
-        return self.label >> _CHECKPOINT_BITS
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +87,11 @@ class SqlCommitter:
     @property
     def connector(self) -> str:
         return "sql"
+
+    @property
+    def database(self) -> str:
+        """See `unistream.port.group.SharesTransaction`."""
+        return str(self._table.without_password().url)
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         found = [msgspec.json.decode(item, type=Remembered) for item in items]
@@ -150,44 +136,70 @@ class SqlCommitter:
             CorruptSnapshot: staged rows are missing; nothing was committed.
             ConfigError: the table refuses the rows.
         """
-        newest = max(request.checkpoint_id for request in requests)
-        permit.require(self._context.lineage, newest)
+        with self.transaction(f"committing to table {self._target}") as transaction:
+            result = transaction.commit(self, permit, requests)
+        return result()
+
+    @contextmanager
+    def transaction(self, doing: str) -> Iterator[SqlTransaction]:
+        """See `unistream.port.group.SharesTransaction`."""
+        database = self._opened
+        with database.write(doing) as connection:
+            yield SqlTransaction(database, connection)
+            crash_point("sql.before_commit")
+        crash_point("sql.committed")
+
+    def group_log(self, group: str) -> SqlGroupLog:
+        """See `unistream.port.group.SharesTransaction`."""
+        return SqlGroupLog(self._table.url, group)
+
+    def table_version(self) -> TableVersion:
+        """See `unistream.port.group.JoinsGroup`: whatever is committed is visible."""
+        return TableVersion(kind="sql", address=str(self._target))
+
+    def commit_within(
+        self, connection: Connection, permit: CommitPermit, requests: Sequence[CommitRequest]
+    ) -> Callable[[], CommitResult]:
+        """In a transaction of this database; the result, when that is committed. Raises as `commit_all`."""
+        permit.require(self._context.lineage, max(request.checkpoint_id for request in requests))
         given = {
             request.checkpoint_id: [decode_committable(one) for one in request.committables]
             for request in requests
             if request.committables
         }
         if not given:
-            return CommitResult(CommitOutcome.COMMITTED)
+            return lambda: CommitResult(CommitOutcome.COMMITTED)
         moved: dict[CheckpointId, int] = {}  # rows
-        with self._opened.write(f"committing to table {self._target}") as connection:
-            self._opened.lock(connection, f"unistream {self._target}")
-            last = self._last(connection)
-            self._check(connection, last)
-            done = 0 if last is None else last.label
-            todo = [one for one in sorted(given) if self._label(one) > done]
-            if todo and (last is None or last.target != str(self._target)) and self._table.create:
-                self._create_target(connection, given[todo[0]])
-            for checkpoint_id in todo:
-                new = [one for one in given[checkpoint_id] if self._label(one.checkpoint) > done]
-                moved[checkpoint_id] = sum(one.rows for one in new)
-                self._check_address(new)
-                self._move(connection, checkpoint_id, new)
-            if todo:
-                self._record(connection, permit, todo[-1])
-            for parts in given.values():
-                self._remove(connection, parts)
-            crash_point("sql.before_commit")
-        crash_point("sql.committed")
+        self._opened.lock(connection, f"unistream {self._target}")
+        last = self._last(connection)
+        self._check(connection, last)
+        done = 0 if last is None else last.label
+        todo = [one for one in sorted(given) if self._label(one) > done]
+        if todo and (last is None or last.target != str(self._target)) and self._table.create:
+            self._create_target(connection, given[todo[0]])
+        for checkpoint_id in todo:
+            new = [one for one in given[checkpoint_id] if self._label(one.checkpoint) > done]
+            moved[checkpoint_id] = sum(one.rows for one in new)
+            self._check_address(new)
+            self._move(connection, checkpoint_id, new)
         if todo:
-            self._note(todo[-1])
+            self._record(connection, permit, todo[-1])
+        for parts in given.values():
+            self._remove(connection, parts)
+        return lambda: self._committed(given, moved)
+
+    def _committed(
+        self, given: Mapping[CheckpointId, Sequence[SqlCommittable]], moved: Mapping[CheckpointId, int]
+    ) -> CommitResult:
+        """`moved`: rows of the checkpoints that the transaction has committed."""
+        if moved:
+            self._note(max(moved))
         visible = tuple(
             VisibleRows(one, moved.get(one, sum(part.rows for part in given[one])), already=one not in moved)
             for one in sorted(given)
         )
-        rows = sum(moved.values())
-        outcome = CommitOutcome.COMMITTED if todo else CommitOutcome.ALREADY_COMMITTED
-        return CommitResult(outcome, rows=rows, visible=visible)
+        outcome = CommitOutcome.COMMITTED if moved else CommitOutcome.ALREADY_COMMITTED
+        return CommitResult(outcome, rows=sum(moved.values()), visible=visible)
 
     def close(self) -> None:
         database, self._database = self._database, None
@@ -206,13 +218,13 @@ class SqlCommitter:
         c, context = self._commits.c, self._context
         own = (c.lineage == context.lineage) & (c.sink_uid == context.sink_uid)
         row = connection.execute(select(self._commits).where(own)).one_or_none()
-        return None if row is None else _recorded(row._mapping)
+        return None if row is None else recorded(row._mapping)
 
     def _begin_again(self, last: Recorded) -> Recorded:
         """Notes an allowed rewind before a checkpoint gets an id that was used before: a job that dies
         between its first new checkpoint and the commit of that would else find it committed."""
         context = self._context
-        label = ((last.rewinds + 1) << _CHECKPOINT_BITS) | (context.restored or 0)
+        label = ((last.rewinds + 1) << CHECKPOINT_BITS) | (context.restored or 0)
         with self._opened.write(f"noting the rewind of table {self._target}") as connection:
             self._opened.lock(connection, f"unistream {self._target}")
             now = self._last(connection)
@@ -238,7 +250,7 @@ class SqlCommitter:
             if not may_follow(last.job, last.checkpoint, me=context.job, followed=self._followed):
                 raise succeeded(where, context, writer=last.job, has_committed=self._has_committed)
             return
-        found = [_recorded(row._mapping) for row in connection.execute(select(self._commits))]
+        found = [recorded(row._mapping) for row in connection.execute(select(self._commits))]
         others = [one for one in found if one.target == str(self._target) and one.lineage != context.lineage]
         if others and self._on_foreign == "refuse":
             raise foreign(where, others)
@@ -247,7 +259,7 @@ class SqlCommitter:
         """Raises ConfigError: what the restored checkpoint knows to be in the table is not there."""
         remembered, where = self._remembered, f"table {self._target}"
         if remembered is not None and remembered.address == self._address:
-            done = f"had committed checkpoint {_checkpoint(remembered.label)}"
+            done = f"had committed checkpoint {checkpoint_of(remembered.label)}"
             if last is None:
                 raise changed_target(where, self._context, done, f"{COMMITS} does not say so any more")
             if last.label < remembered.label:
@@ -275,7 +287,7 @@ class SqlCommitter:
             target_table(self._target, types, self._table.key).create(connection, checkfirst=True)
 
     def _label(self, checkpoint_id: int) -> int:
-        return (self._rewinds << _CHECKPOINT_BITS) | checkpoint_id
+        return (self._rewinds << CHECKPOINT_BITS) | checkpoint_id
 
     def _move(self, connection: Connection, checkpoint_id: int, parts: Sequence[SqlCommittable]) -> None:
         for stage, of_stage in _by_stage(parts).items():
@@ -349,44 +361,6 @@ class SqlCommitter:
         return sql_table(name, *map(sql_column, (*OURS, *columns)), schema=self._target.schema or None)
 
 
-def last_commit(url: str | Secret, target: Target, sink_uid: str) -> LineCommit | None:
-    """See `unistream.port.line.KeepsLine`."""
-    found = [one for one in records(url, target) if one.sink_uid == sink_uid]
-    if not found:
-        return None
-    last = found[-1]
-    return LineCommit(lineage=last.lineage, job=last.job, checkpoint=last.checkpoint, snapshot=last.snapshot)
-
-
-def check_no_other(url: str | Secret, target: Target, lineage: str) -> None:
-    """Raises ConfigError: another line than `lineage` ("": any) writes the table."""
-    others = [one for one in records(url, target) if one.lineage != lineage]
-    if others:
-        raise foreign(f"table {target}", others)
-
-
-def records(url: str | Secret, target: Target) -> list[Recorded]:
-    """Commits to the table, the oldest first."""
-    database = Database(url)
-    try:
-        commits = commits_table(target.schema)
-        if not database.columns(Target(commits.name, target.schema)):
-            return []
-        with database.read("looking for the last commit") as connection:
-            rows = connection.execute(select(commits).order_by(commits.c.at_ms))
-            found = [_recorded(row._mapping) for row in rows]
-    finally:
-        database.close()
-    return [one for one in found if one.target == str(target)]
-
-
-def foreign(where: str, others: Sequence[Recorded]) -> ConfigError:
-    last = others[-1]
-    return foreign_line(
-        where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=kept_snapshot(last.snapshot)
-    )
-
-
 def committer_of(committables: Sequence[bytes]) -> SqlCommitter:
     """The committer for committables of a snapshot, see `unistream.connector.committers`. The URL is that
     of the snapshot, which has no password, or in the environment (`ENVIRONMENT`).
@@ -398,14 +372,6 @@ def committer_of(committables: Sequence[bytes]) -> SqlCommitter:
     table = decode_committable(committables[0]).table
     url = os.environ.get(ENVIRONMENT)
     return SqlCommitter(table if url is None else msgspec.structs.replace(table, url=url))
-
-
-def _checkpoint(label: int) -> int:
-    return label & ((1 << _CHECKPOINT_BITS) - 1)
-
-
-def _recorded(row: Any) -> Recorded:
-    return Recorded(**{name: row[name] for name in Recorded.__struct_fields__})
 
 
 def _by_stage(parts: Sequence[SqlCommittable]) -> dict[str, list[SqlCommittable]]:

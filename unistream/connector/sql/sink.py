@@ -15,8 +15,9 @@ from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, is_reference
 from unistream.connector.common import OnRewind
 from unistream.connector.sql.columns import sql_type
-from unistream.connector.sql.committer import SqlCommitter, check_no_other, last_commit
+from unistream.connector.sql.committer import SqlCommitter
 from unistream.connector.sql.database import Database, parsed
+from unistream.connector.sql.line import check_no_other, last_commit
 from unistream.connector.sql.row_check import SqlRowCheck
 from unistream.connector.sql.stage import SqlTable
 from unistream.connector.sql.statements import OURS, STAGE_BEGIN, Target

@@ -22,6 +22,7 @@ from unistream.operator.sink.committer import (
     OnCommitOperator,
     StageCommitter,
 )
+from unistream.operator.sink.group import GroupCommitterOperator
 from unistream.operator.sink.writer import (
     WRITER_STATE,
     CommittableStageOperator,

@@ -13,7 +13,7 @@ watermark is the lowest of its summaries: no row up to it is in a later checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +53,18 @@ def announce(
         ],
         schema=COMMITTABLES,
     )
+
+
+def of_member(
+    records: pa.RecordBatch, member: int, members: int, wrapped: Callable[[bytes], bytes]
+) -> pa.RecordBatch:
+    """Rows of `announce` of one of several sinks with a common committer: subtasks of different sinks get
+    different numbers, and each committable becomes `wrapped(committable)`."""
+    subtasks = [subtask * members + member for subtask in records.column("subtask").to_pylist()]
+    payloads = [None if one is None else wrapped(one) for one in records.column("payload").to_pylist()]
+    columns = dict(zip(records.schema.names, records.columns, strict=True))
+    columns |= {"subtask": pa.array(subtasks, pa.int32()), "payload": pa.array(payloads, pa.binary())}
+    return pa.RecordBatch.from_arrays([columns[name] for name in COMMITTABLES.names], schema=COMMITTABLES)
 
 
 class _Part(msgspec.Struct):

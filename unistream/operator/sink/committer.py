@@ -176,10 +176,18 @@ class CommittingOperator(SinkOperator):
 
     def _report(self, committed: Committed, watermarks: Mapping[CheckpointId, int | None]) -> None:
         uid = self.sink_uid or self.context.uid
-        result, metrics = committed.result, self.context.metrics
+        self._report_rows(uid, committed.checkpoint_id, committed.result, watermarks)
+        self._count(committed)
+
+    def _report_rows(
+        self,
+        uid: OperatorUid,
+        newest: CheckpointId,
+        result: CommitResult,
+        watermarks: Mapping[CheckpointId, int | None],
+    ) -> None:
         already = result.outcome is CommitOutcome.ALREADY_COMMITTED
-        newest = VisibleRows(committed.checkpoint_id, result.rows, already=already)
-        for one in result.visible or (newest,):
+        for one in result.visible or (VisibleRows(newest, result.rows, already=already),):
             self.context.report_commit(
                 uid,
                 one.checkpoint_id,
@@ -188,6 +196,10 @@ class CommittingOperator(SinkOperator):
                 already=one.already,
                 watermark=watermarks.get(one.checkpoint_id),
             )
+
+    def _count(self, committed: Committed) -> None:
+        uid, metrics = self.sink_uid or self.context.uid, self.context.metrics
+        already = committed.result.outcome is CommitOutcome.ALREADY_COMMITTED
         succeeded = committed.count - len(committed.failed)
         metrics.add("alreadyCommittedCommittables" if already else "committedCommittables", succeeded)
         if committed.failed:

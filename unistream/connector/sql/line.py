@@ -1,0 +1,83 @@
+"""Which line of jobs writes a table: its records of commits, see `unistream.port.line`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import select
+
+from unistream.base.errors import ConfigError
+from unistream.base.secrets import Secret
+from unistream.connector.common import kept_snapshot
+from unistream.connector.sql.database import Database
+from unistream.connector.sql.statements import Target, commits_table
+from unistream.port.line import LineCommit, foreign_line
+
+CHECKPOINT_BITS: Final = 40
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The last commit of a sink. `label`: the number of rewinds that were allowed, and of the checkpoint."""
+
+    lineage: str
+    sink_uid: str
+    target: str
+    label: int
+    job: str
+    snapshot: str
+
+    @property
+    def checkpoint(self) -> int:
+        return checkpoint_of(self.label)
+
+    @property
+    def rewinds(self) -> int:
+        return self.label >> CHECKPOINT_BITS
+
+
+def last_commit(url: str | Secret, target: Target, sink_uid: str) -> LineCommit | None:
+    """See `unistream.port.line.KeepsLine`."""
+    found = [one for one in records(url, target) if one.sink_uid == sink_uid]
+    if not found:
+        return None
+    last = found[-1]
+    return LineCommit(lineage=last.lineage, job=last.job, checkpoint=last.checkpoint, snapshot=last.snapshot)
+
+
+def check_no_other(url: str | Secret, target: Target, lineage: str) -> None:
+    """Raises ConfigError: another line than `lineage` ("": any) writes the table."""
+    others = [one for one in records(url, target) if one.lineage != lineage]
+    if others:
+        raise foreign(f"table {target}", others)
+
+
+def records(url: str | Secret, target: Target) -> list[Recorded]:
+    """Commits to the table, the oldest first."""
+    database = Database(url)
+    try:
+        commits = commits_table(target.schema)
+        if not database.columns(Target(commits.name, target.schema)):
+            return []
+        with database.read("looking for the last commit") as connection:
+            rows = connection.execute(select(commits).order_by(commits.c.at_ms))
+            found = [recorded(row._mapping) for row in rows]
+    finally:
+        database.close()
+    return [one for one in found if one.target == str(target)]
+
+
+def foreign(where: str, others: Sequence[Recorded]) -> ConfigError:
+    last = others[-1]
+    return foreign_line(
+        where, writer=last.job, checkpoint=str(last.checkpoint), snapshot=kept_snapshot(last.snapshot)
+    )
+
+
+def checkpoint_of(label: int) -> int:
+    return label & ((1 << CHECKPOINT_BITS) - 1)
+
+
+def recorded(row: Any) -> Recorded:
+    return Recorded(**{name: row[name] for name in Recorded.__struct_fields__})

@@ -1,0 +1,240 @@
+"""Sinks whose commits become visible together: a `CommitGroup`.
+
+    writers of all members ──► one committer ──► tables with versions (Delta, Iceberg), one after the other
+                                             ──► tables of one database, in one transaction
+                                             ──► a record in the log of the group: checkpoint, version of each
+
+The record is the moment at which a checkpoint is visible: it is written when every member has it, in the
+transaction of the database if there is one, else created under the number behind the newest one. Readers take
+the newest record and read each table at the version that it names. A reader that takes the newest version of
+each table may see one member without the other for a moment; that of a database never does.
+
+The committer is the only one of all members, and commits what it restores before anything else. So a
+checkpoint that a crash has left half visible is finished, and recorded, before the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced
+from unistream.base.ids import JobId, LineageId, OperatorUid
+from unistream.port.line import OnForeign, foreign_line
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitRequest, CommitResult, SinkContext
+
+GROUP_FORMAT: Final = 1
+RECORDS_KEPT: Final = 1_000
+"""Of a log: readers that began with an older one have been reading for that many checkpoints."""
+
+
+class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """What readers see of one table.
+
+    Attributes:
+        kind: ``delta``, ``iceberg`` or ``sql``.
+        address: Its path, URL or name.
+        version: The version of Delta, or the snapshot id of Iceberg, to read it at; None: as it is (SQL).
+    """
+
+    kind: str
+    address: str
+    version: int | None = None
+
+
+class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """All members of a group have a checkpoint.
+
+    Attributes:
+        number: Of the record, growing by one.
+        checkpoint: Up to which all rows are in all tables, of this job.
+        committed_ms: When, since the epoch.
+        tables: By uid of the sink. A member that has never committed is missing, unless its table was there.
+    """
+
+    group: str
+    number: int
+    lineage: str
+    job: str
+    checkpoint: int
+    committed_ms: int
+    tables: dict[str, TableVersion]
+    format: int = GROUP_FORMAT
+
+
+class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the committer and its snapshots know of a group.
+
+    Attributes:
+        location: Folder of the log; empty: it is in the database of the members, at `database`.
+        database: URL without password.
+    """
+
+    name: str
+    location: str = ""
+    database: str = ""
+    on_foreign: OnForeign = "refuse"
+
+
+class MemberCommittable(msgspec.Struct, frozen=True, kw_only=True):
+    """A committable of a member, as the committer of the group stores it. `connector`: of the member's
+    committer, see `unistream.port.sink.RecoverableCommitter`."""
+
+    options: GroupOptions
+    sink_uid: str
+    connector: str
+    payload: bytes
+    format: int = GROUP_FORMAT
+
+    def encoded(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+
+def decode_member(payload: bytes) -> MemberCommittable:
+    """Raises CorruptSnapshot."""
+    try:
+        found = msgspec.msgpack.decode(payload, type=MemberCommittable)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"a committable of a commit group cannot be read: {error}") from error
+    if found.format != GROUP_FORMAT:
+        raise CorruptSnapshot(
+            f"a committable of a commit group has format {found.format}, this version reads {GROUP_FORMAT}"
+        )
+    return found
+
+
+def decode_record(content: bytes | str, where: str) -> GroupCommit:
+    """Raises CorruptSnapshot."""
+    try:
+        found = msgspec.json.decode(content, type=GroupCommit)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"the record {where} of a commit group is unreadable: {error}") from error
+    if found.format != GROUP_FORMAT:
+        raise CorruptSnapshot(
+            f"the record {where} of a commit group has format {found.format}, this version reads "
+            f"{GROUP_FORMAT}"
+        )
+    return found
+
+
+class GroupLog(Protocol):
+    """The records of one group."""
+
+    def newest(self) -> GroupCommit | None:
+        """Raises CorruptSnapshot, Unreachable."""
+
+    def append(self, record: GroupCommit) -> bool:
+        """Durable when it returns. False: there is one of that number. Raises Unreachable."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class JoinsGroup(Protocol):
+    """A committer whose sink can be a member: the only one of its sink, and joint (`JointCommitter`)."""
+
+    def table_version(self) -> TableVersion | None:
+        """What readers see now, after `open`, and after each commit of this committer. None: there is no
+        table yet."""
+
+
+@runtime_checkable
+class SharesTransaction(JoinsGroup, Protocol):
+    """A committer of a database: members of one database are committed in one transaction, with the record
+    of the group."""
+
+    @property
+    def database(self) -> str:
+        """URL without password, or a reference to it; equal ones are one database."""
+
+    def transaction(self, doing: str) -> AbstractContextManager[Transaction]:
+        """After `open`."""
+
+    def group_log(self, group: str) -> GroupLog:
+        """For a look at it, also before `open`; the caller closes it."""
+
+
+class Transaction(Protocol):
+    """Of several committers, and the log. Everything in it happens, or nothing."""
+
+    def commit(
+        self, member: SharesTransaction, permit: CommitPermit, requests: Sequence[CommitRequest]
+    ) -> Callable[[], CommitResult]:
+        """Returns what gives the result, when the transaction is committed."""
+
+    def log(self, group: str) -> GroupLog:
+        """Locked until the transaction ends."""
+
+
+def next_record(
+    newest: GroupCommit | None,
+    *,
+    seen: int,
+    mine: GroupCommit,
+    predecessor: JobId | None,
+) -> GroupCommit | None:
+    """The record to write; None: it is there, or another attempt of the same job has written a later one.
+
+    Args:
+        newest: The newest one of the log.
+        seen: Number of the newest one when this committer was opened, or of its own last one. What has come
+            since is of somebody else.
+        mine: What is to be written, whatever its number.
+        predecessor: The job whose snapshot this one was started from. One of its attempts may have been about
+            to write a record when it was given up.
+
+    Raises:
+        Fenced: another job has taken over.
+
+    >>> third = GroupCommit(
+    ...     group="g", number=7, lineage="l", job="a", checkpoint=3, committed_ms=0, tables={}
+    ... )
+    >>> next_record(third, seen=7, mine=third, predecessor=None) is None
+    True
+    >>> fourth = msgspec.structs.replace(third, checkpoint=4)
+    >>> next_record(third, seen=7, mine=fourth, predecessor=None).number
+    8
+    """
+    if newest is None:
+        return msgspec.structs.replace(mine, number=1)
+    is_mine = (newest.lineage, newest.job) == (mine.lineage, mine.job)
+    if newest.number <= seen:
+        if is_mine and (newest.checkpoint, newest.tables) == (mine.checkpoint, mine.tables):
+            return None
+    elif is_mine:
+        if newest.checkpoint >= mine.checkpoint:
+            return None
+    elif newest.lineage != mine.lineage or newest.job != predecessor:
+        raise Fenced(
+            f"commit group {mine.group!r}: job {newest.job} has taken over, with checkpoint "
+            f"{newest.checkpoint}; nothing more of this job is recorded"
+        )
+    return msgspec.structs.replace(mine, number=newest.number + 1)
+
+
+def check_log(options: GroupOptions, newest: GroupCommit | None, context: SinkContext) -> None:
+    """When a committer is opened. Raises ConfigError: another line of jobs writes the group."""
+    if not context.finalizing:
+        check_lineage(options, newest, context.lineage)
+
+
+def check_lineage(options: GroupOptions, newest: GroupCommit | None, lineage: LineageId | str) -> None:
+    """Raises ConfigError: another line of jobs than `lineage` writes the group."""
+    if newest is not None and newest.lineage != lineage and options.on_foreign == "refuse":
+        raise foreign_line(
+            f"commit group {options.name!r}", writer=newest.job, checkpoint=str(newest.checkpoint)
+        )
+
+
+def check_group(name: str, members: Mapping[OperatorUid, object]) -> None:
+    """Raises ConfigError: a member's committer cannot be in a group. `members`: by uid of the sink."""
+    for uid, committer in members.items():
+        if not isinstance(committer, JoinsGroup):
+            raise ConfigError(
+                f"commit group {name!r}: sink {uid!r} cannot be in a group: its output has no versions that "
+                "readers can choose. DeltaSink, IcebergSink and SqlSink can"
+            )
