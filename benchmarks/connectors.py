@@ -6,7 +6,9 @@
     kafka-kafka    records of 150 bytes from a topic into a topic, exactly once, checkpoints every 2 s
     copy-python    the same topic read and written by kafka-python alone, a transaction every 2 s
     copy-confluent the same by confluent-kafka (`uv run --with confluent-kafka …`)
-    kafka-iceberg  JSON of 90 bytes from a topic into an Iceberg table, checkpoints every 2 s
+    kafka-delta    JSON of 90 bytes from a topic into a Delta table, checkpoints every 2 s
+    kafka-iceberg  the same into an Iceberg table
+    kafka-postgres the same into a table of PostgreSQL, replaced by key
     produce        this product's sender alone: records that are in memory into a topic, one transaction
 
 One JSON line for each. A topic has 4 partitions; it is filled before the clock starts. Rates are by slope
@@ -18,17 +20,21 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.harness import by_slope
+from tests.postgres import PostgresServer
 
 PARTITIONS: Final = 4
 ROWS: Final = 1_000_000  # of the small run; the large one has four times as many
 RECORD: Final = b"x" * 150
 COMMIT_S: Final = 2.0
 JSON: Final = "json"
+TABLES: Final = ("kafka-delta", "kafka-iceberg", "kafka-postgres")
 PAGE: Final = 10_000  # records of one call to a client
 
 
@@ -79,13 +85,31 @@ def fill_json(bootstrap: str, topic: str, rows: int) -> None:
     write(bootstrap, topic, rows, pa.array([text.encode() for text in texts], pa.binary()))
 
 
-def kafka_iceberg(bootstrap: str, source: str, _target: str, rows: int) -> None:
+@contextmanager
+def table(kind: str, folder: str) -> Iterator[Any]:
+    """A sink to an empty one."""
+    import unistream as us
+
+    if kind == "delta":
+        yield us.DeltaSink(f"{folder}/lake")
+    elif kind == "iceberg":
+        lake = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/lake"}
+        yield us.IcebergSink("lake.rows", catalog_properties=lake)
+    else:
+        server = PostgresServer()
+        try:
+            yield us.SqlSink(server.new_database(), "rows", mode="upsert", key="id")
+        finally:
+            server.close()
+
+
+def kafka_to(kind: str, bootstrap: str, source: str, _target: str, rows: int) -> None:
     import pyarrow as pa
 
     import unistream as us
 
     kinds = {"id": pa.int64(), "key": pa.string(), "value": pa.float64(), "at": pa.int64()}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, table(kind, folder) as sink:
         env = us.Environment(
             {
                 "execution.runtime-mode": "STREAMING",
@@ -98,11 +122,10 @@ def kafka_iceberg(bootstrap: str, source: str, _target: str, rows: int) -> None:
         topic = us.KafkaSource(
             bootstrap_servers=bootstrap, topic=source, schema=pa.schema(kinds.items()), bounded=True
         )
-        lake = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/lake"}
         stream = env.from_source(topic, us.WatermarkStrategy.no_watermarks(), "in").uid("in")
-        stream.sink_to(us.IcebergSink("lake.rows", catalog_properties=lake)).uid("lake")
-        result = env.execute("kafka to iceberg")
-        if result.state != "FINISHED" or result.sinks["lake"].rows != rows:
+        stream.sink_to(sink).uid("table")
+        result = env.execute(f"kafka to {kind}")
+        if result.state != "FINISHED" or result.sinks["table"].rows != rows:
             raise SystemExit(f"the job is {result.state}: {result.failure}")
 
 
@@ -201,7 +224,9 @@ def produce(bootstrap: str, _source: str, target: str, rows: int) -> None:
 
 CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
     "kafka-kafka": kafka_kafka,
-    "kafka-iceberg": kafka_iceberg,
+    "kafka-delta": partial(kafka_to, "delta"),
+    "kafka-iceberg": partial(kafka_to, "iceberg"),
+    "kafka-postgres": partial(kafka_to, "postgres"),
     "copy-python": copy_python,
     "copy-confluent": copy_confluent,
     "produce": produce,
@@ -210,7 +235,7 @@ CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
 
 def source_of(case: str) -> str:
     """The begin of the topics that it reads."""
-    return JSON if case == "kafka-iceberg" else "in"
+    return JSON if case in TABLES else "in"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -50,6 +50,7 @@ from unistream.testing.devtools.stack import LocalStack, status
 
 pytestmark = pytest.mark.kafka
 
+BATCH = {"execution.runtime-mode": "BATCH", "parallelism.default": "2"}
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 
 
@@ -111,7 +112,7 @@ def test_without_transactions_rows_come_at_once_and_without_kills_once(
 
 
 def test_in_batch_all_rows_come_at_the_end(tmp_path: Path, kafka: str, topic: str) -> None:
-    env = us.Environment({"execution.runtime-mode": "BATCH", "parallelism.default": "2"})
+    env = us.Environment(BATCH, target="local")
     to_topic(kafka, topic)(env, tmp_path)
     assert env.execute("batch").state == "FINISHED"
     assert numbers(kafka, topic) == list(range(ROWS))

@@ -39,6 +39,7 @@ from unistream.connector.sql.committer import ENVIRONMENT
 from unistream.model.elements import Batch
 from unistream.port.sink import Committer, SinkWriter, StatefulCommitter
 
+BATCH = {"execution.runtime-mode": "BATCH", "parallelism.default": "2"}
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 
 
@@ -112,16 +113,16 @@ def test_a_table_loses_and_doubles_nothing(tmp_path: Path, crashes: Crashes, url
 def test_in_batch_all_rows_come_at_the_end_and_the_table_takes_no_second_line(
     tmp_path: Path, url: str
 ) -> None:
-    env = us.Environment({"execution.runtime-mode": "BATCH", "parallelism.default": "2"})
+    env = us.Environment(BATCH, target="local")
     to_table(url)(env, tmp_path)
     assert env.execute("batch").state == "FINISHED"
     assert (ids(url), staged(url)) == (list(range(ROWS)), 0)
-    again = us.Environment({"execution.runtime-mode": "BATCH", "parallelism.default": "2"})
+    again = us.Environment(BATCH, target="local")
     to_table(url)(again, tmp_path)
     with pytest.raises(ConfigError, match=r"another line of jobs.*on_foreign='append'"):
         again.execute("batch")
     assert ids(url) == list(range(ROWS))
-    appending = us.Environment({"execution.runtime-mode": "BATCH", "parallelism.default": "2"})
+    appending = us.Environment(BATCH, target="local")
     to_table(url, on_foreign="append")(appending, tmp_path)
     assert appending.execute("batch").state == "FINISHED"
     assert len(ids(url)) == 2 * ROWS

@@ -1,9 +1,10 @@
-"""How long does a commit to an Iceberg table take, by the files and snapshots that it has?
+"""How long does a commit to a table take, by the files and commits that it has?
 
-    python -m benchmarks.iceberg_commit                          10,000 files in 100 snapshots
-    python -m benchmarks.iceberg_commit --files 1000 --snapshots 1000
+    python -m benchmarks.table_commit                      10,000 files in 100 commits, Delta and Iceberg
+    python -m benchmarks.table_commit --table iceberg --files 1000 --commits 1000
 
-Fills a table on the local disk, in a SQLite catalog, and makes ten commits of two files each. One JSON line.
+Fills a table on the local disk (Iceberg: in a SQLite catalog), and makes ten commits of two files each. One
+JSON line for each kind of table.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+TABLES: Final = ("delta", "iceberg")
 COMMITS: Final = 10
 FILES: Final = 2  # of each of them
 
@@ -37,17 +39,23 @@ def context() -> Any:
     )
 
 
-def measure(folder: str, files: int, snapshots: int) -> dict[str, Any]:
+def sink_of(table: str, folder: str) -> Any:
+    import unistream as us
+
+    if table == "delta":
+        return us.DeltaSink(f"{folder}/lake", partition_by="part")
+    lake = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/lake"}
+    return us.IcebergSink("lake.rows", catalog_properties=lake, partition_by="part")
+
+
+def measure(sink: Any, files: int, commits: int) -> dict[str, Any]:
     import pyarrow as pa
 
-    import unistream as us
     from unistream.base.ids import CheckpointId, LeaderEpoch
     from unistream.model.elements import Batch
     from unistream.port.operator import CommitPermit
     from unistream.port.sink import CommitRequest
 
-    lake = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/lake"}
-    sink = us.IcebergSink("lake.rows", catalog_properties=lake, partition_by="part")
     writer, committer = sink.create_writer(), sink.create_committer()
     assert committer is not None
     where = context()
@@ -64,8 +72,8 @@ def measure(folder: str, files: int, snapshots: int) -> dict[str, Any]:
         committer.commit(permit, request)
         return time.perf_counter() - began
 
-    filling = [commit(one + 1, files // snapshots) for one in range(snapshots)]
-    seconds = sorted(commit(snapshots + one + 1, FILES) for one in range(COMMITS))
+    filling = [commit(one + 1, files // commits) for one in range(commits)]
+    seconds = sorted(commit(commits + one + 1, FILES) for one in range(COMMITS))
     committer.close()
     writer.close()
     return {
@@ -77,12 +85,20 @@ def measure(folder: str, files: int, snapshots: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated; default: all")
     parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--snapshots", type=int, default=100)
+    parser.add_argument("--commits", type=int, default=100)
     options = parser.parse_args(arguments)
-    labels = {"benchmark": "iceberg_commit", "files": options.files, "snapshots": options.snapshots}
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps({**labels, **measure(folder, options.files, options.snapshots)}), flush=True)
+    for table in options.table or TABLES:
+        labels = {
+            "benchmark": "table_commit",
+            "table": table,
+            "files": options.files,
+            "commits": options.commits,
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            found = measure(sink_of(table, folder), options.files, options.commits)
+            print(json.dumps({**labels, **found}), flush=True)
 
 
 if __name__ == "__main__":
