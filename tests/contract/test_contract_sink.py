@@ -136,6 +136,10 @@ def delta_partitioned(folder: Path, **options: Any) -> Case:
     return _delta(folder / "table", ("name",), **options)
 
 
+def delta_upsert(folder: Path, **options: Any) -> Case:
+    return _delta(folder / "table", ("name",), mode="upsert", key="id", **options)
+
+
 def collect(folder: Path) -> Case:
     def read() -> list[int]:
         try:
@@ -262,7 +266,7 @@ def _iceberg(folder: Path, uri: str, **options: Any) -> Case:
 
 
 SINKS = [
-    *(delta, delta_partitioned, iceberg, iceberg_partitioned),
+    *(delta, delta_partitioned, delta_upsert, iceberg, iceberg_partitioned),
     *(collect, files, files_partitioned, files_json, sqlite),
 ]
 

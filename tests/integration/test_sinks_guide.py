@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "sinks.md"
 
@@ -28,6 +29,8 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             ("JFK", 40),
             ("LGA", -1),
         ]
+    merged = DeltaTable(str(tmp_path / "latest-by-origin")).to_pyarrow_table().to_pylist()
+    assert merged == [{"origin": "JFK", "delay": 40}], "the row of LGA says that it is gone"
     files = sorted((tmp_path / "flights-by-origin").rglob("part-*.parquet"))
     assert [path.parent.name for path in files] == ["origin=JFK", "origin=LGA"]
     assert pq.ParquetFile(files[0]).read().to_pydict() == {"delay": [2, 40]}

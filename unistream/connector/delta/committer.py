@@ -24,15 +24,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, ProtocolError, Unreachable
-from unistream.base.ids import CheckpointId
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
 from unistream.connector.common import (
     StageFiles,
     TargetMemory,
@@ -50,13 +48,13 @@ from unistream.connector.delta.branch import (
     writer_id,
 )
 from unistream.connector.delta.line import Line
+from unistream.connector.delta.part import Part, common_schema, files_of, rows_of, visible_rows
 from unistream.connector.delta.positions import owner_number, owners, positions_metadata
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
     DeltaFile,
     decode_committable,
-    schema_from_bytes,
 )
 from unistream.connector.delta.table import (
     CHECKPOINT_KEY,
@@ -70,27 +68,16 @@ from unistream.connector.delta.table import (
     TableCommit,
     Unknown,
 )
+from unistream.connector.delta.upsert import rows_to_merge
 from unistream.port.group import TableVersion
 from unistream.port.line import Followed
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
 
 ATTEMPTS_MAX: Final = (
     20  # conflicts or unknown outcomes of one commit; each conflict is another commit's success
 )
 BACKOFF_MAX_S: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The committables of one checkpoint."""
-
-    checkpoint_id: int
-    staged: tuple[DeltaCommittable, ...]
-
-    @property
-    def files(self) -> list[DeltaFile]:
-        return [file for committable in self.staged for file in committable.files]
 
 
 class DeltaCommitter:
@@ -183,10 +170,10 @@ class DeltaCommitter:
         """One transaction, with the newest checkpoint as its version."""
         context = self._opened()
         permit.require(context.lineage, max(request.checkpoint_id for request in requests))
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for request in requests:
             staged = self._of_this_table(request)
-            parts += [_Part(request.checkpoint_id, staged)] if staged else []
+            parts += [Part(request.checkpoint_id, staged)] if staged else []
         if parts:
             return self._commit(permit, parts)
         is_done = any(request.committables for request in requests)
@@ -200,11 +187,11 @@ class DeltaCommitter:
         table = self._table
         return None if table is None else TableVersion(kind="delta", address=self._uri, version=table.version)
 
-    def _commit(self, permit: CommitPermit, parts: Sequence[_Part]) -> CommitResult:
-        schema = _common_schema(self._uri, [one for part in parts for one in part.staged])
-        newest, files = max(part.checkpoint_id for part in parts), _files(parts)
+    def _commit(self, permit: CommitPermit, parts: Sequence[Part]) -> CommitResult:
+        schema = common_schema(self._uri, [one for part in parts for one in part.staged])
+        newest, files = max(part.checkpoint_id for part in parts), files_of(parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
-        attempted: list[_Part] = []
+        attempted: list[Part] = []
         for attempt in range(self._attempts):
             if attempt:
                 time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
@@ -220,15 +207,15 @@ class DeltaCommitter:
             if not todo:
                 self._remember(table, newest, table.transaction_version(writer_id(self._opened())))
                 outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
-                rows = _rows(files) if attempted else 0
-                return CommitResult(outcome, rows, table.version, visible=_visible(parts, attempted))
-            files = _files(todo)
+                rows = rows_of(files) if attempted else 0
+                return CommitResult(outcome, rows, table.version, visible=visible_rows(parts, attempted))
+            files = files_of(todo)
             check_fits(table.shape, schema, self._partition_by)  # deltalake does not check either
             self._check_staged(files)
-            attempted, failure = todo, None
+            attempted, failure, version = todo, None, table.version + 1
             try:
                 crash_point("delta.before_append")
-                table.append(self._table_commit(table, permit, newest, files))
+                self._write(table, self._table_commit(table, permit, newest, files), todo)
                 self._opened_line().committed(newest)
                 crash_point("delta.appended")
             except Conflict:
@@ -237,15 +224,33 @@ class DeltaCommitter:
                 failure = error
                 self._table = None  # it may be inconsistent: load it again
                 continue
-            self._remember(table, newest, self._opened_line().writer(newest), version=table.version + 1)
-            version = self._version_after(table)
-            return CommitResult(CommitOutcome.COMMITTED, _rows(files), version, visible=_visible(parts, todo))
+            self._remember(table, newest, self._opened_line().writer(newest), version=version)
+            self._remove_merged(todo)
+            seen = self._version_after(table)
+            return CommitResult(
+                CommitOutcome.COMMITTED, rows_of(files), seen, visible=visible_rows(parts, todo)
+            )
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
             f"table {self._uri}: whether checkpoint {newest} was committed is unknown "
             f"after {self._attempts} attempts: {failure}"
         ) from failure
+
+    def _write(self, table: LakeTable, commit: TableCommit, parts: Sequence[Part]) -> None:
+        """Raises as `LakeTable.append`; Unreachable: staged rows cannot be read."""
+        (upsert,) = {one.upsert for part in parts for one in part.staged}
+        if upsert is None:
+            table.append(commit)
+        else:
+            table.merge(commit, rows_to_merge(self._stage, commit.files, upsert), upsert)
+
+    def _remove_merged(self, parts: Sequence[Part]) -> None:
+        """Files that no version of the table has. What a crash leaves, `vacuum` removes."""
+        for part in parts:
+            for one in part.staged:
+                for file in one.files if one.upsert is not None else ():
+                    self._stage.remove(file.path)
 
     def _look(self, schema: pa.Schema, files: Sequence[DeltaFile]) -> LakeTable:
         """The newest snapshot; creates the table for `files` if none was committed to."""
@@ -303,7 +308,7 @@ class DeltaCommitter:
         )
         return rewound(f"table {self._uri} (version {table.version})", context, last, choices)
 
-    def _todo(self, table: LakeTable, parts: Sequence[_Part]) -> list[_Part]:
+    def _todo(self, table: LakeTable, parts: Sequence[Part]) -> list[Part]:
         """What is not committed yet. Raises Fenced if a newer branch has begun."""
         if self._last(table, self._branch + 1) is not None:
             raise Fenced(
@@ -428,26 +433,3 @@ class DeltaCommitter:
 
 def _followed(target: DeltaTarget | None) -> Followed[int] | None:
     return None if target is None or not target.writer else Followed(target.writer, target.until)
-
-
-def _rows(files: Sequence[DeltaFile]) -> int:
-    return sum(file.rows for file in files)
-
-
-def _visible(parts: Sequence[_Part], done: Collection[_Part]) -> tuple[VisibleRows, ...]:
-    """`done`: parts committed by this call."""
-    return tuple(
-        VisibleRows(CheckpointId(part.checkpoint_id), _rows(part.files), already=part not in done)
-        for part in parts
-    )
-
-
-def _files(parts: Sequence[_Part]) -> list[DeltaFile]:
-    return [file for part in parts for file in part.files]
-
-
-def _common_schema(uri: str, staged: Sequence[DeltaCommittable]) -> pa.Schema:
-    first = schema_from_bytes(staged[0].schema)
-    if any(not schema_from_bytes(other.schema).equals(first) for other in staged[1:]):
-        raise ProtocolError(f"table {uri}: the writers of one checkpoint staged different schemas")
-    return first

@@ -15,7 +15,6 @@ they follow the fence directly; behind a commit that does, a compaction of the r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -24,12 +23,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 
-from unistream.base import durable_files
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, OutcomeUnknown, Unreachable
 from unistream.connector.delta.schema import TableShape, check_fits, stored_schema
-from unistream.connector.delta.source_log import TableLog, checked_path
+from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_storage import table_files
+from unistream.connector.delta.table import sync_version
 from unistream.model.event_time import event_times
 from unistream.model.time_range import TimeRange
 from unistream.port.replacement import NewRows, RangeChanged, Replacement, TargetState
@@ -104,14 +103,14 @@ class DeltaRange:
             )
         done = self._found(newest, name)
         if done is not None:
-            self._sync(done.version)
+            self._sync(done)
             return done
         crash_point("backfill.before_replace")
         failure = self._write(name, range_, since, rows, newest)
         newest = self._open()
         done = self._found(newest, name)
         if done is not None:
-            self._sync(done.version)
+            self._sync(done)
             crash_point("backfill.replaced")
             return done
         if isinstance(failure, CommitFailedError):
@@ -240,19 +239,10 @@ class DeltaRange:
             )
             return Replacement(version=next(versions, None))
 
-    def _sync(self, version: int | None) -> None:
-        """Deltalake syncs neither files nor log; the staged rows are removed after this."""
-        if "://" in self._uri or version is None:
-            return
-        commit = TableLog(self._uri, table_files(self._uri, {})).commit(version)
-        added = [] if commit is None else [checked_path(self._uri, add.path) for add in commit.adds]
-        log = os.path.join("_delta_log", f"{version:020d}.json")
-        folders = {os.path.dirname(path) for path in added}
-        try:
-            for path in (*added, *sorted(folders), log, "_delta_log", ""):
-                durable_files.sync(os.path.join(self._uri, path))
-        except OSError as error:
-            raise Unreachable(f"table {self._uri}: version {version} is not durable: {error}") from error
+    def _sync(self, done: Replacement) -> None:
+        """The staged rows are removed after this."""
+        if done.version is not None:
+            sync_version(self._uri, done.version)
 
 
 def _app_id(name: str) -> str:

@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
@@ -16,7 +17,8 @@ from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.common import OnRewind, StageFiles, absolute, check_sink_options
 from unistream.connector.delta.schema import check_fits, stored_schema
-from unistream.connector.delta.stage import decode_committable
+from unistream.connector.delta.stage import Upsert, decode_committable
+from unistream.connector.delta.upsert import check_key, values_of
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
@@ -30,13 +32,19 @@ TARGET_FILE_BYTES: Final = 64 * MIB
 
 
 class DeltaSink:
-    """Appends the stream to a Delta table: one commit for each checkpoint, visible once it is complete.
+    """Writes the stream to a Delta table: one commit for each checkpoint, visible once it is complete.
 
     Args:
         table_uri: Local path or URL of the table's folder.
         partition_by: Columns whose values divide the table, in order. The empty text becomes null, as the
             Delta protocol requires.
-        mode: ``"append"`` only.
+        mode: ``"append"`` adds rows. ``"upsert"`` replaces the row of the same key, by the last one of a
+            checkpoint (``MERGE``): the committer holds the rows of a checkpoint in memory, and the table's
+            files that have some of the keys are written again. Rows of one key have to come to one subtask
+            (`key_by`), else it is not defined which of them is the last.
+        key: Column, or columns, of the key, with ``"upsert"``. In the table each key has to be there once.
+        delete_when: With ``"upsert"``: an expression over the columns; rows for which it holds remove the row
+            of their key, and are not written.
         create: Create a missing table at the first commit; otherwise it must exist.
         on_rewind: If the job is restored from a checkpoint older than the table's last: ``"refuse"`` to
             start, or ``"allow_duplicates"``.
@@ -60,7 +68,9 @@ class DeltaSink:
         table_uri: str,
         *,
         partition_by: Sequence[str] = (),
-        mode: Literal["append"] = "append",
+        mode: Literal["append", "upsert"] = "append",
+        key: str | Sequence[str] = (),
+        delete_when: pc.Expression | None = None,
         create: bool = True,
         on_rewind: OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
@@ -70,8 +80,8 @@ class DeltaSink:
         filesystem_options: Mapping[str, Any] | None = None,
     ) -> None:
         require("delta", "DeltaSink")
-        if mode != "append":
-            raise ConfigError(f"a Delta sink can only append, not {mode!r}")
+        self._upsert = _checked_upsert(mode, key, delete_when)
+        self._delete_when = delete_when
         check_sink_options(target_file_bytes, on_rewind)
         self._table_uri = _checked_uri(table_uri)
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -122,6 +132,7 @@ class DeltaSink:
             return
         stored = stored_schema(schema, self._partition_by)
         self._check_time_column(stored)
+        self._check_upsert(schema, stored)
         if table is not None:
             check_fits(table.shape, stored, self._partition_by)
 
@@ -179,6 +190,8 @@ class DeltaSink:
             target_file_bytes=self._target_file_bytes,
             stage=self._stage(),
             create=self._create,
+            upsert=self._upsert,
+            delete_when=self._delete_when,
         )
 
     def create_committer(self) -> Committer | None:
@@ -210,6 +223,19 @@ class DeltaSink:
             )
         if not pa.types.is_timestamp(stored.field(name).type):
             raise ConfigError(f"time_column {name!r} is {stored.field(name).type}; it has to be a timestamp")
+
+    def _check_upsert(self, schema: pa.Schema, stored: pa.Schema) -> None:
+        """Raises ConfigError."""
+        if self._upsert is not None:
+            check_key(self._upsert.key, stored)
+        if self._delete_when is None:
+            return
+        try:
+            kind = values_of(self._delete_when, pa.RecordBatch.from_pylist([], schema=schema)).type
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+            raise ConfigError(f"delete_when={self._delete_when}: {error}") from error
+        if not pa.types.is_boolean(kind):
+            raise ConfigError(f"delete_when={self._delete_when} is {kind}, and has to be true or false")
 
     def _check_creatable(self) -> None:
         if not self._create:
@@ -253,6 +279,24 @@ def _committer(**arguments: Any) -> Committer:
     from unistream.connector.delta.committer import DeltaCommitter
 
     return DeltaCommitter(**arguments)
+
+
+def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) -> Upsert | None:
+    """None: rows are appended. Raises ConfigError."""
+    if mode not in ("append", "upsert"):
+        raise ConfigError(f"a Delta sink can append or upsert, not {mode!r}")
+    columns = (key,) if isinstance(key, str) else tuple(key)
+    if bool(columns) is not (mode == "upsert"):
+        raise ConfigError("a Delta sink with mode='upsert' needs a key, and with mode='append' has none")
+    if delete_when is None:
+        return Upsert(key=columns) if columns else None
+    if not columns:
+        raise ConfigError("delete_when needs mode='upsert' and a key")
+    if not isinstance(delete_when, pc.Expression):
+        raise ConfigError(
+            f"delete_when is an expression such as us.col('kind') == 'delete', not {delete_when!r:.100}"
+        )
+    return Upsert(key=columns, deletes=True)
 
 
 def _checked_uri(table_uri: str) -> str:

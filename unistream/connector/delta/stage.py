@@ -19,10 +19,22 @@ import pyarrow.parquet as pq
 from unistream.base.errors import CorruptSnapshot
 from unistream.connector.common import decode_formatted
 
-COMMITTABLE_FORMAT: Final = 1
+COMMITTABLE_FORMAT: Final = 2  # since 2: upsert
 STATS_COLUMNS_MAX: Final = 32  # delta.dataSkippingNumIndexedCols
 STATS_CHARS_MAX: Final = 32  # longer texts have no bounds
 ROW_GROUP_ROWS: Final = 1 << 20
+
+
+class Upsert(msgspec.Struct, frozen=True, kw_only=True):
+    """How staged rows replace others.
+
+    Attributes:
+        key: Columns; a row replaces the one that has the same values in them.
+        deletes: The staged rows have a column that says which of them only delete the other.
+    """
+
+    key: tuple[str, ...]
+    deletes: bool = False
 
 
 class DeltaFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +50,7 @@ class DeltaFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeltaCommittable(msgspec.Struct, frozen=True, kw_only=True):
     """What one subtask staged for one checkpoint. `schema`: the stored one, as Arrow IPC. `create`: a missing
-    table may be created for it."""
+    table may be created for it. `upsert`: the files are not for the table, but merged into it."""
 
     table_uri: str
     schema: bytes
@@ -47,6 +59,7 @@ class DeltaCommittable(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: int
     subtask: int
     create: bool = True
+    upsert: Upsert | None = None
     format: int = COMMITTABLE_FORMAT
 
 
@@ -56,7 +69,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(DeltaCommittable)
 def decode_committable(content: bytes) -> DeltaCommittable:
     """Raises CorruptSnapshot."""
     what = "a committable of a Delta sink"
-    return decode_formatted(_DECODER, content, what=what, expected=COMMITTABLE_FORMAT)
+    return decode_formatted(_DECODER, content, what=what, expected=COMMITTABLE_FORMAT, least=1)
 
 
 def write_parquet(file: Any, table: pa.Table) -> None:

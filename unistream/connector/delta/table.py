@@ -27,7 +27,10 @@ from deltalake.transaction import AddAction
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.connector.delta.schema import TableShape
-from unistream.connector.delta.stage import DeltaFile
+from unistream.connector.delta.source_log import TableLog, checked_path
+from unistream.connector.delta.source_storage import table_files
+from unistream.connector.delta.stage import DeltaFile, Upsert
+from unistream.connector.delta.upsert import DELETED, predicate, quoted
 
 CHECKPOINT_KEY = "unistream.checkpoint-id"
 LINEAGE_KEY = "unistream.lineage"
@@ -206,21 +209,13 @@ class LakeTable:
             Unreachable: it is committed, but may not be durable.
             ConfigError: the table refuses appends or needs unsupported features.
         """
-        properties = CommitProperties(
-            custom_metadata=dict(commit.metadata),
-            max_commit_retries=0,
-            app_transactions=[
-                Transaction(app_id, version, commit.committed_ms)
-                for app_id, version in ((commit.app_id, commit.version), *commit.owners.items())
-            ],
-        )
         try:
             self._table.create_write_transaction(
                 [_add_action(file) for file in commit.files],
                 "append",
                 self._table.schema(),
                 list(self._table.metadata().partition_columns),
-                commit_properties=properties,
+                commit_properties=_properties(commit),
             )
         except CommitFailedError as error:
             raise Conflict(str(error)) from error
@@ -229,6 +224,36 @@ class LakeTable:
         except (DeltaError, OSError) as error:
             raise Unknown(str(error)) from error
         self._sync_log_entry(self.version + 1)
+
+    def merge(self, commit: TableCommit, rows: pa.Table, upsert: Upsert) -> None:
+        """Replaces the rows of the keys of `rows` by these, as the version after this snapshot; `rows` has
+        each key once. Of `commit`, the files are of no interest. Durable when it returns.
+
+        Raises:
+            As `append`.
+        """
+        columns = [name for name in rows.schema.names if name != DELETED]
+        values = {name: f"s.{quoted(name)}" for name in columns}
+        try:
+            merging = self._table.merge(
+                source=rows,
+                predicate=predicate(rows, upsert.key),
+                source_alias="s",
+                target_alias="t",
+                commit_properties=_properties(commit),
+            )
+            kept = None
+            if upsert.deletes:
+                merging, kept = merging.when_matched_delete(predicate=f"s.{DELETED}"), f"NOT s.{DELETED}"
+            merging.when_matched_update(values).when_not_matched_insert(values, predicate=kept).execute()
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+        except DeltaProtocolError as error:
+            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise Unknown(str(error)) from error
+        self._entry = self._find_entry()
+        sync_version(self._uri, self.version)
 
     def _sync_log_entry(self, version: int) -> None:
         """Deltalake does not sync its log: a power cut could lose a commit that the job cannot repeat."""
@@ -240,6 +265,34 @@ class LakeTable:
                 durable_files.sync(path)
         except OSError as error:
             raise Unreachable(f"table {self._uri}: version {version} is not durable: {error}") from error
+
+
+def sync_version(uri: str, version: int) -> None:
+    """Of a table on a local disk: deltalake syncs neither the files that it writes nor the log. Raises
+    Unreachable."""
+    if "://" in uri:
+        return
+    commit = TableLog(uri, table_files(uri, {})).commit(version)
+    added = [] if commit is None else [checked_path(uri, add.path) for add in commit.adds]
+    log = os.path.join("_delta_log", f"{version:020d}.json")
+    folders = {os.path.dirname(path) for path in added}
+    try:
+        for path in (*added, *sorted(folders), log, "_delta_log", ""):
+            durable_files.sync(os.path.join(uri, path))
+    except OSError as error:
+        raise Unreachable(f"table {uri}: version {version} is not durable: {error}") from error
+
+
+def _properties(commit: TableCommit) -> CommitProperties:
+    """On exactly the loaded snapshot: any other commit is a conflict."""
+    return CommitProperties(
+        custom_metadata=dict(commit.metadata),
+        max_commit_retries=0,
+        app_transactions=[
+            Transaction(app_id, version, commit.committed_ms)
+            for app_id, version in ((commit.app_id, commit.version), *commit.owners.items())
+        ],
+    )
 
 
 def _load(uri: str, options: Mapping[str, str]) -> DeltaTable:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
@@ -19,10 +20,12 @@ from unistream.connector.delta.schema import stored_schema
 from unistream.connector.delta.stage import (
     DeltaCommittable,
     DeltaFile,
+    Upsert,
     split_columns,
     statistics,
     write_parquet,
 )
+from unistream.connector.delta.upsert import check_keys, values_of, with_deleted
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 
@@ -49,6 +52,8 @@ class DeltaWriter:
         target_file_bytes: Rows of a partition are written to a file when they take this much memory.
         stage: The folder of the table.
         create: A missing table may be created at the first commit.
+        upsert: The rows replace those of the same keys; see `unistream.connector.delta.upsert`.
+        delete_when: Of the rows, which of them only delete.
     """
 
     def __init__(
@@ -59,12 +64,17 @@ class DeltaWriter:
         target_file_bytes: int,
         stage: StageFiles,
         create: bool,
+        upsert: Upsert | None = None,
+        delete_when: pc.Expression | None = None,
     ) -> None:
         self._table_uri = table_uri
         self._partition_by = partition_by
         self._target_file_bytes = target_file_bytes
         self._stage = stage
         self._create = create
+        self._upsert = upsert
+        self._delete_when = delete_when
+        self._folders = () if upsert else partition_by  # of the staged files
         self._context: SinkContext | None = None
         self._source_schema: pa.Schema | None = None
         self._schema = pa.schema([])
@@ -78,7 +88,12 @@ class DeltaWriter:
 
     def write(self, batch: Batch) -> None:
         """Raises UserCodeError, naming the column, for values that the table cannot hold."""
-        for key, records in by_partition(self._stored(batch.records), self._partition_by):
+        stored = self._stored(batch.records)
+        if self._upsert is not None:
+            check_keys(f"table {self._table_uri}", self._upsert.key, stored)
+        if self._delete_when is not None:
+            stored = with_deleted(stored, values_of(self._delete_when, batch.records))
+        for key, records in by_partition(stored, self._folders):
             buffer = self._buffers.setdefault(key, _Buffer())
             before = buffer.nbytes
             buffer.add(records)
@@ -105,6 +120,7 @@ class DeltaWriter:
             checkpoint_id=checkpoint_id,
             subtask=context.index,
             create=self._create,
+            upsert=self._upsert,
         )
         self._staged = []
         return (msgspec.msgpack.encode(committable),)
@@ -150,8 +166,9 @@ class DeltaWriter:
     def _write_out(self, key: PartitionKey) -> None:
         buffer = self._buffers.pop(key)
         self._buffered_bytes -= buffer.nbytes
-        table = pa.Table.from_batches(buffer.batches, split_columns(self._schema, self._partition_by))
-        values = dict(zip(self._partition_by, key, strict=True))
+        schema = None if self._upsert else split_columns(self._schema, self._partition_by)
+        table = pa.Table.from_batches(buffer.batches, schema)
+        values = dict(zip(self._folders, key, strict=True))
         path = partition_folder(values) + self._file_name()
         size, modified_ms = self._stage.write(path, lambda file: write_parquet(file, table))
         self._staged.append(

@@ -176,8 +176,10 @@ def test_committables_are_versioned() -> None:
         table_uri="t", schema=b"", partition_by=(), files=(), checkpoint_id=1, subtask=0
     )
     assert decode_committable(msgspec.msgpack.encode(committable)) == committable
-    newer = msgspec.structs.replace(committable, format=2)
-    with pytest.raises(CorruptSnapshot, match="format 2, this version reads 1"):
+    before = msgspec.structs.replace(committable, format=1)
+    assert decode_committable(msgspec.msgpack.encode(before)) == before
+    newer = msgspec.structs.replace(committable, format=3)
+    with pytest.raises(CorruptSnapshot, match="format 3, this version reads 2"):
         decode_committable(msgspec.msgpack.encode(newer))
     with pytest.raises(CorruptSnapshot, match="unreadable"):
         decode_committable(b"{}")
