@@ -20,6 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
+from tests.integration.crash_runs import OF_MATRIX
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.base.object_stores import delta_options, file_system
@@ -265,17 +266,20 @@ def _iceberg(folder: Path, uri: str, **options: Any) -> Case:
     return Case(sink, read, lambda: len(list(folder.rglob("*.parquet"))))
 
 
-SINKS = [
-    *(delta, delta_partitioned, delta_upsert, iceberg, iceberg_partitioned),
-    *(collect, files, files_partitioned, files_json, sqlite),
+SINKS = [delta, delta_upsert, iceberg, collect, files, sqlite]
+VARIANTS = [
+    *(delta_partitioned, iceberg_partitioned, files_partitioned, files_json),
+    *("files on s3, partitioned", "iceberg-postgresql"),
 ]
+"""Of sinks that are here anyway."""
 
 
 @pytest.fixture(
     params=[
         *SINKS,
-        *ON_S3,
-        *("postgresql", "iceberg-postgresql"),
+        *ON_S3[:2],
+        "postgresql",
+        *(pytest.param(one, marks=OF_MATRIX) for one in VARIANTS),
         pytest.param("kafka", marks=pytest.mark.kafka),
     ],
     ids=lambda make: getattr(make, "__name__", make),

@@ -29,6 +29,7 @@ from tests.contract.test_contract_sink import (
     request,
     sqlite,
 )
+from tests.integration.crash_runs import OF_MATRIX
 from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import Batch
@@ -95,14 +96,8 @@ def ledger(folder: Path, on_foreign: us.OnForeign = "refuse") -> Case:
 
 
 SINKS = [
-    delta,
-    delta_partitioned,
-    iceberg,
-    files,
-    files_partitioned,
-    files_json,
-    sqlite,
-    ledger,
+    *(delta, iceberg, files, sqlite, ledger),
+    *(pytest.param(one, marks=OF_MATRIX) for one in (delta_partitioned, files_partitioned, files_json)),
 ]
 LINE, OTHER = LineageId("line-1"), LineageId("line-2")
 

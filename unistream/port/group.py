@@ -53,7 +53,7 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
         number: Of the record, growing by one.
         checkpoint: Up to which all rows are in all tables, of this job.
         committed_ms: When, since the epoch.
-        tables: By uid of the sink. A member that has never committed is missing, unless its table was there.
+        tables: By uid of the sink. A member without a table yet is missing; those of SQL are always named.
     """
 
     group: str
