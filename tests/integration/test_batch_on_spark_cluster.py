@@ -15,6 +15,7 @@ import unistream as us
 from tests import bounded_pipeline
 from tests.bounded_pipeline import ROWS, TIMES, Numbers, check_results, pipeline, write_rows
 from tests.eventually import eventually
+from tests.integration.crash_runs import in_the_gate
 from tests.integration.spark_cluster import SparkCluster
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -114,7 +115,7 @@ class Stuck(us.ProcessFunction):
             time.sleep(self._seconds)
 
 
-@pytest.mark.parametrize("sleep_s", [8.0, 60.0])
+@pytest.mark.parametrize("sleep_s", in_the_gate([8.0, 60.0], 0))
 def test_of_a_slow_task_and_its_copy_the_rows_of_one_are_seen(
     sleep_s: float, cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def slowly(env: us.Environment, lake: Path) -> None:
     failing(env, lake, rows_per_second=5_000)
 
 
-@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 2, 3))
+@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 3))
 def test_a_letter_and_its_main_rows_are_there_once(tmp_path: Path, crashes: Crashes, what: str) -> None:
     crashes.arm(*KILLS[what])
     result = run_to_end(tmp_path, crashes, slowly, OFTEN)

@@ -20,7 +20,15 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 import unistream as us
 from tests.eventually import eventually
 from tests.integration import delta_growth_pipeline
-from tests.integration.crash_runs import RECOVERING, Crashes, Lives, await_info, commands_in, run_to_end
+from tests.integration.crash_runs import (
+    RECOVERING,
+    Crashes,
+    Lives,
+    await_info,
+    commands_in,
+    in_the_gate,
+    run_to_end,
+)
 from tests.integration.delta_growth_pipeline import TABLE, pipeline, source
 from unistream.client.rest_client import Poll
 from unistream.connector.collect import CollectSink, read_collected
@@ -414,7 +422,9 @@ def test_windows_over_a_growing_table_fire_as_versions_come(home: Path) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", ["snapshot.sync_done", "snapshot.uploaded", "delta.appended"])
+@pytest.mark.parametrize(
+    "point", in_the_gate(["snapshot.sync_done", "snapshot.uploaded", "delta.appended"], 1)
+)
 def test_a_worker_that_is_killed_between_a_discovery_and_the_next_checkpoint(
     tmp_path: Path, crashes: Crashes, point: str
 ) -> None:
@@ -446,7 +456,7 @@ def lives(tmp_path: Path) -> Iterator[Lives]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", ["manifest.before_create", "manifest.created"])
+@pytest.mark.parametrize("point", in_the_gate(["manifest.before_create", "manifest.created"], 1))
 def test_a_master_that_is_killed_between_a_discovery_and_its_checkpoint(
     crashes: Crashes, lives: Lives, point: str
 ) -> None:

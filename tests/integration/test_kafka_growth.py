@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.integration import kafka_growth_pipeline
-from tests.integration.crash_runs import Crashes, Lives, await_info, commands_in
+from tests.integration.crash_runs import Crashes, Lives, await_info, commands_in, in_the_gate
 from tests.integration.kafka_growth_pipeline import BOOTSTRAP, INTERVAL, TOPIC, pipeline
 from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
@@ -198,7 +198,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("start_at", ["latest", {0: 0, 1: 0}], ids=["latest", "offsets"])
+@pytest.mark.parametrize("start_at", in_the_gate(["latest", {0: 0, 1: 0}], 0), ids=str)
 def test_partitions_that_came_while_the_job_was_stopped_are_read_whole(kafka, topic, home, start_at):
     given = source(kafka, topic, bounded=False, starting_offsets=start_at)
     with start(home, given) as job:
@@ -313,7 +313,7 @@ def lives(tmp_path: Path) -> Iterator[Lives]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("point", ["manifest.before_create", "manifest.created"])
+@pytest.mark.parametrize("point", in_the_gate(["manifest.before_create", "manifest.created"], 1))
 def test_a_master_that_is_killed_between_a_discovery_and_its_checkpoint(
     kafka: str, topic: str, crashes: Crashes, lives: Lives, point: str
 ) -> None:

@@ -104,7 +104,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("pipeline", "ends"), in_the_gate(ENDS, 1, 3, 5))
+@pytest.mark.parametrize(("pipeline", "ends"), in_the_gate(ENDS, 1, 5))
 def test_a_stream_goes_on_from_what_its_last_job_has_left(
     start: Callable[..., Command], tmp_path: Path, pipeline: str, ends: Callable[..., None]
 ) -> None:
