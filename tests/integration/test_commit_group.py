@@ -268,7 +268,8 @@ def test_a_savepoint_that_lists_half_a_group_is_finished_by_hand(
     done = us.finalize_savepoint(checkpoint)
     assert (done.is_complete, [one.sink for one in done.commits]) == (True, ["both"])
     a, b = group.look()
-    assert (a, a[0]) == (b, rows_a)
+    assert a == b
+    assert a[0] >= rows_a, "the snapshot may list a second checkpoint"
     assert us.finalize_savepoint(checkpoint).had_nothing_to_do
 
 
