@@ -117,8 +117,8 @@ class GroupCommitter:
         for uid, committer in self._members.items():
             self._opened_members.append(committer)
             committer.open(replace(context, sink_uid=uid))
-        seen = {uid: _seen(committer) for uid, committer in self._members.items()}
-        self._tables = self._tables | {uid: table for uid, table in seen.items() if table is not None}
+        found = {uid: _table_of(committer) for uid, committer in self._members.items()}
+        self._tables = self._tables | {uid: table for uid, table in found.items() if table is not None}
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         return self.commit_all(permit, [request])
@@ -201,12 +201,12 @@ class GroupCommitter:
         """Notes the version of a member that is committed."""
         if result.failed or result.outcome is CommitOutcome.FAILED:
             raise ProtocolError(f"sink {member.uid!r} of a commit group leaves rows out: {result.reason}")
-        seen = _seen(member.committer)
-        if seen is None and result.outcome is CommitOutcome.COMMITTED:
+        table = _table_of(member.committer)
+        if table is None and result.outcome is CommitOutcome.COMMITTED:
             raise Unreachable(f"sink {member.uid!r} is committed, but the version of its table is not known")
-        if seen is not None:
-            version = seen.version if result.table_version is None else result.table_version
-            self._tables = {**self._tables, member.uid: msgspec.structs.replace(seen, version=version)}
+        if table is not None:
+            version = table.version if result.table_version is None else result.table_version
+            self._tables = {**self._tables, member.uid: msgspec.structs.replace(table, version=version)}
         return result
 
     def _divided(self, requests: Sequence[CommitRequest]) -> list[_Member]:
@@ -262,7 +262,7 @@ def _joint(member: _Member) -> Callable[[CommitPermit, Sequence[CommitRequest]],
     return member.committer.commit_all
 
 
-def _seen(committer: Committer) -> TableVersion | None:
+def _table_of(committer: Committer) -> TableVersion | None:
     return committer.table_version() if isinstance(committer, JoinsGroup) else None
 
 
