@@ -148,7 +148,7 @@ class Environment(Sources):
             ConfigError: another line of jobs writes there.
         """
         if savepoint is None and request_id is None:
-            check_new_lines(self.stream_graph())
+            check_new_lines(self._builder.finished(self._builder.graph.name))
 
     def sinks(self) -> dict[str, Sink]:
         """The sinks of the pipeline by uid: for tools that show where it writes."""

@@ -13,7 +13,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import acero
 
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.common import StageFiles
@@ -42,6 +41,8 @@ def check_keys(where: str, key: Sequence[str], records: pa.RecordBatch) -> None:
 
 def values_of(condition: pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
     """Of an expression, for each row. Raises as Arrow."""
+    from pyarrow import acero  # late: it imports pandas, if that is installed
+
     plan = acero.Declaration.from_sequence(
         [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows]))),
