@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -232,6 +232,7 @@ class LakeTable:
         Raises:
             As `append`.
         """
+        before = self.version
         columns = [name for name in rows.schema.names if name != DELETED]
         values = {name: f"s.{quoted(name)}" for name in columns}
         try:
@@ -252,6 +253,9 @@ class LakeTable:
             raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
         except (DeltaError, OSError) as error:
             raise Unknown(str(error)) from error
+        if self.version == before:  # rows that only delete what is not there: deltalake has committed nothing
+            self.append(replace(commit, files=()))
+            return
         self._entry = self._find_entry()
         sync_version(self._uri, self.version)
 

@@ -107,6 +107,22 @@ def test_rows_that_delete(make: Any) -> None:
     assert table.rows() == [(2, 3, "Ulm"), (3, 1, "Ulm"), (4, 1, "Ulm")], "the last row of 2 is no deletion"
 
 
+def test_a_checkpoint_that_changes_nothing_is_committed_as_well(make: Any) -> None:
+    """Its rows delete what is not there: deltalake makes no version for that."""
+    table: Table = make(delete_when=pc.field("kind") == "delete")
+    committer = table.committer()
+    for checkpoint in (1, 2):
+        staged = table.stage(checkpoint, row(checkpoint, 1, kind="delete"))
+        result = committer.commit(permit(checkpoint), CommitRequest(CheckpointId(checkpoint), staged))
+        assert result.outcome is CommitOutcome.COMMITTED
+        assert result.table_version == checkpoint
+        again = table.committer(restored=checkpoint)
+        repeated = again.commit(permit(checkpoint), CommitRequest(CheckpointId(checkpoint), staged))
+        assert repeated.outcome is CommitOutcome.ALREADY_COMMITTED
+    table.commit(3, row(3, 1))
+    assert table.rows() == [(3, 1, "Ulm")]
+
+
 def test_a_key_of_several_columns(make: Any) -> None:
     table: Table = make(key=("id", "city"))
     table.commit(1, row(1, 1, "Ulm"), row(1, 2, "Rom"))
