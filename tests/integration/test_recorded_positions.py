@@ -136,7 +136,6 @@ def test_the_second_job_gets_each_event_once_from_the_table_and_then_from_the_to
             ),
         ],
         2,
-        3,
     ),
 )
 def test_a_worker_that_dies_around_a_commit_leaves_positions_that_are_right(

@@ -81,7 +81,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("target", "points"), in_the_gate(ROWS_OF_MATRIX, 0, 1))
+@pytest.mark.parametrize(("target", "points"), in_the_gate(ROWS_OF_MATRIX, 0))
 def test_what_a_master_has_begun_to_commit_is_committed_by_the_next(
     tmp_path: Path,
     start: Callable[..., Command],

@@ -174,7 +174,7 @@ def test_a_leader_that_stands_still_changes_nothing_when_it_goes_on(
 @pytest.mark.parametrize(
     "session_s",
     [
-        pytest.param(40.0, id="shorter than the session"),
+        pytest.param(40.0, id="shorter than the session", marks=OF_HA_MATRIX),
         pytest.param(3.0, id="longer than the session", marks=OF_HA_MATRIX),
     ],
 )
