@@ -132,6 +132,8 @@ def _add_committer(graph: StreamGraph, name: str, members: list[GroupMember]) ->
 
 def _options(name: str, members: list[GroupMember]) -> GroupOptions:
     """Raises ConfigError: two groups of one name, databases that differ, or nowhere for the records."""
+    from unistream.connector.common import absolute
+
     group = members[0].group
     for member in members:
         other = member.group
@@ -141,7 +143,7 @@ def _options(name: str, members: list[GroupMember]) -> GroupOptions:
     for member in members:
         committer = member.writer.sink.create_committer()
         if isinstance(committer, SharesTransaction):
-            databases.setdefault(committer.database, member.uid)
+            databases.setdefault(committer.database_url(), member.uid)
     if len(databases) > 1:
         places = " and ".join(f"{uid!r} in {where}" for where, uid in databases.items())
         raise ConfigError(
@@ -159,13 +161,7 @@ def _options(name: str, members: list[GroupMember]) -> GroupOptions:
         )
     return GroupOptions(
         name=name,
-        location="" if group.location is None else _absolute(group.location),
+        location="" if group.location is None else absolute(group.location),
         database=next(iter(databases), ""),
         on_foreign=group.on_foreign,
     )
-
-
-def _absolute(location: str) -> str:
-    from unistream.connector.common import absolute
-
-    return absolute(location)

@@ -15,9 +15,9 @@ checkpoint that a crash has left half visible is finished, and recorded, before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -94,30 +94,35 @@ class MemberCommittable(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.msgpack.encode(self)
 
 
+S = TypeVar("S", MemberCommittable, GroupCommit)
+
+
 def decode_member(payload: bytes) -> MemberCommittable:
     """Raises CorruptSnapshot."""
-    try:
+    with _reading("a committable of a commit group"):
         found = msgspec.msgpack.decode(payload, type=MemberCommittable)
-    except msgspec.MsgspecError as error:
-        raise CorruptSnapshot(f"a committable of a commit group cannot be read: {error}") from error
-    if found.format != GROUP_FORMAT:
-        raise CorruptSnapshot(
-            f"a committable of a commit group has format {found.format}, this version reads {GROUP_FORMAT}"
-        )
-    return found
+    return _of_this_format(found, "a committable of a commit group")
 
 
 def decode_record(content: bytes | str, where: str) -> GroupCommit:
     """Raises CorruptSnapshot."""
-    try:
+    what = f"the record {where} of a commit group"
+    with _reading(what):
         found = msgspec.json.decode(content, type=GroupCommit)
+    return _of_this_format(found, what)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
     except msgspec.MsgspecError as error:
-        raise CorruptSnapshot(f"the record {where} of a commit group is unreadable: {error}") from error
+        raise CorruptSnapshot(f"{what} is unreadable: {error}") from error
+
+
+def _of_this_format(found: S, what: str) -> S:
     if found.format != GROUP_FORMAT:
-        raise CorruptSnapshot(
-            f"the record {where} of a commit group has format {found.format}, this version reads "
-            f"{GROUP_FORMAT}"
-        )
+        raise CorruptSnapshot(f"{what} has format {found.format}, this version reads {GROUP_FORMAT}")
     return found
 
 
@@ -147,8 +152,7 @@ class SharesTransaction(JoinsGroup, Protocol):
     """A committer of a database: members of one database are committed in one transaction, with the record
     of the group."""
 
-    @property
-    def database(self) -> str:
+    def database_url(self) -> str:
         """URL without password, or a reference to it; equal ones are one database."""
 
     def transaction(self, doing: str) -> AbstractContextManager[Transaction]:

@@ -110,7 +110,7 @@ def test_what_is_stored_is_read_or_refused_with_a_sentence() -> None:
     )
     assert decode_member(one.encoded()) == one
     assert decode_record(msgspec.json.encode(record("a", 3)), "x") == record("a", 3)
-    with pytest.raises(CorruptSnapshot, match="committable of a commit group cannot be read"):
+    with pytest.raises(CorruptSnapshot, match="a committable of a commit group is unreadable"):
         decode_member(b"\xc1")
     with pytest.raises(CorruptSnapshot, match="format 2, this version reads 1"):
         decode_member(msgspec.structs.replace(one, format=2).encoded())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -78,7 +79,7 @@ def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     >>> last_of_each_key(rows, ["id"]).to_pylist()
     [{'id': 2, 'n': 2}, {'id': 1, 'n': 3}]
     """
-    places: Any = pa.array(range(rows.num_rows), pa.int64())
+    places: Any = pa.array(np.arange(rows.num_rows))
     last = rows.select(list(key)).append_column(_PLACE, places).group_by(list(key), use_threads=False)
     kept = last.aggregate([(_PLACE, "max")]).column(f"{_PLACE}_max")
     return rows.take(kept.take(pc.sort_indices(kept)))

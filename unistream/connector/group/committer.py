@@ -19,9 +19,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError, Unreachable
+from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.connector.committers import committer_of as member_of
+from unistream.connector.common import decode_formatted
 from unistream.connector.group.logs import log_of
 from unistream.port.group import (
     GroupCommit,
@@ -58,6 +59,9 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     format: int = 1
 
 
+_STATE: Final = msgspec.msgpack.Decoder(GroupState)
+
+
 class _Member(NamedTuple):
     """A member with something to commit."""
 
@@ -90,10 +94,7 @@ class GroupCommitter:
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         for item in items:
-            try:
-                state = msgspec.msgpack.decode(item, type=GroupState)
-            except msgspec.MsgspecError as error:
-                raise CorruptSnapshot(f"the state of a commit group is unreadable: {error}") from error
+            state = decode_formatted(_STATE, item, what="the state of a commit group")
             self._tables |= state.tables
             for uid, committer in self._members.items():
                 if isinstance(committer, StatefulCommitter):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Final
 
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.secrets import Secret
@@ -14,13 +13,11 @@ from unistream.connector.group.file_log import FileGroupLog
 from unistream.port.group import GroupCommit, GroupLog, GroupOptions, SharesTransaction
 from unistream.port.sink import Committer
 
-SQL_ENVIRONMENT: Final = "UNISTREAM_SQL_URL"
-_DATABASES: Final = ("postgresql", "sqlite")
-
 
 def log_of(options: GroupOptions, committers: Iterable[Committer]) -> GroupLog:
     """In the database of one of the members, if there is one. If only a snapshot knows that there is, its URL
-    has no password: another one may be in the environment (`SQL_ENVIRONMENT`). The caller closes it.
+    has no password: another one may be in the environment (`unistream.connector.sql.ENVIRONMENT`). The caller
+    closes it.
 
     Raises:
         ConfigError: it cannot be opened.
@@ -30,12 +27,16 @@ def log_of(options: GroupOptions, committers: Iterable[Committer]) -> GroupLog:
             return committer.group_log(options.name)
     if options.location:
         return FileGroupLog(options.location, options.name)
-    return _sql_log(os.environ.get(SQL_ENVIRONMENT) or options.database, options.name)
+    from unistream.connector.sql import ENVIRONMENT
+
+    return _sql_log(os.environ.get(ENVIRONMENT) or options.database, options.name)
 
 
 def log_at(where: str | Secret, group: str) -> GroupLog:
     """For a reader: `where` is the folder of the log, or the URL of the database of the members."""
-    if isinstance(where, str) and where.partition(":")[0].partition("+")[0] not in _DATABASES:
+    from unistream.connector.sql import DIALECTS
+
+    if isinstance(where, str) and where.partition(":")[0].partition("+")[0] not in DIALECTS:
         return FileGroupLog(absolute(where), group)
     return _sql_log(where, group)
 

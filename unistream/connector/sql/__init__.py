@@ -8,12 +8,14 @@ Readers of the target see a checkpoint at once, or not at all. The record, in th
 changes nothing. A crash leaves staged rows that no checkpoint lists: the next attempt of the subtask removes
 them.
 
-`statements` makes the SQL, `columns` the values, `database` talks to the server. May import:
+`statements` makes the SQL, `columns` the values, `database` talks to the server, `line` reads the records. In
+a commit group several sinks and the log of the group (`group_log`) share a `transaction`. May import:
 `connector.common`. Start with `sink`.
 """
 
 from __future__ import annotations
 
-from unistream.connector.sql.committer import committer_of
+from unistream.connector.sql.committer import ENVIRONMENT, committer_of
+from unistream.connector.sql.database import DIALECTS
 from unistream.connector.sql.group_log import SqlGroupLog
 from unistream.connector.sql.sink import SqlSink

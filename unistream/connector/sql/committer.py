@@ -88,8 +88,7 @@ class SqlCommitter:
     def connector(self) -> str:
         return "sql"
 
-    @property
-    def database(self) -> str:
+    def database_url(self) -> str:
         """See `unistream.port.group.SharesTransaction`."""
         return str(self._table.without_password().url)
 
@@ -137,7 +136,7 @@ class SqlCommitter:
             ConfigError: the table refuses the rows.
         """
         with self.transaction(f"committing to table {self._target}") as transaction:
-            result = transaction.commit(self, permit, requests)
+            result = self.commit_within(transaction.connection, permit, requests)
         return result()
 
     @contextmanager

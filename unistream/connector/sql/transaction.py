@@ -29,7 +29,7 @@ class SqlTransaction:
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self._database = database
-        self._connection = connection
+        self.connection = connection
 
     def commit(
         self, member: SharesTransaction, permit: CommitPermit, requests: Sequence[CommitRequest]
@@ -39,7 +39,7 @@ class SqlTransaction:
             raise ConfigError(
                 f"a transaction of {self._database.where} cannot have a {type(member).__name__}"
             )
-        return member.commit_within(self._connection, permit, requests)
+        return member.commit_within(self.connection, permit, requests)
 
     def log(self, group: str) -> GroupLog:
-        return LogInTransaction(self._database, self._connection, group)
+        return LogInTransaction(self._database, self.connection, group)

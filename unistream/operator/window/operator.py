@@ -186,8 +186,13 @@ class WindowAggregate(BaseOperator):
         return table
 
     def process_watermark(self, timestamp: int) -> None:
-        if not self._windows.overlap:
-            self._fire_until(timestamp)
+        if self._windows.overlap:
+            self._fire_overlapping(timestamp)
+        else:
+            self._fire_apart(timestamp)
+        self._watermark = max(self._watermark, timestamp)
+
+    def _fire_overlapping(self, timestamp: int) -> None:
         while self._panes:
             due = self._next_end()
             if due - 1 > timestamp:
@@ -196,7 +201,6 @@ class WindowAggregate(BaseOperator):
             self._watermark = due - 1
             for end in [end for end in self._panes if self._windows.last_end(end) <= due]:
                 del self._panes[end]
-        self._watermark = max(self._watermark, timestamp)
 
     def batch_form(self) -> InKeyOrder:
         """See `port.batch`."""
@@ -294,7 +298,7 @@ class WindowAggregate(BaseOperator):
             for pane in self._panes
         )
 
-    def _fire_until(self, timestamp: int) -> None:
+    def _fire_apart(self, timestamp: int) -> None:
         """Windows that do not overlap, up to a batch of rows at once: each that fires alone costs as much as
         a thousand rows."""
         due = sorted(end for end in self._panes if end - 1 <= timestamp)
@@ -305,10 +309,15 @@ class WindowAggregate(BaseOperator):
             rows += sum(table.num_rows for table in self._panes[end].tables)
             if rows >= BATCH_ROWS_MAX or end == due[-1]:
                 self._fire_together(ends)
+                for fired in ends:
+                    del self._panes[fired]
                 ends, rows = [], 0
 
     def _fire_together(self, ends: Sequence[int]) -> None:
         """In their order; keys of a window in the order in which they came."""
+        if len(ends) == 1:  # it may be large
+            self._fire(ends[0])
+            return
         tables = [(end, table) for end in ends for table in self._panes[end].tables]
         panes = np.repeat([end for end, _ in tables], [table.num_rows for _, table in tables])
         found = pa.concat_tables(table for _, table in tables).append_column(PANE, pa.array(panes))
@@ -316,9 +325,6 @@ class WindowAggregate(BaseOperator):
         of_rows = merged.column(PANE).to_numpy()
         order = np.argsort(of_rows, kind="stable")
         self._emit(merged.take(pa.array(order)), of_rows[order])
-        for end in ends:
-            del self._panes[end]
-        self._watermark = ends[-1] - 1
 
     def _fire(self, end: int) -> None:
         start = end - self._windows.size_ms

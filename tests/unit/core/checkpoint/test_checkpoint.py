@@ -468,4 +468,4 @@ class CoordinatorRules(RuleBasedStateMachine):
 
 
 class TestAnyEventInAnyOrder(CoordinatorRules.TestCase):  # type: ignore[misc]  # hypothesis makes the class
-    settings = hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None)
+    settings = hypothesis_settings(max_examples=500, stateful_step_count=50, deadline=None)

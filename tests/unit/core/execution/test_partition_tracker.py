@@ -463,4 +463,4 @@ def test_a_result_that_outlives_the_job_stays_behind_a_checkpoint() -> None:
 
 
 TestTrackerMachine = TrackerMachine.TestCase
-TestTrackerMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestTrackerMachine.settings = settings(max_examples=500, stateful_step_count=50, deadline=None)

@@ -101,7 +101,7 @@ class JobAmongFaults(AmongFaults):
 
 class TestAJobAmongFaults(JobAmongFaults.TestCase):  # type: ignore[misc]  # hypothesis makes the class
     settings = hypothesis_settings(
-        max_examples=250, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=500, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
     )
 
 

@@ -602,7 +602,7 @@ class PassiveSupply(Supply):
 
 TestActiveSupply = Supply.TestCase
 TestPassiveSupply = PassiveSupply.TestCase
-TestActiveSupply.settings = hypothesis_settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestActiveSupply.settings = hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestPassiveSupply.settings = TestActiveSupply.settings
 
 

@@ -222,4 +222,4 @@ class Exchange(RuleBasedStateMachine):
 
 
 TestExchange = Exchange.TestCase
-TestExchange.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestExchange.settings = settings(max_examples=500, stateful_step_count=50, deadline=None)

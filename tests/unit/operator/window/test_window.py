@@ -237,6 +237,22 @@ def test_a_window_fires_exactly_at_end_minus_one() -> None:
         assert len(harness.rows()) == 1
 
 
+def test_windows_that_are_due_together_fire_in_their_order_and_the_others_stay() -> None:
+    """Rows of each window and key came in several batches, newer windows first."""
+    with OperatorHarness(WindowAggregate(plan(), TEN, pre_aggregated=False)) as harness:
+        for _ in range(2):
+            for start in (30, 20, 0):
+                harness.process(records([(start, "b", 1), (start, "a", 2), (start, "b", 3)]), [start] * 3)
+        harness.watermark(29)
+        fired = [(row["window_start"].timestamp() * 1000, row["k"], row["total"]) for row in harness.rows()]
+        assert fired == [(0, "b", 8), (0, "a", 4), (20, "b", 8), (20, "a", 4)]
+        times = [time for batch in harness.batches() for time in batch.timestamps.to_pylist()]
+        assert times == [9, 9, 29, 29]
+        harness.clear()
+        harness.watermark(39)
+        assert [row["total"] for row in harness.rows()] == [8, 4]
+
+
 def test_pre_aggregation_keeps_what_a_watermark_does_not_close_and_flushes_before_a_barrier() -> None:
     with OperatorHarness(LocalWindowAggregate(plan(), TEN)) as harness:
         harness.process(records([(1, "a", 1), (11, "a", 2), (12, "a", 3)]), [1, 11, 12])
