@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.nightly import is_due
 from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
 from unistream.client.home import HOME_VARIABLE
@@ -37,6 +38,17 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[HOME_VARIABLE] = home
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests are deselected, unless one is asked for by its id."""
+    if any("::" in word for word in config.invocation_params.args):
+        return
+    due = is_due()
+    left_out = [item for item in items if not due(item.nodeid)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if due(item.nodeid)]
 
 
 @pytest.fixture(scope="session")
