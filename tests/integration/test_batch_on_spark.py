@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -224,6 +225,26 @@ def test_an_error_of_a_function_is_final_and_names_operator_and_row(
     assert sum(stage.failed for stage in info.stages) == 0, "Spark was not asked to repeat it"
     assert_nothing_visible(tmp_path / "out")
     eventually(lambda: not active_jobs(), "no Spark job is active", WAIT_S)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["finishes", "fails"])
+def test_what_functions_log_is_there_when_their_tasks_have_ended(
+    fails: bool, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    def said(row: dict) -> dict:
+        if row["n"] % 100 == 0:
+            logging.getLogger("orders").info("row %s", row["n"])
+        assert not fails or row["n"] < 250
+        return row
+
+    env = environment(**{"parallelism.default": "1"})
+    stream = env.from_collection([{"n": n} for n in range(301)], name="numbers").rebalance()
+    stream.map(said, returns={"n": pa.int64()}).name("said").sink_to(CollectSink(str(tmp_path / "out")))
+    job = submit(cluster, env)
+    assert job.wait(WAIT_S).state == ("FAILED" if fails else "FINISHED")
+    lines = [(line.level, line.logger, line.message) for line in job.log()]
+    assert lines == [("INFO", "orders", f"row {n}") for n in ((0, 100, 200) if fails else (0, 100, 200, 300))]
+    assert all("said" in line.task for line in job.log())
 
 
 def test_two_jobs_and_a_stream_share_one_spark(cluster: EmbeddedCluster, tmp_path: Path) -> None:

@@ -165,6 +165,8 @@ class RunProgress(Closing):
                 self._listener.metrics(attempt, report.metrics)
                 for commit in report.commits:
                     self._listener.committed(structs.replace(commit, attempt=attempt))
+                for lines in report.log:
+                    self._listener.logged(structs.replace(lines, attempt=attempt))
                 if report.failure is not None:
                     self._failed_at(attempt, report.failure)
 

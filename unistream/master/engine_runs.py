@@ -15,7 +15,7 @@ from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
 from unistream.master.ordered import InOrder, WorkPool
 from unistream.model.bounded import BoundedJob, EngineReport, RunFailed, StageProgress
-from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
 from unistream.model.stored_rows import StoredRows
 from unistream.port.engine import BatchEngine, EngineRun
 
@@ -134,9 +134,16 @@ class EngineRuns:
         self._post(report)
 
     def metrics(self, attempt: AttemptId, metrics: TaskMetrics) -> None:
-        if self._first_attempt is not None:  # a subtask of a stream has one attempt in a run
-            attempt = structs.replace(attempt, attempt=self._first_attempt)
-        self._journal.metrics(attempt, metrics, final=True)
+        self._journal.metrics(self._known(attempt), metrics, final=True)
+
+    def logged(self, report: LogReported) -> None:
+        self._journal.logged(structs.replace(report, attempt=self._known(report.attempt)))
+
+    def _known(self, attempt: AttemptId) -> AttemptId:
+        """As the job numbers it: a subtask of a stream has one attempt in a run."""
+        if self._first_attempt is None:
+            return attempt
+        return structs.replace(attempt, attempt=self._first_attempt)
 
     def committed(self, report: CommitReported) -> None:
         self._journal.commit(report)

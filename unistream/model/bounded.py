@@ -10,7 +10,7 @@ import msgspec
 
 from unistream.base.ids import AttemptId, JobId, LineageId, SubtaskId, VertexId
 from unistream.model.graph import JobGraph
-from unistream.model.messages import CommitReported, Split, TaskFailure, TaskMetrics
+from unistream.model.messages import CommitReported, LogReported, Split, TaskFailure, TaskMetrics
 from unistream.model.snapshot import TaskSnapshot
 from unistream.model.stored_rows import StoredRows
 
@@ -57,6 +57,7 @@ class PlaceReport(msgspec.Struct, frozen=True, kw_only=True):
         commits: What its committers have made visible.
         failure: Why it failed; None: it has finished.
         snapshot: Its state, if the job is a bootstrap and its input goes on after that.
+        log: What its functions have logged.
     """
 
     subtask: SubtaskId | None
@@ -64,6 +65,7 @@ class PlaceReport(msgspec.Struct, frozen=True, kw_only=True):
     commits: tuple[CommitReported, ...] = ()
     failure: TaskFailure | None = None
     snapshot: SubtaskSnapshot | None = None
+    log: tuple[LogReported, ...] = ()
 
 
 class AttemptState(msgspec.Struct, frozen=True, kw_only=True):

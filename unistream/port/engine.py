@@ -9,7 +9,7 @@ from typing import Protocol
 
 from unistream.base.ids import AttemptId, JobId
 from unistream.model.bounded import BoundedJob, EngineReport, StageProgress
-from unistream.model.messages import CommitReported, TaskMetrics
+from unistream.model.messages import CommitReported, LogReported, TaskMetrics
 
 
 class EngineListener(Protocol):
@@ -24,6 +24,9 @@ class EngineListener(Protocol):
 
     def committed(self, report: CommitReported) -> None:
         """Output is visible."""
+
+    def logged(self, report: LogReported) -> None:
+        """Lines of an attempt that has ended."""
 
     def progress(self, stages: Sequence[StageProgress]) -> None:
         """All stages of the run, a few times a second while something changes."""

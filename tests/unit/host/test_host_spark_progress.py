@@ -21,7 +21,7 @@ from unistream.model.bounded import (
     StageProgress,
 )
 from unistream.model.graph import JobGraph
-from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.model.messages import CommitReported, LogLine, LogReported, TaskFailure, TaskMetrics
 from unistream.port.engine import EngineRun
 
 JOB = JobId("j")
@@ -45,6 +45,7 @@ class Collected:
     def __init__(self) -> None:
         self.states: list[tuple[SubtaskId, str]] = []
         self.counted: list[SubtaskId] = []
+        self.lines: list[tuple[AttemptId, str]] = []
 
     def report(self, report: EngineReport) -> None:
         assert isinstance(report, AttemptsChanged)
@@ -57,7 +58,14 @@ class Collected:
 
     def committed(self, _report: CommitReported) -> None: ...
 
+    def logged(self, report: LogReported) -> None:
+        self.lines += [(report.attempt, line.message) for line in report.lines]
+
     def progress(self, _stages: Sequence[StageProgress]) -> None: ...
+
+
+def line(text: str) -> LogLine:
+    return LogLine(at_ms=1, level="INFO", logger="orders", message=text)
 
 
 class EndsAtALook:
@@ -71,7 +79,9 @@ class EndsAtALook:
     def _ends(self, look: str) -> None:
         if look == self._look:
             for place, failure in enumerate((None, BROKEN)):
-                report = PlaceReport(subtask=SUBTASKS[place], failure=failure)
+                attempt = AttemptId(JOB, VertexId("v"), place, 900)  # a number of Spark's
+                log = LogReported(attempt=attempt, number=1, lines=(line(f"from {place}"),))
+                report = PlaceReport(subtask=SUBTASKS[place], failure=failure, log=(log,))
                 self.value[0, place] = msgspec.msgpack.encode(Reported(0, place, 10 + place, report))
 
     def stages(self) -> list[SparkStage]:
@@ -96,3 +106,6 @@ def test_a_task_that_reports_a_failure_has_not_finished_whenever_it_ends(look: s
     assert (SUBTASKS[1], "FINISHED") not in said.states
     assert progress.failure == RunFailed(run=1, failure=BROKEN, attempt=AttemptId(JOB, VertexId("v"), 1, 0))
     assert cancelled == ["once"]
+    assert said.lines == [(AttemptId(JOB, VertexId("v"), place, 0), f"from {place}") for place in range(2)], (
+        "each once, and of the attempts as the job numbers them"
+    )

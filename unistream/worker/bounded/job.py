@@ -14,7 +14,7 @@ from unistream.base.ids import AttemptId, LeaderEpoch, SubtaskId
 from unistream.core.graph import ExecutionPlan, Relay, StagePlan
 from unistream.model.bounded import BoundedJob, PlaceReport
 from unistream.model.deployment import TaskDeployment
-from unistream.model.messages import Split, TaskFailure
+from unistream.model.messages import LogReported, Split, TaskFailure
 from unistream.worker.bounded.arrivals import Arrivals
 from unistream.worker.bounded.pieces import FAILED, Piece
 from unistream.worker.bounded.savepoint import EndOfHistory
@@ -98,7 +98,7 @@ class BoundedRun:
                         _in_order(p for p in known if p.edge in edges and p.consumer == index)
                     )
                 except SubtaskFailed as error:
-                    yield PlaceReport(subtask=one, failure=error.failure)
+                    yield PlaceReport(subtask=one, failure=error.failure, log=error.log)
                     return
                 except Exception as error:
                     yield PlaceReport(subtask=one, failure=task_failure(error))
@@ -185,7 +185,7 @@ class PlaceAttempt:
             except SubtaskFailed as error:
                 if not is_last and may_help(error.failure):
                     raise
-                yield from self._fail(error.failure)
+                yield from self._fail(error.failure, error.log)
 
     def _made(self, arrivals: Arrivals) -> Generator[Piece]:
         if self._create is None:
@@ -200,8 +200,8 @@ class PlaceAttempt:
             yield from made
         self.report = subtask.report()
 
-    def _fail(self, failure: TaskFailure) -> Iterator[tuple[int, Piece]]:
-        self.report = PlaceReport(subtask=self._subtask, failure=failure)
+    def _fail(self, failure: TaskFailure, log: tuple[LogReported, ...] = ()) -> Iterator[tuple[int, Piece]]:
+        self.report = PlaceReport(subtask=self._subtask, failure=failure, log=log)
         for place in self._run.everywhere(self._next_stage):
             yield place, Piece(FAILED, 0, 0, 0, b"")
 

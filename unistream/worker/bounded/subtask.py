@@ -22,6 +22,7 @@ from unistream.model.messages import (
     CheckpointAcked,
     CheckpointDeclined,
     CommitReported,
+    LogReported,
     Split,
     SplitRequested,
     TaskFailure,
@@ -44,9 +45,11 @@ from unistream.worker.task import (
     BackgroundDone,
     Doing,
     Done,
+    LogTail,
     Mailbox,
     TaskEnvironment,
     TaskState,
+    UserLog,
     Waiting,
     assemble,
     check_matches,
@@ -54,11 +57,12 @@ from unistream.worker.task import (
 
 
 class SubtaskFailed(UnistreamError):
-    """The task has failed, as `failure` says."""
+    """The task has failed, as `failure` says; `log`: what its functions have logged before."""
 
-    def __init__(self, failure: TaskFailure) -> None:
+    def __init__(self, failure: TaskFailure, log: tuple[LogReported, ...] = ()) -> None:
         super().__init__(f"{failure.kind}: {failure.message}")
         self.failure = failure
+        self.log = log
 
 
 class BoundedSubtask:
@@ -102,6 +106,7 @@ class BoundedSubtask:
         self._handover = Handover(self._mailbox.wake)
         self._failure: TaskFailure | None = None
         self._commits: list[CommitReported] = []
+        self._log = LogTail()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="commits")
         environment = TaskEnvironment(
             clock=self._clock,
@@ -153,7 +158,7 @@ class BoundedSubtask:
             thread.join()
             self._executor.shutdown(wait=True)
         if self._failure is not None:
-            raise SubtaskFailed(self._failure)
+            raise SubtaskFailed(self._failure, self._lines())
 
     def report(self) -> PlaceReport:
         """How it has ended."""
@@ -166,10 +171,21 @@ class BoundedSubtask:
             metrics=self._task.metrics(),
             commits=tuple(self._commits),
             failure=self._failure,
+            log=self._lines(),
         )
+
+    def _lines(self) -> tuple[LogReported, ...]:
+        return self._log.reports(self._deployment.attempt)
 
     def _run_to_end(self, pieces: Iterator[Piece]) -> None:
         """On the task's thread."""
+        user_log = UserLog(self._on_report, self._clock)
+        with user_log.installed():
+            user_log.begin(self._deployment.attempt)
+            self._run_logged(pieces)
+            user_log.end(self._deployment.attempt)
+
+    def _run_logged(self, pieces: Iterator[Piece]) -> None:
         error: BaseException | None = None
         try:
             self._task.counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
@@ -231,6 +247,8 @@ class BoundedSubtask:
                 self._failure = failure
             case CommitReported():
                 self._commits.append(message)
+            case LogReported():
+                self._log.add(message)
             case _:
                 pass  # progress, which only a master follows
 

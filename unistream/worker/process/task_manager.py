@@ -44,7 +44,6 @@ from unistream.worker.process.ports import WorkerPorts
 from unistream.worker.process.slot_table import SlotTable
 from unistream.worker.process.task_control import TaskControl
 from unistream.worker.process.task_registry import TaskRegistry
-from unistream.worker.process.user_log import UserLog
 from unistream.worker.task import (
     Mailbox,
     StreamTask,
@@ -52,6 +51,7 @@ from unistream.worker.task import (
     TaskNetwork,
     TaskRun,
     TaskState,
+    UserLog,
     build_task,
 )
 

@@ -16,3 +16,4 @@ from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun, TaskThread
 from unistream.worker.task.source_operator import SPLITS_STATE, SourceOperator
 from unistream.worker.task.state import Done, StepResult, TaskState, Waiting
 from unistream.worker.task.task import StreamTask
+from unistream.worker.task.user_log import LogTail, UserLog

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from unistream.base.clock import SystemClock
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.model.messages import LogReported, TaskStateChanged, ToJobManager
+from unistream.model.messages import LogLine, LogReported, TaskStateChanged, ToJobManager
 from unistream.testing.harness.operators import ManualClock
-from unistream.worker.process.user_log import LINE_CHARS_MAX, LINES_MAX, REPORT_EVERY_MS, UserLog
+from unistream.worker.task.user_log import LINE_CHARS_MAX, LINES_MAX, REPORT_EVERY_MS, LogTail, UserLog
 
 ATTEMPT, OTHER = (AttemptId(JobId("a" * 32), VertexId("v"), index, 0) for index in (0, 1))
 log = logging.getLogger("orders")
@@ -141,3 +142,43 @@ def test_a_traceback_is_part_of_the_message(worker: Worker) -> None:
     [(_, message)] = worker.lines()
     assert message.startswith("row refused\nTraceback")
     assert message.endswith("could not convert string to float: 'no number'")
+
+
+@pytest.mark.parametrize(
+    ("lines", "dropped", "reports"),
+    [
+        ([], 0, []),
+        ([3], 0, [(3, 0)]),
+        ([LINES_MAX, 2], 0, [(0, 2), (LINES_MAX, 0)]),
+        ([1, 1], 5, [(0, 10), (2, 0)]),
+    ],
+)
+def test_the_tail_has_the_newest_lines_and_counts_the_others(
+    lines: list[int], dropped: int, reports: list[tuple[int, int]]
+) -> None:
+    """`lines`: of each report that is added; `reports`: lines and dropped ones of those that come out."""
+    tail = LogTail()
+    texts = iter(range(10 * LINES_MAX))
+    for number, count in enumerate(lines, start=1):
+        said = tuple(
+            LogLine(at_ms=0, level="INFO", logger="orders", message=str(next(texts))) for _ in range(count)
+        )
+        tail.add(LogReported(attempt=ATTEMPT, number=number, lines=said, dropped=dropped))
+    found = tail.reports(ATTEMPT)
+    assert [(len(report.lines), report.dropped) for report in found] == reports
+    assert [report.number for report in found] == list(range(1, len(found) + 1))
+    kept = [line.message for report in found for line in report.lines]
+    assert kept == [str(number) for number in range(sum(lines))][-LINES_MAX:]
+
+
+def test_what_a_root_logger_without_handlers_prints_it_prints_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    user_log = UserLog(lambda _report: None, SystemClock())
+    with user_log.installed():
+        user_log.begin(ATTEMPT)
+        log.warning("grave")
+        log.info("not grave")
+    assert capsys.readouterr().err == "grave\n"
+    assert logging.getLogger().handlers == []

@@ -1,4 +1,4 @@
-"""What users' functions log, as reports to the master.
+"""What users' functions log, as reports to the master, or to the engine that runs a bounded job.
 
 A handler of the root logger takes what is logged on the threads of tasks, by loggers that are not the
 runtime's own or its libraries'. Lines of a task go together: at most once a second, with each heartbeat, and
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -84,8 +85,33 @@ class TaskLog:
             self.report()
 
 
+class LogTail:
+    """The newest lines of an attempt that reports at its end only. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: deque[LogLine] = deque(maxlen=LINES_MAX)
+        self._count = 0
+
+    def add(self, report: LogReported) -> None:
+        with self._lock:
+            self._lines.extend(report.lines)
+            self._count += len(report.lines) + report.dropped
+
+    def reports(self, attempt: AttemptId) -> tuple[LogReported, ...]:
+        """How many lines are not kept, then those that are."""
+        with self._lock:
+            lines, dropped = tuple(self._lines), self._count - len(self._lines)
+        parts: list[tuple[tuple[LogLine, ...], int]] = [((), dropped)] if dropped else []
+        parts += [(lines, 0)] if lines else []
+        return tuple(
+            LogReported(attempt=attempt, number=number, lines=kept, dropped=lost)
+            for number, (kept, lost) in enumerate(parts, start=1)
+        )
+
+
 class UserLog(logging.Handler):
-    """Of one TaskManager. `begin` is called on the thread of the task."""
+    """Of one TaskManager, or of one subtask of a bounded job. `begin` is called on the thread of the task."""
 
     def __init__(self, post: Post, clock: Clock) -> None:
         super().__init__(logging.INFO)
@@ -132,12 +158,16 @@ class UserLog(logging.Handler):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """In a process of its own: INFO is let through."""
+        """In a process of its own: INFO is let through. What a root logger without handlers prints, which is
+        what is grave, it still does."""
         root = logging.getLogger()
-        root.addHandler(self)
+        added = [self, logging.lastResort] if logging.lastResort and not root.handlers else [self]
+        for handler in added:
+            root.addHandler(handler)
         if root.getEffectiveLevel() > logging.INFO:
             root.setLevel(logging.INFO)
         try:
             yield
         finally:
-            root.removeHandler(self)
+            for handler in added:
+                root.removeHandler(handler)
