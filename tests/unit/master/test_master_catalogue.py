@@ -270,6 +270,15 @@ def test_old_rows_are_pruned_between_the_writes(url: str) -> None:
     catalogue.close(WAIT_S)
 
 
+def replace_by_folder(file: Path, moved: Path) -> None:
+    """In one step: the cluster, which writes at any time, would make a file that is away again."""
+    folder, link = file.with_name("folder"), file.with_name("link")
+    folder.mkdir()
+    link.symlink_to(folder)
+    moved.hardlink_to(file)
+    link.replace(file)
+
+
 def test_rest_answers_503_for_what_only_the_database_knows_until_it_is_back(
     api: Api, submission: Callable[..., SubmitRequest]
 ) -> None:
@@ -278,12 +287,11 @@ def test_rest_answers_503_for_what_only_the_database_knows_until_it_is_back(
     unknown = f"/jobs/{'f' * 32}"
     eventually(lambda: file.with_name("metadata.db-wal").exists(), "the database is in use", WAIT_S)
     assert api.http.get(unknown).status_code == 404
-    file.rename(file.with_name("moved.db"))
-    file.mkdir()  # so that it cannot be made again
+    replace_by_folder(file, file.with_name("moved.db"))
     assert api.http.get(f"/jobs/{job}").status_code == 200
     answer = api.http.get(unknown)
     assert answer.status_code == 503
     assert "was replaced by another file while it was in use" in answer.text
-    file.rmdir()
+    file.unlink()
     eventually(lambda: api.http.get(unknown).status_code == 404, "it is back", WAIT_S)
     eventually(lambda: job in reported(api.cluster.url), "the job that runs is there again", WAIT_S)
