@@ -30,7 +30,7 @@ from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.upkeep import vacuum
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
 from unistream.port.retention import DAY_MS, Retention
 from unistream.port.run_links import Line, LineKind, Watcher

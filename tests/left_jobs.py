@@ -8,8 +8,8 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.ha.single_node import HA_FOLDER
 from unistream.master.job_store import JobStore
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import CheckpointPointer, StoredJob, StoredResult
 from unistream.storage.artifacts import FsArtifactStore
 

@@ -11,8 +11,9 @@ import pytest
 
 from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.elements import Batch, EndOfData, SnapshotKind, Watermark
+from unistream.model.elements import Batch, EndOfData, Watermark
 from unistream.model.messages import CheckpointCompleted, EndOfDataReached
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.conformance.lifecycle import Replay
 from unistream.testing.conformance.recorded_job import (
     LAST_WORDS,

@@ -8,7 +8,6 @@ import pytest
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
 from unistream.core.restore import assign_state, with_in_flight
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
@@ -21,6 +20,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.conformance.graphs import edge, graph_of, vertex
 from unistream.testing.conformance.recorded_job import RecordedJob, stopped_after_s1_ended
 

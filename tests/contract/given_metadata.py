@@ -6,7 +6,7 @@ from typing import Any
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import CommitRecord, JobRecord
 
 ONE = LeaderEpoch(1)

@@ -18,7 +18,6 @@ from tests.fault_fs import FaultFileSystem
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.base.object_stores import file_system
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
     KeyedHandle,
@@ -29,6 +28,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.storage import CheckpointStorage, Created, StateReader, StateWriter
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location

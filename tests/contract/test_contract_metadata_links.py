@@ -14,7 +14,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import LineageId
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import ArtifactRecord
 from unistream.port.retention import Retention
 from unistream.port.run_links import Line, LineKind, RunLink, RunLinks, Watcher

@@ -19,8 +19,8 @@ from unistream.metadata import migrate
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.tables import metadata as our_tables
-from unistream.model.elements import SnapshotKind
 from unistream.model.positions import SourcePositions
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.retention import DAY_MS, Retention
 from unistream.port.run_links import Watcher
 

@@ -17,7 +17,7 @@ from unistream.metadata import tables
 from unistream.metadata.pruning import STEP_ROWS
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import (
     PAGE_ROWS,
     ArchiveRecord,

@@ -15,7 +15,7 @@ from unistream.base.ids import AttemptId, CheckpointId, ClusterId, JobId, Leader
 from unistream.metadata import migrate, tables
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import (
     AttemptChange,
     CommitRecord,

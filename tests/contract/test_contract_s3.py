@@ -18,7 +18,7 @@ from unistream.base.ids import CheckpointId
 from unistream.base.object_stores import file_system, use_store
 from unistream.base.s3_files import S3Files
 from unistream.connector.file import FileSink
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.storage import Created
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location

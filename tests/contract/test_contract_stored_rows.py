@@ -8,7 +8,7 @@ from tests.contract.test_contract_checkpoint_storage import JOB, OTHER_JOB, Adap
 from tests.contract.test_contract_checkpoint_storage import adapter as adapter  # noqa: PLC0414  a fixture
 from unistream.base.errors import CorruptSnapshot, UnistreamError
 from unistream.base.ids import CheckpointId, EdgeId, VertexId
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_rows import StoredRows
 
 

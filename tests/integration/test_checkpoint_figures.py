@@ -18,8 +18,8 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.codec import decode_manifest
-from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.worker.code import pack
 
 WAIT_S = 120.0

@@ -18,7 +18,7 @@ from tests.integration.cascaded_sinks import ONLY_THE_FINAL, check_cascade, comm
 from tests.integration.crash_runs import OF_MATRIX, Command, Crashes, Lives, await_info, commands_in
 from tests.integration.side_input import ONLY_THE_DRAIN, assert_exact, assert_resumed, prepare, read_before
 from unistream.base.errors import Unreachable
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 WHOLE = (SnapshotKind.SAVEPOINT, SnapshotKind.TERMINATE)  # what a drain leaves
 

@@ -17,8 +17,8 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
-from unistream.model.elements import SavepointFormat
 from unistream.model.manifest_files import referenced_files
+from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.query import query
 from unistream.savepoint.states import NATIVE_KIND
 

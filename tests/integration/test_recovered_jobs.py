@@ -35,7 +35,7 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_store import JobStore
 from unistream.metadata import tables
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.worker.code import pack

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.keyed_snapshot import RestoredFiles
 from unistream.model.snapshot import (
@@ -26,6 +25,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.storage import CheckpointStorage, StateWriter
 from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.storage.fs import FsCheckpointStorage

@@ -28,7 +28,7 @@ from unistream.client.rest_client import Poll, RestClient
 from unistream.client.submission import connect
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.savepoint import read_savepoint
 
 SAVEPOINTS: Final = "savepoint"

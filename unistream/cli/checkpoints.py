@@ -22,7 +22,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 Checkpoint = Annotated[
     int | None,

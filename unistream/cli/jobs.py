@@ -21,7 +21,7 @@ from unistream.client.lookup import Found, Note, Silent, all_jobs, each_once, fi
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import NO_SERVER
 from unistream.master.job_info import TERMINAL_STATES
-from unistream.model.elements import SavepointFormat
+from unistream.model.snapshot_kind import SavepointFormat
 
 
 def list_jobs(

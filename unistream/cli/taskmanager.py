@@ -13,7 +13,13 @@ import msgspec
 import typer
 from rich.table import Table
 
-from unistream.base.config import JOBMANAGER_PORT, REGISTRATION_TIMEOUT, TASK_SLOTS, Configuration
+from unistream.base.config import (
+    JOBMANAGER_PORT,
+    REGISTRATION_TIMEOUT,
+    STANDALONE_PORT,
+    TASK_SLOTS,
+    Configuration,
+)
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.base.servers import ZOOKEEPER_SCHEME
@@ -22,7 +28,6 @@ from unistream.cli.jobs import clusters_here, unanswered
 from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration
 from unistream.cli.output import console, duration, new_table, print_json
 from unistream.client.address import elected_name, is_elected, retrieval
-from unistream.client.hosts import STANDALONE_PORT
 from unistream.client.lookup import Silent, ask_all
 from unistream.core.memory import describe_bytes, memory_plan
 from unistream.core.resource import describe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from unistream.base.closing import Closing
 from unistream.base.config import (
@@ -18,7 +18,9 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.servers import ZOOKEEPER_SCHEME, parse_zookeeper_address
-from unistream.port.ha import LeaderRetrieval
+
+if TYPE_CHECKING:
+    from unistream.port.ha import LeaderRetrieval
 
 _HOST_AND_PORT: Final = re.compile(
     r"(?:http://)?(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})/?"

@@ -15,7 +15,7 @@ from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import JobInfo
 from unistream.master.job_log import LINES_KEPT_MAX, JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
+from unistream.model.snapshot_kind import CheckpointType, SavepointFormat, SnapshotKind
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
 PROGRESS_S: Final = 0.2  # between two calls of `on_progress`

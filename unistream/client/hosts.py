@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, Configuration
+from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, STANDALONE_PORT, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.extras import is_installed, require
 from unistream.host.echo import Echo
@@ -20,7 +20,6 @@ LOCAL: Final = "local"
 TARGETS: Final = (SPARK, LOCAL)
 """Targets of an embedded cluster. "remote" is a cluster of another process."""
 STANDALONE: Final = "standalone"
-STANDALONE_PORT: Final = 6123  # default of jobmanager.rpc.port, as in Flink
 SPARK_WORKERS_MAX: Final = 64  # of a local[*] Spark: threads that wait, not cores
 
 logger = logging.getLogger(__name__)

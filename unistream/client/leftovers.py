@@ -14,10 +14,6 @@ from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.client import home
 from unistream.client.home import ClusterEntry
-from unistream.ha.folder_store import FolderHaStore
-from unistream.ha.single_node import HA_FOLDER, holder
-from unistream.master.job_store import JobStore
-from unistream.storage.artifacts import FsArtifactStore
 
 FOLDERS = ("runs", "sessions")
 ID_PREFIX_CHARS_MIN = 4
@@ -71,6 +67,12 @@ def jobs_in(folder: Path) -> Iterator[LeftJob]:
 
 def unfinished_in(folder: Path) -> Iterator[LeftJob]:
     """Unfinished jobs of a cluster of one master. Raises CorruptSnapshot, Unreachable: nobody can say."""
+    # Late: a command that finds its cluster needs none of this, which takes as long as all the rest of it.
+    from unistream.ha.folder_store import FolderHaStore
+    from unistream.ha.single_node import HA_FOLDER
+    from unistream.master.job_store import JobStore
+    from unistream.storage.artifacts import FsArtifactStore
+
     store = FolderHaStore(folder / HA_FOLDER, LeaderEpoch(0))  # which writes nothing
     jobs = JobStore(store, FsArtifactStore(str(folder / "artifacts")))
     for job in jobs.unfinished():
@@ -82,6 +84,8 @@ def unfinished_in(folder: Path) -> Iterator[LeftJob]:
 
 
 def _folders() -> Iterator[Path]:
+    from unistream.ha.single_node import holder
+
     for name in FOLDERS:
         for folder in sorted((home.home() / name).glob("*")):
             if folder.is_dir() and holder(folder) is None:

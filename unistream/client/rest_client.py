@@ -30,7 +30,7 @@ from unistream.client.poll import Poll
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
-from unistream.model.elements import CheckpointType, SavepointFormat
+from unistream.model.snapshot_kind import CheckpointType, SavepointFormat
 from unistream.port.metadata import PAGE_ROWS, OutboxRecord
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from unistream.client.home import ClusterEntry
 from unistream.client.lookup import ID_PREFIX_CHARS_MIN
 from unistream.client.rest_client import RestClient, timeout_s
 from unistream.client.submission import connect
-from unistream.ha.single_node import holder
 
 FOLDER: Final = "sessions"
 CLUSTERS_MAX: Final = 100  # that run at the same time without a name, on one machine and for one user
@@ -60,6 +59,8 @@ def session_folder(name: str, number: int = 1) -> Path:
 
 def running_in(name: str) -> ClusterEntry | None:
     """The running cluster whose session folder is `name`; None: there is none."""
+    from unistream.ha.single_node import holder  # late: see `client.leftovers`
+
     pid = holder(session_folder(name)) if _is_name(name) else None
     return None if pid is None else next((entry for entry in home.clusters() if entry.pid == pid), None)
 

@@ -30,7 +30,7 @@ from unistream.dagster.report import SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.start import RESUME_TAG
 from unistream.master.job_info import JobInfo
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 STAGE_TAG: Final = "unistream/drain_stage"
 """Tag of a run: how far it is, a `Stage`. A run that repeats another one has a copy."""

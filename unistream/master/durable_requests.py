@@ -31,7 +31,7 @@ from unistream.master.job_store import JobStore
 from unistream.master.open_requests import OpenRequests
 from unistream.master.operations import Operation, Operations
 from unistream.master.until_written import UntilWritten
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
 _DRAIN: Final = SnapshotKind.TERMINATE

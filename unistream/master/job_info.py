@@ -23,10 +23,10 @@ from unistream.base.ids import (
 )
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metrics import PENDING_RECORDS
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})

@@ -16,8 +16,8 @@ from unistream.master.cluster_services import ClusterServices
 from unistream.master.job_setup import JobSetup
 from unistream.master.job_store import SnapshotPointers
 from unistream.master.ordered import InOrder, WorkPool
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.splits import FoundSplits
 from unistream.model.stored_job import CheckpointPointer, TotalsSoFar
 from unistream.port.source import GrowingDiscovery

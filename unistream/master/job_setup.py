@@ -49,9 +49,9 @@ from unistream.core.graph import (
 from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive, with_parallelism
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.master.ports import Machine
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import NOTHING_USED, ArtifactName, AttemptCounter, Sealed, StoredOperation
 from unistream.port.storage import CheckpointStorage
 

@@ -22,7 +22,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch
 from unistream.core.contract import RestorePoint
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import (
     NOTHING_USED,
     ArtifactName,

@@ -8,7 +8,7 @@ from unistream.base.errors import UnistreamError
 from unistream.base.ids import CheckpointId, JobId
 from unistream.core.contract import RestorePoint
 from unistream.master.job_store import SnapshotPointers
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import CheckpointPointer
 from unistream.port.storage import CheckpointStorage
 

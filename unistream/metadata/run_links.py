@@ -12,7 +12,7 @@ from unistream.base.ids import CheckpointId, JobId
 from unistream.metadata import tables as t
 from unistream.metadata.database import Database
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.run_links import Attachment, Line, LineKind, LineSnapshot, RunLink, Watcher, check_link
 
 LINKS_LISTED_MAX: Final = 1_000

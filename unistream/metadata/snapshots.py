@@ -11,7 +11,7 @@ from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.metadata import tables as t
 from unistream.metadata.database import Database, storable
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import CheckpointTotals
 
 _STATUS: Final = {status.recorded: status for status in SnapshotStatus}

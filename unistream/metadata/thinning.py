@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.retention import DAY_MS
 
 MINUTE_MS: Final = 60_000

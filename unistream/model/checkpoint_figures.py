@@ -10,8 +10,8 @@ from enum import Enum
 import msgspec
 
 from unistream.base.ids import CheckpointId, VertexId
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.positions import SourcePositions
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 
 class SnapshotStatus(Enum):

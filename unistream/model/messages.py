@@ -23,10 +23,10 @@ from unistream.base.ids import (
 )
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, MAX_WATERMARK
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ResourceProfile
 from unistream.model.snapshot import TaskSnapshot
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.model.split import Split as Split  # noqa: PLC0414  all messages are found here
 
 PROTOCOL_VERSION = 1

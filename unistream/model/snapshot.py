@@ -14,16 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.file_ref import FileRef as FileRef  # noqa: PLC0414  (part of snapshots)
 from unistream.model.in_flight import InFlightHandle, InFlightShare
 from unistream.model.keyed_snapshot import KeyedSnapshot, RestoredFiles, StateKind, StateTable
 from unistream.model.positions import SourcePositions
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KEY_GROUP_COLUMN = "__key_group"
 """Column (uint16) that every keyed state table carries: the key group of the row's key."""

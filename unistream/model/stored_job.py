@@ -22,9 +22,9 @@ from unistream.base.ids import (
     VertexId,
 )
 from unistream.base.secrets import redacted_repr
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 FORMAT: Final = 1
 _ARTIFACT_NAME: Final = re.compile(r"([0-9a-f]{64})(?:-([1-9][0-9]{0,19}))?")

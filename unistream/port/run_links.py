@@ -17,7 +17,7 @@ import msgspec
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 KEY_CHARS_MAX: Final = 255
 ATTEMPT_MAX: Final = 2**31 - 1

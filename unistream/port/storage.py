@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Protocol
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_rows import StoredRows
 
 

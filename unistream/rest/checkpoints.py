@@ -30,8 +30,8 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import CheckpointType, SnapshotKind
 from unistream.model.graph import JobGraph
+from unistream.model.snapshot_kind import CheckpointType, SnapshotKind
 from unistream.rest.answers import json_answer, operation
 from unistream.rest.requests import (
     CheckpointBody,

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.model.elements import CheckpointType, SavepointFormat
+from unistream.model.snapshot_kind import CheckpointType, SavepointFormat
 
 ID: Final = re.compile(r"^[0-9a-fA-F]{32}$")
 TASK_MANAGER: Final = re.compile(r"^[A-Za-z0-9._:-]{1,100}$")

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.ids import CheckpointId, JobId
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.savepoint.contents import PendingCommit, RowsInFlight, SplitPosition
 from unistream.savepoint.reading import Savepoint
 from unistream.savepoint.states import OperatorContent

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import CheckpointId, JobId, OperatorUid
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import KeyedShare, Manifest
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.model.state_types import common_table, converted
 from unistream.savepoint.contents import (
     COMMITTER_STATE,

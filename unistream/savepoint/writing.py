@@ -26,7 +26,6 @@ from msgspec import structs
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.model.elements import SnapshotKind
 from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN, check_max_parallelism
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import (
@@ -37,6 +36,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import MapStateDescriptor, OperatorListDescriptor, StateDescriptor
 from unistream.operator.process import EVENT_TIMERS, PROCESSING_TIMERS
 from unistream.port.storage import StateWriter

@@ -28,10 +28,10 @@ from unistream.base.ids import CheckpointId, JobId
 from unistream.base.limits import MIB
 from unistream.base.object_stores import is_s3
 from unistream.model.codec import decode_manifest, encode_manifest
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_rows import StoredRows
 from unistream.port.storage import Created, StoredSnapshot
 from unistream.storage import savepoint_folder

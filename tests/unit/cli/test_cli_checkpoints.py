@@ -24,7 +24,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 Start = Callable[[], EmbeddedCluster]
 Capture = pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ import pytest
 from unistream.cli.main import main
 from unistream.client import home
 from unistream.client.embedded import EmbeddedCluster
-from unistream.model.elements import SavepointFormat
+from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.reading import read_savepoint
 
 WAIT_S = 60.0

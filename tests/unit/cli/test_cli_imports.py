@@ -24,6 +24,7 @@ HEAVY = (
         "unistream.master",
     ),
 )
+LIBRARIES = ("pyarrow", "numpy", "fsspec", "pyspark", "dagster", "fastapi", "sqlalchemy", "alembic")
 LOADED = """import contextlib, io, json, sys
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     {statement}
@@ -55,7 +56,7 @@ def test_nothing_heavy_is_loaded(statement: str) -> None:
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--help"], ["cancel", "abcd"], ["taskmanager", "list"]])
 def test_a_command_about_jobs_of_other_processes_loads_no_cluster(words: list[str]) -> None:
-    heavy = ("pyspark", "dagster", "fastapi", "sqlalchemy", "alembic", "unistream.client.embedded")
+    heavy = (*LIBRARIES, "unistream.client.embedded")
     assert loaded_by(MAIN.format(words), heavy) == []
 
 

@@ -19,8 +19,8 @@ from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import OperatorUid
 from unistream.cli.main import main
 from unistream.model.codec import decode_manifest, encode_manifest
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.messages import Split
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.model.state import ValueStateDescriptor
 from unistream.testing.mini_cluster import MiniCluster
 

@@ -15,8 +15,8 @@ import unistream as us
 from unistream.base.ids import EdgeId
 from unistream.cli.main import main
 from unistream.model.codec import decode_manifest, encode_manifest
-from unistream.model.elements import SnapshotKind
 from unistream.model.in_flight import InFlightHandle, InFlightRun
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import EXPIRES_COLUMN, ReducingStateDescriptor, StateOptions, StateTtl
 from unistream.storage.state_files import FsStateWriter
 

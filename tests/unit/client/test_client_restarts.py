@@ -17,7 +17,7 @@ from unistream.client.absence import ANSWER_MIN_S, Absence
 from unistream.client.rest_client import RestClient, RestJobClient
 from unistream.master.job_info import CheckpointInfo, JobInfo
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 JOB = JobId("ab" * 16)
 WHERE = "http://there:1"

@@ -16,8 +16,8 @@ from unistream.client import home
 from unistream.client.resume import StillRuns, latest_snapshot
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
-from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.line import LineCommit
 from unistream.port.metadata import ClusterRecord, JobRecord
 from unistream.storage.fs import FsCheckpointStorage

@@ -24,7 +24,6 @@ from unistream.core.contract.settings import JobSettings, RestorePoint
 from unistream.core.job import JobMachine, job_settings
 from unistream.model import messages as msg
 from unistream.model.deployment import ChannelDescriptor, TaskDeployment
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
 from unistream.model.snapshot import (
@@ -35,6 +34,7 @@ from unistream.model.snapshot import (
     TaskRestore,
     TaskSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 Action = tuple[str, Callable[[], None]]

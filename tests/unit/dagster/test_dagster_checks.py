@@ -22,8 +22,8 @@ from unistream.dagster import (
 from unistream.dagster.judging import Limits, SourceRows, judged, row_count_verdict, source_rows
 from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskMetrics
+from unistream.model.snapshot_kind import SnapshotKind
 
 NOW_MS = 1_000_000
 INFO = JobInfo(

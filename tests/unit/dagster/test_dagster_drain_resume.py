@@ -9,7 +9,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
 from unistream.dagster.drain_resume import DRAINS_TAG, STAGE_TAG, Found, Stage, Step, ended_by, next_step
 from unistream.master.job_info import CheckpointInfo, JobInfo
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 RUNS = Found("one", "RUNNING", runs=True, was_drained=False)
 RESTARTS = Found("one", "RESTARTING", runs=True, was_drained=False)

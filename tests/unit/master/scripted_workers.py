@@ -17,8 +17,8 @@ from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_to_task_manager, encode
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import OperatorStateHandle, TaskSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.port.transport import ControlHandler
 

@@ -23,8 +23,8 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure, TaskMetrics
+from unistream.model.snapshot_kind import SnapshotKind
 
 JOB = JobId("a" * 32)
 ENDED_MS = 9

@@ -21,7 +21,7 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import CommitRecord, JobRecord
 from unistream.port.retention import Retention
 

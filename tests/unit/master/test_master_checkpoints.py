@@ -26,7 +26,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.port.metadata import JobRecord
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
 

@@ -14,8 +14,8 @@ from unistream.core.contract import SnapshotRequest
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
+from unistream.model.snapshot_kind import SnapshotKind
 
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)

@@ -10,10 +10,10 @@ from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, OperatorU
 from unistream.core.contract import AttemptView, JobView
 from unistream.master.journal import Journal
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import CommitReported, TaskMetrics
 from unistream.model.positions import SourcePositions
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metadata import POSITIONS_RECORDED_MAX, CommitRecord
 from unistream.testing.harness.operators import ManualClock
 

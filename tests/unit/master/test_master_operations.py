@@ -21,7 +21,7 @@ from unistream.core.contract import SnapshotRequest
 from unistream.master import operations
 from unistream.master.dispatcher import Dispatcher
 from unistream.model import messages as mm
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 WAIT_S = 20.0
 TRIGGER = "ab" * 16

@@ -24,8 +24,8 @@ from unistream.master.recovery import remove_unpointed
 from unistream.metadata.schema import ensure
 from unistream.model import messages as mm
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import Leftover, Sealed, StoredRequest, StoredResult
 from unistream.storage.fs import FsCheckpointStorage
 

@@ -16,7 +16,7 @@ from tests.unit.master.test_master_stop_twice import DRAIN, STOP, running
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import JobId
 from unistream.model import messages as mm
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
 WAIT_S = 20.0

@@ -15,7 +15,7 @@ from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as mm
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BODY_BYTES_MAX
 from unistream.rest.server import RestServer

@@ -17,7 +17,7 @@ from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
 from unistream.model import messages as mm
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
 WAIT_S = 20.0

@@ -19,7 +19,7 @@ from unistream.client.policy import RULES, Call
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import submit
 from unistream.master.job_setup import SubmitRequest
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 Submission = Callable[..., SubmitRequest]
 

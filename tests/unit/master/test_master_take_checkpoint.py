@@ -14,7 +14,7 @@ from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as mm
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError
-from unistream.model.elements import Batch, CheckpointBarrier, SavepointFormat, SnapshotKind
+from unistream.model.elements import Batch, CheckpointBarrier
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 RECORDS = pa.record_batch({"k": ["a", "b", "c", "d"], "v": [1, 2, 3, 4]})
 TIMES = pa.array([10, 20, 30, 40], pa.int64())

@@ -17,11 +17,12 @@ from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.restore import StateOutcome
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.in_flight import InFlightHandle, InFlightRun, InFlightShare
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest, TaskSnapshot, VertexSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import (
     EXPIRES_COLUMN,
     AggregatingStateDescriptor,

@@ -10,7 +10,6 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.snapshot import (
     ListHandle,
     ListMode,
@@ -21,6 +20,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.savepoint.inspection import inspection
 from unistream.savepoint.query import query
 from unistream.storage.fs import FsCheckpointStorage

@@ -16,7 +16,7 @@ from tests.modes import STREAMING
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
 from unistream.core.restore import StateOutcome
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import MapStateDescriptor, ValueStateDescriptor
 from unistream.savepoint.inspection import inspection
 from unistream.savepoint.plan import plan

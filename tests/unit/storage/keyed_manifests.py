@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
     KeyedHandle,
@@ -14,6 +13,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 UID = OperatorUid("count")

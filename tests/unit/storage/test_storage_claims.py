@@ -13,7 +13,7 @@ from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import ConfigError, Transient
 from unistream.base.ids import CheckpointId
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateWriter

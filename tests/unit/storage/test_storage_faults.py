@@ -26,9 +26,9 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import CheckpointId, JobId
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.manifest_files import referenced_files
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.storage import Created
 from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 from unistream.storage.fs import FsCheckpointStorage

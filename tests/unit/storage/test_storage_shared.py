@@ -10,8 +10,8 @@ from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
 from unistream.base.ids import CheckpointId
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter

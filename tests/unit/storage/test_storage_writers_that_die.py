@@ -15,7 +15,7 @@ import pytest
 from unistream.base.crash_points import POINTS_VARIABLE
 from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId, JobId
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.growing_file import SPOOL_BYTES_MAX

@@ -23,11 +23,12 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, VertexId
 from unistream.model.chain import Chain, ChainNode, EdgeOutput
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import Split
 from unistream.model.partition_type import PartitionType
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import ValueStateDescriptor
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator

@@ -15,12 +15,14 @@ REST_ADDRESS: Final = ConfigOption(
 REST_PORT: Final = ConfigOption(
     "rest.port", WholeNumber(0, 65_535), "0", "Port of the REST API; 0: a free one."
 )
+STANDALONE_PORT: Final = 6123
+"""Of the JobManager of a standalone cluster, as in Flink."""
 JOBMANAGER_PORT: Final = ConfigOption(
     "jobmanager.rpc.port",
     WholeNumber(0, 65_535),
     None,
-    "Port on which the JobManager listens for standalone workers; unset: 6123 for a standalone cluster, "
-    "otherwise none.",
+    f"Port on which the JobManager listens for standalone workers; unset: {STANDALONE_PORT} for a standalone "
+    "cluster, otherwise none.",
 )
 JOBMANAGER_BIND: Final = ConfigOption(
     "jobmanager.bind-host", str, "127.0.0.1", "Address of the JobManager's and the TaskManagers' servers."

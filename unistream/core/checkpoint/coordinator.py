@@ -40,8 +40,8 @@ from unistream.core.contract import (
 )
 from unistream.core.execution import Execution, JobRun
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked, CheckpointDeclined, TaskFailure
+from unistream.model.snapshot_kind import SnapshotKind
 
 
 class CheckpointCoordinator:

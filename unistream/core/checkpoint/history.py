@@ -23,8 +23,8 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import NO_TOTALS, TotalsSoFar
 
 SAMPLES_MAX: Final = 1_000

@@ -13,11 +13,11 @@ from unistream.core.checkpoint.positions import read_positions, recorded_positio
 from unistream.core.checkpoint.result import vertex_snapshot
 from unistream.core.contract import JobSettings, SnapshotRequest, Timer, TimerKind
 from unistream.core.execution import Executions
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CheckpointAcked
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 
 LATE_SHOWN_MAX: Final = 5  # names in one message; the figures of the checkpoint list all
 

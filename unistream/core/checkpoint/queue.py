@@ -15,7 +15,7 @@ from typing import Final
 from unistream.core.checkpoint.requests import QueuedRequest, RequestQueue
 from unistream.core.checkpoint.schedule import CheckpointSchedule
 from unistream.core.contract import FailureReason, JobSettings, Outbox, SnapshotRequest
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 Refuse = Callable[[SnapshotRequest, str], None]
 

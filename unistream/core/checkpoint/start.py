@@ -19,7 +19,7 @@ from unistream.core.checkpoint.plan import CheckpointPlan, NotAllRunning, plan_c
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.contract import FailureReason
 from unistream.core.execution import JobRun
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 
 @dataclass(frozen=True, slots=True)

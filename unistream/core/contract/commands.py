@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId, VertexId
 from unistream.core.contract.messages import SlotRequest, Timer
 from unistream.model.checkpoint_figures import CheckpointFigures
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, SourceInfo
 from unistream.model.messages import Split, TaskFailure, ToTaskManager
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.splits import KnownSplits
 from unistream.model.stored_rows import StoredRows
 

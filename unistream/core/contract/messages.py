@@ -14,7 +14,6 @@ from enum import Enum
 
 from unistream.base.ids import AllocationId, CheckpointId, TaskManagerId, VertexId
 from unistream.model.bounded import EngineReport
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.messages import (
     CheckpointAcked,
     CheckpointDeclined,
@@ -26,6 +25,7 @@ from unistream.model.messages import (
     TaskStateChanged,
 )
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 
 class TimerKind(Enum):

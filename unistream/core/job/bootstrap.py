@@ -17,10 +17,10 @@ from unistream.core.checkpoint import MANIFEST_TRIES, PhasedAssigner, vertex_sna
 from unistream.core.contract import JobSettings, ManifestFailed, WriteManifest
 from unistream.core.graph import BOOTSTRAP_CHECKPOINT, drained_vertices, history_only, history_splits
 from unistream.model.bounded import SubtaskSnapshot
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import Split, TaskFailure
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.splits import FoundSplits
 
 

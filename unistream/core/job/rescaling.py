@@ -25,9 +25,9 @@ from unistream.core.contract import (
 from unistream.core.graph import ExecutionPlan
 from unistream.core.job.parts import JobParts
 from unistream.core.job.scaling import with_parallelism
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
+from unistream.model.snapshot_kind import SnapshotKind
 
 RESCALE_SLOTS: Final = Timer(TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
 

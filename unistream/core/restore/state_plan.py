@@ -24,11 +24,11 @@ from unistream.base.ids import OperatorUid
 from unistream.core.graph import adapt_max_parallelism
 from unistream.core.restore.in_flight import with_in_flight
 from unistream.core.restore.state_assignment import assign_state
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, OperatorInfo
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.own_state import OwnTable, other_setting, own_table_migration
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, Manifest, VertexSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
 from unistream.model.state_types import Migration, Refused, Same, Widened, key_migration, table_migration
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unistream.base.ids import CheckpointId
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Final
 
 from unistream.base.ids import CheckpointId, LeaderEpoch
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAborted, CheckpointCompleted
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, SkipCase, entry
 from unistream.testing.conformance.recorded_job import TASKS, RecordedJob, stopped_after_s1_ended
 from unistream.testing.harness import Snapshot

@@ -14,8 +14,8 @@ from functools import cache, partial
 from typing import Any, Final
 
 from unistream.base.ids import SubtaskId, VertexId
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointDeclined, TaskStateChanged
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, skipped
 from unistream.testing.conformance.prose import in_words
 from unistream.testing.conformance.recorded_job import TIMER_MS, RecordedJob

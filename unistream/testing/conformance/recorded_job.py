@@ -17,10 +17,11 @@ from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, Ver
 from unistream.base.limits import MAX_WATERMARK
 from unistream.core.task.watermark import CombinedWatermark, Signal
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import OperatorSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common.base import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec

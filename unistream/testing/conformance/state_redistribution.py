@@ -12,7 +12,6 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, Subt
 from unistream.core.checkpoint.result import PartialFinishingNotSupported, vertex_snapshot
 from unistream.core.restore.in_flight import OF_PRODUCERS, Redistribution, redistribution
 from unistream.core.restore.state_assignment import assign_state, check_finished, list_shares
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import Ship
 from unistream.model.snapshot import (
@@ -25,6 +24,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, SkipCase, entry, name_of
 from unistream.testing.conformance.graphs import edge, graph_of, vertex
 

@@ -19,7 +19,8 @@ from unistream.core.task.barriers import (
 from unistream.core.task.barriers_alternating import AlternatingAligner
 from unistream.core.task.barriers_tracker import BarrierTracker
 from unistream.core.task.watermark import CombinedWatermark, Signal, StatusWatermarkValve
-from unistream.model.elements import Alignment, CheckpointBarrier, SnapshotKind, Watermark
+from unistream.model.elements import Alignment, CheckpointBarrier, Watermark
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
 
 IDLE: Final = {"IDLE": True, "ACTIVE": False}

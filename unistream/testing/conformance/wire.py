@@ -15,16 +15,9 @@ from typing import Any, Final
 from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.chain import Chain
-from unistream.model.elements import (
-    Batch,
-    CheckpointBarrier,
-    Element,
-    EndOfData,
-    EndOfPartition,
-    SnapshotKind,
-    Watermark,
-)
+from unistream.model.elements import Batch, CheckpointBarrier, Element, EndOfData, EndOfPartition, Watermark
 from unistream.model.snapshot import TaskRestore
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, skipped
 from unistream.testing.conformance.graphs import edge, graph_of, vertex
 from unistream.testing.conformance.prose import in_words

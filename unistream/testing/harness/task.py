@@ -39,7 +39,6 @@ from unistream.core.restore import assign_state, with_in_flight
 from unistream.core.task import CombinedWatermark
 from unistream.model.chain import Chain
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, JobVertex
 from unistream.model.messages import (
     AssignSplits,
@@ -55,6 +54,7 @@ from unistream.model.messages import (
 )
 from unistream.model.plan import Place
 from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.testing.harness.operators import ManualClock
 from unistream.testing.harness.services import InlineExecutor, MemoryStateStore, NoRemote
 from unistream.worker.exchange import BlockingPartitions, NetworkMemory, PartitionRegistry, Shares

@@ -22,10 +22,10 @@ from unistream.base.ids import (
 from unistream.core import contract
 from unistream.core.contract import JOB_TRANSITIONS, JobStatus
 from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState
-from unistream.model.elements import SnapshotKind
 from unistream.model.manifest_files import referenced_files
 from unistream.model.messages import DeployTask
 from unistream.model.snapshot import Manifest, OperatorStateHandle
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.sink import COMMITTER_STATE
 from unistream.port.operator import CommitPermit
 from unistream.testing.sim.results import JobJudge, owner

@@ -12,8 +12,8 @@ from typing import Final
 
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId, OperatorUid, TaskManagerId
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import SourceInfo
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.host import LostListener
 from unistream.port.source import SplitDiscovery
 from unistream.testing.sim.chaos import plan_faults

@@ -9,8 +9,8 @@ from random import Random
 from typing import Final
 
 from unistream.base.limits import BUNDLE_MESSAGES_MAX
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.sim.faults import Faults, draw
 from unistream.testing.sim.pipeline import Input
 

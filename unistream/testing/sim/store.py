@@ -11,8 +11,8 @@ from typing import Protocol
 
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Transient, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
-from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_rows import StoredRows
 from unistream.port.storage import Created, StoredSnapshot
 from unistream.testing.sim.ha import Pointers

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.sim.faults import Faults
 from unistream.testing.sim.pipeline import Input
 from unistream.testing.sim.scenario import (

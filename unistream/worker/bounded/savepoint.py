@@ -18,10 +18,11 @@ from unistream.base.ids import JobId, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.core.graph import BOOTSTRAP_CHECKPOINT, last_watermarks
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import CheckpointBarrier, Element, SnapshotKind, Watermark
+from unistream.model.elements import CheckpointBarrier, Element, Watermark
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import Bootstrap, JobGraph
 from unistream.model.messages import TriggerCheckpoint
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.storage import StateFile, StateWriter
 from unistream.storage.savepoint_folder import state_folder_of
 from unistream.storage.state_files import FsStateWriter

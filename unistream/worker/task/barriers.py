@@ -36,8 +36,9 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ProtocolError
 from unistream.core.task import BarrierSettings
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import CancelCheckpointMarker, CheckpointBarrier, SnapshotKind
+from unistream.model.elements import CancelCheckpointMarker, CheckpointBarrier
 from unistream.model.messages import CheckpointAborted, TriggerCheckpoint
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.worker.exchange import (
     AlignedBarrier,
     AlignmentFigures,

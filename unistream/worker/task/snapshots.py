@@ -33,7 +33,7 @@ from unistream.core.task import (
     TaskCheckpoints,
 )
 from unistream.model.deployment import TaskDeployment
-from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier, SavepointFormat
+from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.keyed_snapshot import Sharing
 from unistream.model.messages import (
@@ -44,6 +44,7 @@ from unistream.model.messages import (
 )
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorSnapshot, TaskSnapshot
+from unistream.model.snapshot_kind import SavepointFormat
 from unistream.port.operator import CommitPermit
 from unistream.state.common import UnfitState, write_task_snapshot
 from unistream.worker.exchange import AlignmentFigures, Gathered, Outputs, Run, write_in_flight

@@ -12,9 +12,9 @@ from unistream.core.contract import Outbox, RestorePoint
 from unistream.core.execution import ExecutionState, JobRun
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.plan import Place
 from unistream.model.snapshot import TaskSnapshot
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 INTERVAL = contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL, 0)
 

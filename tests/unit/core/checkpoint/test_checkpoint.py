@@ -17,7 +17,7 @@ from unistream.core.contract import RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 
 def test_the_phases_come_in_order() -> None:

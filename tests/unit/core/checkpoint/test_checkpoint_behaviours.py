@@ -17,8 +17,8 @@ from unistream.core import contract
 from unistream.core.contract import RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import ListHandle, ListMode, OperatorStateHandle, TaskSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 
 NOT_AFTER_FINISH = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 STORED = {"execution.checkpointing.num-retained": "1"}

@@ -13,9 +13,9 @@ from unistream.core.checkpoint import Pending, Sample
 from unistream.core.checkpoint.history import SAMPLES_MAX, CheckpointHistory
 from unistream.core.contract import RestorePoint, SnapshotRequest
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked
 from unistream.model.snapshot import TaskSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 
 SOURCE, SINK = VertexId("v-source"), VertexId("v-sink")
 NAMES = {SOURCE: "source", SINK: "sink"}

@@ -9,8 +9,8 @@ from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, stages
 from unistream.base.ids import CheckpointId
 from unistream.core import contract
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
+from unistream.model.snapshot_kind import SnapshotKind
 
 SOURCE = job_graph().vertices[0].id
 ONE_AT_A_TIME = {"execution.checkpointing.max-concurrent-checkpoints": "1"}

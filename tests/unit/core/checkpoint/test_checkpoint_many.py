@@ -16,7 +16,7 @@ from unistream.core.contract import RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"
 UNALIGNED = "execution.checkpointing.unaligned.enabled"

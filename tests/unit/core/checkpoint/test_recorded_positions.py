@@ -12,12 +12,12 @@ from unistream.core.checkpoint.phased_assignment import PhasedAssigner
 from unistream.core.checkpoint.positions import read_positions, recorded_positions, sources_before
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.restore import assign_state
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import HISTORY, LIVE, JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.in_flight import InFlightHandle, InFlightRun
 from unistream.model.messages import Split
 from unistream.model.positions import POSITIONS_MAX, SourcePositions
 from unistream.model.snapshot import FileRef, Manifest, TaskSnapshot, VertexSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 
 TOPIC = SourceInfo(connector="kafka", options={}, bounded=False, pull=False, recorded_as="flights")
 FILES = SourceInfo(connector="file", options={}, bounded=True, pull=True)

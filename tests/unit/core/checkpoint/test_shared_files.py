@@ -12,7 +12,6 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, Vert
 from unistream.core.checkpoint import CompletedSnapshots
 from unistream.core.checkpoint.store import SharedFileGone
 from unistream.core.contract import JobStatus, RestorePoint, Retention, Sweep
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
     Manifest,
@@ -22,6 +21,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 
 JOB, OTHER = JobId("a" * 32), JobId("b" * 32)
 UID = OperatorUid("op")

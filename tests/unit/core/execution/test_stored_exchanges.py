@@ -14,8 +14,8 @@ from unistream.core import contract
 from unistream.core.contract import FailureReason
 from unistream.core.execution.stored_exchanges import vertices_before
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
+from unistream.model.snapshot_kind import SnapshotKind
 
 FIXED = {
     "restart-strategy.type": "fixed-delay",

@@ -8,10 +8,10 @@ from tests.unit.core.graphs import job_of, line
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.core.graph import adapt_max_parallelism
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot import KeyedHandle, Manifest, OperatorStateHandle, TaskSnapshot, VertexSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 
 
 def stored(graph: JobGraph, *, key_groups: int, keyed: bool = True) -> Manifest:

@@ -12,11 +12,11 @@ from unistream.base.ids import AttemptId, JobId, OperatorUid, SubtaskId, TaskMan
 from unistream.core import contract
 from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.restore import assign_state, assigner_states
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph, Ship, SourceInfo
 from unistream.model.plan import Place
 from unistream.model.snapshot import KeyedHandle, Manifest, OperatorStateHandle, TaskSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 SOURCE = SourceInfo(connector="static", options={}, bounded=True, pull=False)

@@ -10,7 +10,7 @@ from tests.unit.core.shared import shared_files
 from unistream.core import contract
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 
 def faults(cluster: Cluster) -> list[Action]:

@@ -24,7 +24,6 @@ from unistream.core.checkpoint import PhasedAssigner
 from unistream.core.contract import Command, Event
 from unistream.core.job import BoundedJobMachine, job_settings
 from unistream.model.bounded import CommittersStored, RunFailed, StagedCommitted, StagesRan, SubtaskSnapshot
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import (
     HISTORY,
     LIVE,
@@ -39,6 +38,7 @@ from unistream.model.graph import (
 )
 from unistream.model.messages import Split, TaskFailure
 from unistream.model.snapshot import Manifest, TaskSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 
 JOB = JobId("job")
 ROWS, NAMES, SINK, COMMIT = (VertexId(name) for name in ("rows", "names", "sink", "commit"))

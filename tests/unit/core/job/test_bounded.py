@@ -13,9 +13,9 @@ from unistream.core import contract
 from unistream.core.contract import Command, Event
 from unistream.core.job import AttemptsHistory, BoundedJobMachine, PastAttempt, job_settings
 from unistream.model.bounded import AttemptsChanged, AttemptState, RunFailed, StagedCommitted, StagesRan
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import Split, TaskFailure
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import Sealed
 
 JOB = JobId("job")

@@ -14,9 +14,9 @@ from unistream.base.ids import AttemptId, JobId, PartitionId, SubtaskId, VertexI
 from unistream.core import contract
 from unistream.core.execution import Bulks, ExecutionState, JobRun, SchedulingStrategy
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.partition_type import PartitionType
+from unistream.model.snapshot_kind import SnapshotKind
 
 FIXED = {
     "restart-strategy.type": "fixed-delay",

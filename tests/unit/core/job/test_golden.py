@@ -21,7 +21,7 @@ import pytest
 from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, settings
 from unistream.core import contract
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 TRACES = sorted(GOLDEN.glob("job_*.txt"))

@@ -13,7 +13,7 @@ from unistream.core import contract
 from unistream.core.contract.settings import RestorePoint
 from unistream.core.job import JobMachine
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 
 STREAM = {"bounded": False}
 

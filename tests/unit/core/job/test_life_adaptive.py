@@ -18,8 +18,8 @@ from tests.unit.core.cluster import (
 from unistream.base.ids import TaskManagerId, VertexId
 from unistream.core import contract
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
+from unistream.model.snapshot_kind import SnapshotKind
 
 FIXED = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "100"}
 WAIT, STABLE, COOL = (contract.Timer(contract.TimerKind.RESOURCES, number) for number in range(3))

@@ -10,8 +10,8 @@ from unistream.base.errors import ConfigError
 from unistream.core import contract
 from unistream.core.job.deliveries import SEND_TRIES
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
 from unistream.model.partition_type import PartitionType
+from unistream.model.snapshot_kind import SnapshotKind
 
 BLOCKING = PartitionType.BLOCKING
 

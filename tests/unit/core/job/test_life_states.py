@@ -13,8 +13,8 @@ from unistream.core import contract
 from unistream.core.contract import JobState, JobStatus, Timer, TimerKind
 from unistream.model import bounded
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import TaskSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 
 CONFIG = EVERY_2_S | {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "9"}
 STABLE = Timer(TimerKind.RESOURCES, 1)

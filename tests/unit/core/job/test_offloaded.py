@@ -20,8 +20,8 @@ from unistream.core import contract
 from unistream.core.contract.settings import RestorePoint
 from unistream.model import messages as msg
 from unistream.model.bounded import RunFailed, StagesRan
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
+from unistream.model.snapshot_kind import SnapshotKind
 
 RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1000"}
 CHECKPOINT = contract.TimerKind.CHECKPOINT_INTERVAL

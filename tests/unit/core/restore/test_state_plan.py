@@ -22,7 +22,6 @@ from unistream.core.restore import (
     with_in_flight,
 )
 from unistream.core.restore.state_plan import StatePlan
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
@@ -36,6 +35,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import (
     ListStateDescriptor,
     MapStateDescriptor,

@@ -8,7 +8,8 @@ from unistream.base.config import Configuration
 from unistream.base.ids import CheckpointId
 from unistream.core.task import Abort, Action, BarrierSettings, Trigger
 from unistream.core.task.barriers import AbortReason
-from unistream.model.elements import CheckpointBarrier, SnapshotKind
+from unistream.model.elements import CheckpointBarrier
+from unistream.model.snapshot_kind import SnapshotKind
 
 OFF = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 AT_LEAST_ONCE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}

@@ -20,11 +20,12 @@ from unistream.core.task import (
 )
 from unistream.core.task.barriers import AbortReason
 from unistream.model.codec import decode_event, encode_event
-from unistream.model.elements import Alignment, CheckpointBarrier, SnapshotKind
+from unistream.model.elements import Alignment, CheckpointBarrier
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
 from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 
 MODE = "execution.checkpointing.mode"
 UNALIGNED = "execution.checkpointing.unaligned.enabled"

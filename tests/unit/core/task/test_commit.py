@@ -15,7 +15,8 @@ from unistream.core.task import (
     Trigger,
 )
 from unistream.core.task.barriers import AbortReason
-from unistream.model.elements import CheckpointBarrier, SnapshotKind
+from unistream.model.elements import CheckpointBarrier
+from unistream.model.snapshot_kind import SnapshotKind
 
 CHECKPOINT, SAVEPOINT = SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT
 SUSPEND, TERMINATE = SnapshotKind.SUSPEND, SnapshotKind.TERMINATE

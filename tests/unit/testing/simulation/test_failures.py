@@ -8,7 +8,6 @@ import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.master.job_info import ExceptionInfo
-from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
     ListHandle,
@@ -18,6 +17,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.testing.simulation.failures import EQUAL_MAX, STANDING_MAX, Failures, reached, said
 
 WHERE = "operator 'files committer' (uid 'out-committer'), subtask 1/2"

@@ -30,7 +30,7 @@ from unistream.base.ids import (
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
 from unistream.model.codec import encode
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor, TaskDeployment
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import (
     Ack,
@@ -52,6 +52,7 @@ from unistream.model.messages import (
     ToJobManager,
     TriggerCheckpoint,
 )
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer

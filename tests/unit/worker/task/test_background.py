@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.sink import CommitterOperator, OnCommitOperator, SinkWriterOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec

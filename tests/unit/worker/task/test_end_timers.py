@@ -11,8 +11,9 @@ import pytest
 
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
 from unistream.model.chain import Chain, ChainNode, LocalOutput
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec

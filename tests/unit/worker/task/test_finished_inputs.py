@@ -11,9 +11,10 @@ import pytest
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import Chain, ChainNode, EdgeOutput
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import Split
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator
 from unistream.operator.join import BroadcastLookupJoin, JoinKind

@@ -21,9 +21,10 @@ from tests.unit.worker.numbers import (
 )
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import LOCAL_QUEUE_BATCHES, MAX_WATERMARK, MIN_WATERMARK
-from unistream.model.elements import Batch, SavepointFormat, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import Ship
 from unistream.model.messages import Split
+from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.operator.common import BaseOperator
 from unistream.testing.harness import TaskJob
 from unistream.worker.task import TaskState, Waiting

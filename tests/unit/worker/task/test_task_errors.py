@@ -22,10 +22,11 @@ from tests.unit.worker.numbers import (
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.model.chain import Chain, ChainNode, LocalOutput
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.model.messages import CheckpointDeclined, TaskFailure
 from unistream.model.snapshot import OperatorState
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.state import StateOptions, ValueStateDescriptor
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator

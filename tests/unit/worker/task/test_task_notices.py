@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.unit.worker.numbers import numbers_job
 from unistream.base.ids import CheckpointId
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked, CheckpointDeclined
 from unistream.model.snapshot import OperatorSnapshot
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import CommitPermit
 from unistream.testing.harness import Snapshot, TaskJob

@@ -17,9 +17,10 @@ from tests.unit.worker.numbers import (
 )
 from unistream.base.errors import ConfigError
 from unistream.base.limits import LOCAL_QUEUE_BATCHES
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch
 from unistream.model.graph import JobGraph, Ship
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.operator.common import BaseOperator
 from unistream.testing.harness import TaskJob
 from unistream.worker.exchange.in_flight import FILE_HINT

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.core.contract import JobStatus
 from unistream.master.leadership import Leadership
-from unistream.model.elements import SnapshotKind
 from unistream.model.messages import Ping, ReleaseTaskManager, ToTaskManager
 from unistream.model.snapshot import Manifest
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.ha import HaStore
 from unistream.testing.sim.checkers import Lives, Outputs, Writes
 from unistream.testing.sim.masters.tree import Tree

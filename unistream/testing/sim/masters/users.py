@@ -13,7 +13,7 @@ from unistream.base.ids import JobId, LeaderEpoch, VertexId, job_of_request
 from unistream.core.contract import SnapshotRequest
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.live import widths as every_width
-from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 from unistream.testing.sim.masters.contender import ContendedMaster
 from unistream.testing.sim.masters.moments import ANSWERED, Moments
