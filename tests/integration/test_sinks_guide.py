@@ -31,6 +31,9 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ]
     merged = DeltaTable(str(tmp_path / "latest-by-origin")).to_pyarrow_table().to_pylist()
     assert merged == [{"origin": "JFK", "delay": 40}], "the row of LGA says that it is gone"
+    replaced = DeltaTable(str(tmp_path / "lake-by-origin"))
+    assert (replaced.metadata().partition_columns, replaced.version()) == (["origin"], 1)
+    assert replaced.to_pyarrow_table().num_rows == 3
     files = sorted((tmp_path / "flights-by-origin").rglob("part-*.parquet"))
     assert [path.parent.name for path in files] == ["origin=JFK", "origin=LGA"]
     assert pq.ParquetFile(files[0]).read().to_pydict() == {"delay": [2, 40]}

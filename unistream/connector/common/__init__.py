@@ -12,6 +12,7 @@ from unistream.connector.common.committing import (
     check_staged,
     decode_formatted,
     kept_snapshot,
+    overwrites_once,
     rewound,
     uncommitted_elsewhere,
 )

@@ -132,6 +132,15 @@ def changed_target(where: str, context: SinkContext, done: str, now: str) -> Con
     )
 
 
+def overwrites_once(where: str) -> ConfigError:
+    """For a sink that replaces partitions, in a job that commits more than once."""
+    return ConfigError(
+        f"{where}: mode='overwrite-partitions' replaces partitions once, at the end of a job, and this job "
+        "takes checkpoints, each of which would replace the rows of the one before; run it with "
+        "execution.runtime-mode: BATCH, or use mode='append'"
+    )
+
+
 def rewound(where: str, context: SinkContext, last: int, choices: str) -> ConfigError:
     """The target has checkpoint `last`, which is newer than the restored one; `choices`: other ways to go
     on."""

@@ -48,6 +48,7 @@ from unistream.connector.delta.branch import (
     writer_id,
 )
 from unistream.connector.delta.line import Line
+from unistream.connector.delta.overwrite import condition, partitions_of, staged_rows
 from unistream.connector.delta.part import Part, common_schema, files_of, rows_of, visible_rows
 from unistream.connector.delta.positions import owner_number, owners, positions_metadata
 from unistream.connector.delta.schema import check_fits
@@ -239,17 +240,22 @@ class DeltaCommitter:
 
     def _write(self, table: LakeTable, commit: TableCommit, parts: Sequence[Part]) -> None:
         """Raises as `LakeTable.append`; Unreachable: staged rows cannot be read."""
-        (upsert,) = {one.upsert for part in parts for one in part.staged}
-        if upsert is None:
-            table.append(commit)
-        else:
+        staged = [one for part in parts for one in part.staged]
+        ((upsert, overwrites),) = {(one.upsert, one.overwrite) for one in staged}
+        if upsert is not None:
             table.merge(commit, rows_to_merge(self._stage, commit.files, upsert), upsert)
+        elif overwrites:
+            partitions = partitions_of(self._stage, commit.files, self._partition_by)
+            rows = staged_rows(self._stage, commit.files, table.shape)
+            table.overwrite(commit, rows, condition(partitions) if self._partition_by else None)
+        else:
+            table.append(commit)
 
     def _remove_merged(self, parts: Sequence[Part]) -> None:
         """Files that no version of the table has. What a crash leaves, `vacuum` removes."""
         for part in parts:
             for one in part.staged:
-                for file in one.files if one.upsert is not None else ():
+                for file in one.files if one.upsert is not None or one.overwrite else ():
                     self._stage.remove(file.path)
 
     def _look(self, schema: pa.Schema, files: Sequence[DeltaFile]) -> LakeTable:

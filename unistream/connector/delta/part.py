@@ -44,7 +44,8 @@ def files_of(parts: Sequence[Part]) -> list[DeltaFile]:
 def common_schema(uri: str, staged: Sequence[DeltaCommittable]) -> pa.Schema:
     first = schema_from_bytes(staged[0].schema)
     if any(
-        not schema_from_bytes(other.schema).equals(first) or other.upsert != staged[0].upsert
+        not schema_from_bytes(other.schema).equals(first)
+        or (other.upsert, other.overwrite) != (staged[0].upsert, staged[0].overwrite)
         for other in staged[1:]
     ):
         raise ProtocolError(f"table {uri}: the writers of one checkpoint staged different schemas")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from unistream.base.limits import MIB
 from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.common import OnRewind, StageFiles, absolute, check_sink_options
+from unistream.connector.delta.overwrite import check_partitions
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import Upsert, decode_committable
 from unistream.connector.delta.upsert import check_key, values_of
@@ -29,6 +30,8 @@ SCHEMES: Final = frozenset(
     {"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl", "hdfs", "r2", "oss"}
 )
 TARGET_FILE_BYTES: Final = 64 * MIB
+Mode: TypeAlias = Literal["append", "upsert", "overwrite-partitions"]
+MODES: Final[tuple[Mode, ...]] = ("append", "upsert", "overwrite-partitions")
 
 
 class DeltaSink:
@@ -41,7 +44,9 @@ class DeltaSink:
         mode: ``"append"`` adds rows. ``"upsert"`` replaces the row of the same key, by the last one of a
             checkpoint (``MERGE``): the committer holds the rows of a checkpoint in memory, and the table's
             files that have some of the keys are written again. Rows of one key have to come to one subtask
-            (`key_by`), else it is not defined which of them is the last.
+            (`key_by`), else it is not defined which of them is the last. ``"overwrite-partitions"``, in a job
+            that commits once, at its end: the rows replace what is in their partitions, and other partitions
+            stay. A table without partitions is replaced as a whole.
         key: Column, or columns, of the key, with ``"upsert"``. In the table each key has to be there once.
         delete_when: With ``"upsert"``: an expression over the columns; rows for which it holds remove the row
             of their key, and are not written.
@@ -68,7 +73,7 @@ class DeltaSink:
         table_uri: str,
         *,
         partition_by: Sequence[str] = (),
-        mode: Literal["append", "upsert"] = "append",
+        mode: Mode = "append",
         key: str | Sequence[str] = (),
         delete_when: pc.Expression | None = None,
         create: bool = True,
@@ -82,6 +87,7 @@ class DeltaSink:
         require("delta", "DeltaSink")
         self._upsert = _checked_upsert(mode, key, delete_when)
         self._delete_when = delete_when
+        self._overwrite = mode == "overwrite-partitions"
         check_sink_options(target_file_bytes, on_rewind)
         self._table_uri = _checked_uri(table_uri)
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -133,6 +139,8 @@ class DeltaSink:
         stored = stored_schema(schema, self._partition_by)
         self._check_time_column(stored)
         self._check_upsert(schema, stored)
+        if self._overwrite:
+            check_partitions(self._partition_by, stored)
         if table is not None:
             check_fits(table.shape, stored, self._partition_by)
 
@@ -192,6 +200,7 @@ class DeltaSink:
             create=self._create,
             upsert=self._upsert,
             delete_when=self._delete_when,
+            overwrite=self._overwrite,
         )
 
     def create_committer(self) -> Committer | None:
@@ -283,11 +292,11 @@ def _committer(**arguments: Any) -> Committer:
 
 def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) -> Upsert | None:
     """None: rows are appended. Raises ConfigError."""
-    if mode not in ("append", "upsert"):
-        raise ConfigError(f"a Delta sink can append or upsert, not {mode!r}")
+    if mode not in MODES:
+        raise ConfigError(f"mode of a Delta sink must be one of {', '.join(MODES)}, not {mode!r}")
     columns = (key,) if isinstance(key, str) else tuple(key)
     if bool(columns) is not (mode == "upsert"):
-        raise ConfigError("a Delta sink with mode='upsert' needs a key, and with mode='append' has none")
+        raise ConfigError("a Delta sink with mode='upsert' needs a key, and with any other mode has none")
     if delete_when is None:
         return Upsert(key=columns) if columns else None
     if not columns:

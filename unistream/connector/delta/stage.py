@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from unistream.base.errors import CorruptSnapshot
 from unistream.connector.common import decode_formatted
 
-COMMITTABLE_FORMAT: Final = 2  # since 2: upsert
+COMMITTABLE_FORMAT: Final = 3  # since 2: upsert; since 3: overwrite
 STATS_COLUMNS_MAX: Final = 32  # delta.dataSkippingNumIndexedCols
 STATS_CHARS_MAX: Final = 32  # longer texts have no bounds
 ROW_GROUP_ROWS: Final = 1 << 20
@@ -50,7 +50,8 @@ class DeltaFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeltaCommittable(msgspec.Struct, frozen=True, kw_only=True):
     """What one subtask staged for one checkpoint. `schema`: the stored one, as Arrow IPC. `create`: a missing
-    table may be created for it. `upsert`: the files are not for the table, but merged into it."""
+    table may be created for it. `upsert`: the files are not for the table, but merged into it. `overwrite`:
+    nor are they, and their rows replace what is in their partitions."""
 
     table_uri: str
     schema: bytes
@@ -60,6 +61,7 @@ class DeltaCommittable(msgspec.Struct, frozen=True, kw_only=True):
     subtask: int
     create: bool = True
     upsert: Upsert | None = None
+    overwrite: bool = False
     format: int = COMMITTABLE_FORMAT
 
 

@@ -19,7 +19,14 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    QueryBuilder,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
@@ -256,6 +263,31 @@ class LakeTable:
         if self.version == before:  # rows that only delete what is not there: deltalake has committed nothing
             self.append(replace(commit, files=()))
             return
+        self._entry = self._find_entry()
+        sync_version(self._uri, self.version)
+
+    def overwrite(self, commit: TableCommit, rows: pa.RecordBatchReader, condition: str | None) -> None:
+        """Replaces the rows for which `condition` holds (None: all) by `rows`, for which it holds as well, as
+        the version after this snapshot. Of `commit`, the files are of no interest. Durable when it returns.
+
+        Raises:
+            As `append`.
+        """
+        try:
+            write_deltalake(
+                self._table,
+                rows,
+                mode="overwrite",
+                predicate=condition,
+                commit_properties=_properties(commit),
+                writer_properties=WriterProperties(compression="ZSTD"),
+            )
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+        except DeltaProtocolError as error:
+            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise Unknown(str(error)) from error
         self._entry = self._find_entry()
         sync_version(self._uri, self.version)
 

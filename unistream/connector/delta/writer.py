@@ -15,7 +15,13 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
-from unistream.connector.common import PartitionKey, StageFiles, by_partition, partition_folder
+from unistream.connector.common import (
+    PartitionKey,
+    StageFiles,
+    by_partition,
+    overwrites_once,
+    partition_folder,
+)
 from unistream.connector.delta.schema import stored_schema
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -54,6 +60,7 @@ class DeltaWriter:
         create: A missing table may be created at the first commit.
         upsert: The rows replace those of the same keys; see `unistream.connector.delta.upsert`.
         delete_when: Of the rows, which of them only delete.
+        overwrite: The rows replace what is in their partitions; see `unistream.connector.delta.overwrite`.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class DeltaWriter:
         create: bool,
         upsert: Upsert | None = None,
         delete_when: pc.Expression | None = None,
+        overwrite: bool = False,
     ) -> None:
         self._table_uri = table_uri
         self._partition_by = partition_by
@@ -74,7 +82,9 @@ class DeltaWriter:
         self._create = create
         self._upsert = upsert
         self._delete_when = delete_when
-        self._folders = () if upsert else partition_by  # of the staged files
+        self._overwrite = overwrite
+        self._goes_in_whole = upsert is None and not overwrite  # a staged file becomes one of the table
+        self._folders = partition_by if self._goes_in_whole else ()  # of the staged files
         self._context: SinkContext | None = None
         self._source_schema: pa.Schema | None = None
         self._schema = pa.schema([])
@@ -83,7 +93,10 @@ class DeltaWriter:
         self._staged: list[DeltaFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
-        """The writer has no state: flushed rows are in committables, the others are replayed."""
+        """The writer has no state: flushed rows are in committables, the others are replayed. Raises
+        ConfigError: partitions cannot be overwritten by one checkpoint after the other."""
+        if self._overwrite and context.checkpointing:
+            raise overwrites_once(f"table {self._table_uri}")
         self._context = context
 
     def write(self, batch: Batch) -> None:
@@ -121,6 +134,7 @@ class DeltaWriter:
             subtask=context.index,
             create=self._create,
             upsert=self._upsert,
+            overwrite=self._overwrite,
         )
         self._staged = []
         return (msgspec.msgpack.encode(committable),)
@@ -166,7 +180,7 @@ class DeltaWriter:
     def _write_out(self, key: PartitionKey) -> None:
         buffer = self._buffers.pop(key)
         self._buffered_bytes -= buffer.nbytes
-        schema = None if self._upsert else split_columns(self._schema, self._partition_by)
+        schema = split_columns(self._schema, self._partition_by) if self._goes_in_whole else None
         table = pa.Table.from_batches(buffer.batches, schema)
         values = dict(zip(self._folders, key, strict=True))
         path = partition_folder(values) + self._file_name()

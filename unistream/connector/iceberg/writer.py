@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
-from unistream.connector.common import changed_target, decode_formatted
+from unistream.connector.common import changed_target, decode_formatted, overwrites_once
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings
 from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, encode_committable
 from unistream.model.elements import Batch
@@ -82,11 +82,7 @@ class IcebergWriter:
         """Flushed rows are in committables, the others are replayed. Raises ConfigError: partitions cannot be
         overwritten by one checkpoint after the other."""
         if self._overwrite and context.checkpointing:
-            raise ConfigError(
-                f"table {self._address.table}: mode='overwrite-partitions' replaces partitions once, at the "
-                "end of a job, and this job takes checkpoints, each of which would replace the rows of the "
-                "one before; run it with execution.runtime-mode: BATCH, or use mode='append'"
-            )
+            raise overwrites_once(f"table {self._address.table}")
         from unistream.connector.iceberg.plan import plan_for  # takes a second; the first row does not wait
 
         self._plan_for = plan_for

@@ -116,9 +116,12 @@ def test_the_inside_of_a_list_may_have_any_name() -> None:
     [
         ({"table_uri": ""}, "needs the path"),
         ({"table_uri": "http://x/t"}, "Delta tables are stored on"),
-        ({"table_uri": "t", "mode": "overwrite"}, "can append or upsert, not 'overwrite'"),
+        (
+            {"table_uri": "t", "mode": "overwrite"},
+            "must be one of append, upsert, overwrite-partitions, not 'overwrite'",
+        ),
         ({"table_uri": "t", "mode": "upsert"}, "mode='upsert' needs a key"),
-        ({"table_uri": "t", "key": "id"}, "with mode='append' has none"),
+        ({"table_uri": "t", "key": "id"}, "with any other mode has none"),
         ({"table_uri": "t", "delete_when": "x"}, "delete_when needs mode='upsert'"),
         ({"table_uri": "t", "mode": "upsert", "key": "id", "delete_when": "x"}, "is an expression such as"),
         ({"table_uri": "t", "on_rewind": "ignore"}, "on_rewind must be"),

@@ -178,8 +178,8 @@ def test_committables_are_versioned() -> None:
     assert decode_committable(msgspec.msgpack.encode(committable)) == committable
     before = msgspec.structs.replace(committable, format=1)
     assert decode_committable(msgspec.msgpack.encode(before)) == before
-    newer = msgspec.structs.replace(committable, format=3)
-    with pytest.raises(CorruptSnapshot, match="format 3, this version reads 2"):
+    newer = msgspec.structs.replace(committable, format=4)
+    with pytest.raises(CorruptSnapshot, match="format 4, this version reads 3"):
         decode_committable(msgspec.msgpack.encode(newer))
     with pytest.raises(CorruptSnapshot, match="unreadable"):
         decode_committable(b"{}")
