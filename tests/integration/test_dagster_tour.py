@@ -24,6 +24,7 @@ pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "tour.md"
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
+MORE = "python send.py 600 300\n"
 WAIT_S = 90.0
 
 
@@ -105,11 +106,11 @@ def reader(tmp_path: Path, kafka: str) -> Iterator[Reader]:
 def test_the_tour_is_as_it_says(reader: Reader) -> None:
     looked: list[int] = []
     for kind, text in BLOCK.findall(PAGE.read_text()):
-        if text == "python send.py 300\n":
+        if text == MORE:
             eventually(lambda: orders_in(reader) > 0, "minutes are in the table", WAIT_S, 1.0)
             looked.append(orders_in(reader))
         reader.follow(kind, text)
-        if text == "python send.py 300\n":
+        if text == MORE:
             eventually(lambda: orders_in(reader) > looked[-1], "more minutes are", WAIT_S, 1.0)
     everything = "\n".join(reader.printed)
     assert "600 orders sent" in everything
