@@ -92,7 +92,11 @@ OF_ICEBERG_SINK = "iceberg."
 OF_GROUPS = "group."
 """The same, of `test_commit_group`."""
 
+OF_COMPACTION = "compaction."
+"""The same, of `test_delta_compaction`."""
+
 OF_OTHERS = (
+    OF_COMPACTION,
     OF_COMMANDS,
     OF_GROUPS,
     OF_HA_FOLDER,

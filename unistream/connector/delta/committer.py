@@ -47,6 +47,7 @@ from unistream.connector.delta.branch import (
     newest_branch,
     writer_id,
 )
+from unistream.connector.delta.compaction import Compactor
 from unistream.connector.delta.line import Line
 from unistream.connector.delta.overwrite import condition, partitions_of, staged_rows
 from unistream.connector.delta.part import Part, common_schema, files_of, rows_of, visible_rows
@@ -90,6 +91,7 @@ class DeltaCommitter:
         append_to_foreign: Append to a table that another line of jobs writes, instead of refusing.
         storage_options: Options of deltalake.
         stage: The staged files.
+        auto_compact_files: See `DeltaSink`.
         tables: Opens and creates the table.
         attempts: Attempts of one commit, after which its outcome is unknown.
     """
@@ -104,6 +106,7 @@ class DeltaCommitter:
         append_to_foreign: bool,
         storage_options: Mapping[str, str],
         stage: StageFiles,
+        auto_compact_files: int | None = None,
         tables: type[LakeTable] = LakeTable,
         attempts: int = ATTEMPTS_MAX,
     ) -> None:
@@ -116,6 +119,9 @@ class DeltaCommitter:
         self._stage = stage
         self._tables = tables
         self._attempts = attempts
+        self._compactor: Compactor | None = None
+        if auto_compact_files is not None:
+            self._compactor = Compactor(table_uri, storage_options, auto_compact_files, tables)
         self._context: SinkContext | None = None
         self._line: Line | None = None
         self._table: LakeTable | None = None
@@ -182,6 +188,8 @@ class DeltaCommitter:
 
     def close(self) -> None:
         self._table = None
+        if self._compactor is not None:
+            self._compactor.close()
 
     def table_version(self) -> TableVersion | None:
         """See `unistream.port.group.JoinsGroup`."""
@@ -227,6 +235,8 @@ class DeltaCommitter:
                 continue
             self._remember(table, newest, self._opened_line().writer(newest), version=version)
             self._remove_merged(todo)
+            if self._compactor is not None:
+                self._compactor.committed(len(files))
             seen = self._version_after(table)
             return CommitResult(
                 CommitOutcome.COMMITTED, rows_of(files), seen, visible=visible_rows(parts, todo)

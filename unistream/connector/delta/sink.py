@@ -57,6 +57,8 @@ class DeltaSink:
             it): ``"refuse"`` to start, or ``"append"`` to it.
         target_file_bytes: Rows of one partition value are written to a file when they take this much memory,
             and at every checkpoint.
+        auto_compact_files: When a partition has so many files of less than 64 MiB, they are rewritten as few
+            large ones (Delta's ``OPTIMIZE``) beside the stream; None: never.
         time_column: The column with the time of a row, by which `unistream backfill` replaces a range; None:
             ``window_start``, if the rows are results of windows.
         storage_options: Options of deltalake (``AWS_REGION``, …). Here and below, text may be
@@ -80,6 +82,7 @@ class DeltaSink:
         on_rewind: OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
         target_file_bytes: int = TARGET_FILE_BYTES,
+        auto_compact_files: int | None = None,
         time_column: str | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
         filesystem_options: Mapping[str, Any] | None = None,
@@ -96,6 +99,7 @@ class DeltaSink:
         check_on_foreign(on_foreign)
         self._on_foreign = on_foreign
         self._target_file_bytes = target_file_bytes
+        self._auto_compact_files = _checked_files(auto_compact_files)
         self._time_column = time_column
         self._storage_options = dict(storage_options or {})
         self._filesystem_options = dict(filesystem_options or {})
@@ -212,6 +216,7 @@ class DeltaSink:
             append_to_foreign=self._on_foreign == "append",
             storage_options=self._resolved_storage_options(),
             stage=self._stage(),
+            auto_compact_files=self._auto_compact_files,
         )
 
     def _stage(self) -> StageFiles:
@@ -306,6 +311,13 @@ def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) ->
             f"delete_when is an expression such as us.col('kind') == 'delete', not {delete_when!r:.100}"
         )
     return Upsert(key=columns, deletes=True)
+
+
+def _checked_files(files: int | None) -> int | None:
+    """Raises ConfigError."""
+    if files is not None and (isinstance(files, bool) or not isinstance(files, int) or files < 2):
+        raise ConfigError(f"auto_compact_files is a number from 2 on, such as 50, or None, not {files!r}")
+    return files
 
 
 def _checked_uri(table_uri: str) -> str:

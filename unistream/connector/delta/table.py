@@ -189,6 +189,35 @@ class LakeTable:
         """Data files of this snapshot, relative to the table."""
         return frozenset(pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist())
 
+    def small_files(self, bytes_max: int) -> int:
+        """The most data files of less than so many bytes that a partition of this snapshot has."""
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        small = files.filter(pc.less(files.column("size_bytes"), bytes_max))
+        partitions = [name for name in small.schema.names if name.startswith("partition.")]
+        if not partitions:
+            return int(small.num_rows)
+        counts = small.group_by(partitions).aggregate([("path", "count")]).column("path_count")
+        return int(pc.max(counts).as_py() or 0)
+
+    def compact(self, target_bytes: int) -> tuple[int, int]:
+        """Rewrites small files of each partition as files of about this size: (files removed, added). The
+        table has the same rows as before. On one core, since the stream goes on meanwhile.
+
+        Raises:
+            As `append`, whose conflicts are others: commits that have removed some of the files.
+        """
+        try:
+            done = self._table.optimize.compact(target_size=target_bytes, max_concurrent_tasks=1)
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+        except DeltaProtocolError as error:
+            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise Unknown(str(error)) from error
+        if done["numFilesAdded"]:
+            sync_version(self._uri, self.version)
+        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
     def version_of(self, lineage: str, sink_uid: str, checkpoint_id: int, limit: int = 1000) -> int | None:
         """The table version that committed `checkpoint_id`, if it is among the last `limit`."""
         wanted = {LINEAGE_KEY: lineage, SINK_KEY: sink_uid, CHECKPOINT_KEY: str(checkpoint_id)}
