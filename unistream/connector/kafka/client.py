@@ -263,6 +263,8 @@ class KafkaClient:
     def _our_errors(self, doing: str) -> Iterator[None]:
         from kafka import errors
 
+        from unistream.connector.kafka.private import LOGIN_REFUSED
+
         try:
             yield
         except errors.OffsetOutOfRangeError as error:
@@ -270,7 +272,7 @@ class KafkaClient:
             position = Position(topic=found.topic, partition=found.partition, offset=offset)
             first, end = self.bounds([position.place])[position.place]
             raise out_of_range(position, first, end) from error
-        except (errors.AuthorizationError, errors.SaslAuthenticationFailedError) as error:
+        except (errors.AuthorizationError, *LOGIN_REFUSED) as error:
             raise ConfigError(f"Kafka at {self._servers} refused {doing}: {_text(error)}") from error
         except errors.CorruptRecordError as error:
             raise ProtocolError(f"Kafka at {self._servers}: {_text(error)}") from error

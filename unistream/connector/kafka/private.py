@@ -12,18 +12,31 @@ below, so that it fails after an incompatible upgrade. The names:
         _unpack_records, _consume_aborted_transactions_up_to, _is_batch_aborted, _contains_abort_marker,
         next_fetch_offset, leader_epoch, bytes_read, records_read, check_crcs, isolation_level, drain
     DefaultRecordBatch._buffer, HEADER_STRUCT, ATTRIBUTES_OFFSET
+    the logger kafka.net.manager: why a client could not connect is only there
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 from crc32c import crc32c
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
-from kafka.errors import CorruptRecordError, UnknownTopicOrPartitionError, UnsupportedCodecError, for_code
+from kafka.errors import (
+    CorruptRecordError,
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCodecError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
 from kafka.net.inet import KafkaNetSocket
 from kafka.protocol.consumer import IsolationLevel
 from kafka.protocol.metadata import MetadataRequest
@@ -37,6 +50,8 @@ _CODECS: Final = {
     DefaultRecordBatch.CODEC_LZ4: "lz4",
     DefaultRecordBatch.CODEC_ZSTD: "zstd",
 }
+LOGIN_REFUSED: Final = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError)
+DISCONNECTED: Final = "socket disconnected"
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16  # magic, version, compatible version
 
@@ -79,7 +94,8 @@ def raw_consumer(config: dict[str, Any]) -> Any:
     """A KafkaConsumer whose `poll` returns lists of `RawBatch`. A constructor that fails leaves no thread."""
     consumer = KafkaConsumer.__new__(KafkaConsumer)
     try:
-        consumer.__init__(**config)
+        with saying_why(config):
+            consumer.__init__(**config)
     except BaseException:
         if hasattr(consumer, "_client"):
             consumer._client.close()
@@ -87,6 +103,59 @@ def raw_consumer(config: dict[str, Any]) -> Any:
     consumer._fetcher.PartitionRecords = RawPartitionRecords
     consumer._coordinator.poll = _poll_without_coordinator(consumer._coordinator)
     return consumer
+
+
+class _Failures(logging.Handler):
+    """The errors of connections, as they are logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.errors: list[Exception] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        attempt, _, reason = record.getMessage().partition(" failed: ")
+        if attempt.startswith("Bootstrap attempt"):  # its text was put together before
+            self.errors.append(KafkaConnectionError(reason))
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        of_one_try = [one for one in arguments if not isinstance(one, KafkaTimeoutError)]
+        self.errors += [one for one in of_one_try if isinstance(one, Exception)]
+
+
+@contextmanager
+def saying_why(properties: Mapping[str, Any]) -> Iterator[None]:
+    """Around the constructor of a client, which tries again until its time is over, and then says only that
+    it could not bootstrap. The refusal of a login is raised instead, and any other reason is added. Of ten
+    tries with a wrong password some show the refusal, and none need to: the broker closes the connection
+    right behind its answer, which kafka-python then may not read any more.
+
+    Args:
+        properties: Of the client, as kafka-python has them.
+    """
+    logger, seen = logging.getLogger("kafka.net.manager"), _Failures()
+    logger.addHandler(seen)
+    try:
+        yield
+    except KafkaTimeoutError as error:
+        refusal = next((one for one in seen.errors if isinstance(one, LOGIN_REFUSED)), None)
+        if refusal is not None:
+            _, named, detail = str(refusal).rpartition("Error: ")
+            raise (type(refusal)(detail) if named else refusal) from error
+        if not seen.errors:
+            raise
+        raise KafkaTimeoutError(_reason(seen.errors[0], properties)) from error
+    finally:
+        logger.removeHandler(seen)
+
+
+def _reason(error: Exception, properties: Mapping[str, Any]) -> str:
+    text = str(error)
+    if DISCONNECTED not in text:
+        return text
+    protocol = properties.get("security_protocol", "PLAINTEXT")
+    what = f"is {protocol} the security.protocol of this listener"
+    if protocol.startswith("SASL"):
+        what += ", and are user, password and sasl.mechanism right"
+    return f"it closes the connection: {what}?"
 
 
 def _poll_without_coordinator(coordinator: Any) -> Callable[..., bool]:

@@ -39,6 +39,7 @@ from kafka.protocol.producer import (
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.connector.kafka.client import await_listener
 from unistream.connector.kafka.config import Properties, admin_settings
+from unistream.connector.kafka.private import LOGIN_REFUSED, saying_why
 from unistream.connector.kafka.transactions import ProducerId
 
 T = TypeVar("T")
@@ -84,11 +85,11 @@ class Producing:
             await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
         self._admin = KafkaAdminClient.__new__(KafkaAdminClient)
         try:
-            with self._our_errors("connecting"):
+            with self._our_errors("connecting"), saying_why(settings):
                 self._admin.__init__(**settings)
         except BaseException:
             if hasattr(self._admin, "_net"):
-                self._admin._net.stop()
+                self._admin._net.close()
             raise
         self._manager: Any = self._admin._manager
 
@@ -478,7 +479,7 @@ _OTHERWISE: Final = (
 )
 _WRONG: Final = (
     kafka_errors.AuthorizationError,
-    kafka_errors.SaslAuthenticationFailedError,
+    *LOGIN_REFUSED,
     kafka_errors.KafkaConfigurationError,
     kafka_errors.InvalidTransactionTimeoutError,
     kafka_errors.MessageSizeTooLargeError,

@@ -14,7 +14,8 @@ PACE_ROWS: Final = 256  # how many records are sent between two looks at the clo
 
 
 @contextlib.contextmanager
-def _admin(bootstrap: str, timeout_s: float) -> Iterator[Any]:
+def admin_client(bootstrap: str, timeout_s: float = TIMEOUT_S) -> Iterator[Any]:
+    """Raises Unreachable."""
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
@@ -37,7 +38,7 @@ def broker_ids(bootstrap: str, timeout_s: float = TIMEOUT_S) -> list[int]:
     from kafka.errors import KafkaError
 
     try:
-        with _admin(bootstrap, timeout_s) as admin:
+        with admin_client(bootstrap, timeout_s) as admin:
             return [int(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
     except (Unreachable, KafkaError):
         return []
@@ -55,7 +56,7 @@ def create_topic(
     from kafka.admin import NewTopic
     from kafka.errors import TopicAlreadyExistsError
 
-    with _admin(bootstrap, TIMEOUT_S) as admin:
+    with admin_client(bootstrap, TIMEOUT_S) as admin:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, topic_configs=config or {})
         try:
             admin.create_topics([topic])
@@ -78,7 +79,7 @@ def _leaders(admin: Any, topic: str) -> int:
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    with _admin(bootstrap, TIMEOUT_S) as admin:
+    with admin_client(bootstrap, TIMEOUT_S) as admin:
         admin.delete_topics([name])
 
 
@@ -105,7 +106,7 @@ def add_partitions(bootstrap: str, name: str, total: int) -> None:
     Raises:
         Unreachable: no leader within TIMEOUT_S.
     """
-    with _admin(bootstrap, TIMEOUT_S) as admin:
+    with admin_client(bootstrap, TIMEOUT_S) as admin:
         admin.create_partitions({name: total})
         _await_leaders(admin, name, total)
 
@@ -183,7 +184,7 @@ def delete_records(bootstrap: str, topic: str, before: dict[int, int]) -> None:
     """Truncates partitions: deletes records before the given offsets."""
     from kafka import TopicPartition
 
-    with _admin(bootstrap, TIMEOUT_S) as admin:
+    with admin_client(bootstrap, TIMEOUT_S) as admin:
         admin.delete_records({TopicPartition(topic, p): offset for p, offset in before.items()})
 
 
@@ -196,7 +197,7 @@ def _transactions(bootstrap: str, begin: str, *states: str) -> list[str]:
     from kafka.errors import CoordinatorLoadInProgressError
 
     deadline = time.monotonic() + TIMEOUT_S
-    with _admin(bootstrap, TIMEOUT_S) as admin:
+    with admin_client(bootstrap, TIMEOUT_S) as admin:
         while True:
             try:
                 found = admin.list_transactions(state_filters=list(states))

@@ -106,11 +106,13 @@ class ServerSpec:
     stop_s: float = TERM_WAIT_S
 
 
-def _kafka_command(folder: Path, ports: Sequence[int]) -> list[str]:
+def kafka_command(folder: Path, ports: Sequence[int], more: str = "") -> list[str]:
+    """The command line of a broker; `ports`: of clients and of the controller. `more`: further properties,
+    which replace ours."""
     classpath = f"{kafka_jars()}/*"
     properties, data = folder / "server.properties", folder / "data"
     text = _KAFKA_PROPERTIES.format(host=HOST, broker=ports[0], controller=ports[1], data=data)
-    properties.write_text(text, encoding="utf-8")
+    properties.write_text(text + more, encoding="utf-8")
     _format_storage(classpath, properties, data)
     return [*java_command(folder, KAFKA), "-cp", classpath, "kafka.Kafka", str(properties)]
 
@@ -198,7 +200,7 @@ def zookeeper_says(port: int, command: bytes) -> bytes:
 SERVERS: Final = {
     spec.name: spec
     for spec in (
-        ServerSpec(KAFKA, 2, _kafka_command, _kafka_serves, 60.0),
+        ServerSpec(KAFKA, 2, kafka_command, _kafka_serves, 60.0),
         ServerSpec(ZOOKEEPER, 1, _zookeeper_command, _zookeeper_serves, 30.0),
         ServerSpec(
             S3, object_store.PORTS, object_store.command, object_store.serves, 60.0, object_store.STOP_S
