@@ -16,7 +16,7 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.testing.devtools.kafka_tools import create_topic, produce_values, read_committed
-from unistream.testing.devtools.secured_kafka import SecuredKafka
+from unistream.testing.devtools.kafka_with_users import SecuredKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 

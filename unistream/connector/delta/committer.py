@@ -234,9 +234,7 @@ class DeltaCommitter:
                 self._table = None  # it may be inconsistent: load it again
                 continue
             self._remember(table, newest, self._opened_line().writer(newest), version=version)
-            self._remove_merged(todo)
-            if self._compactor is not None:
-                self._compactor.committed(len(files))
+            self._tidy_up(todo)
             seen = self._version_after(table)
             return CommitResult(
                 CommitOutcome.COMMITTED, rows_of(files), seen, visible=visible_rows(parts, todo)
@@ -261,8 +259,11 @@ class DeltaCommitter:
         else:
             table.append(commit)
 
-    def _remove_merged(self, parts: Sequence[Part]) -> None:
-        """Files that no version of the table has. What a crash leaves, `vacuum` removes."""
+    def _tidy_up(self, parts: Sequence[Part]) -> None:
+        """Removes files that no version of the table has (what a crash leaves, `vacuum` removes), and lets
+        small ones be compacted."""
+        if self._compactor is not None:
+            self._compactor.committed(len(files_of(parts)))
         for part in parts:
             for one in part.staged:
                 for file in one.files if one.upsert is not None or one.overwrite else ():

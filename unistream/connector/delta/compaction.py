@@ -1,4 +1,4 @@
-"""Small files of a Delta table are rewritten as large ones, beside the stream that makes them.
+"""Small files of a Delta table are rewritten as large ones, next to the stream that makes them.
 
     commits ──► enough new files? ──► a thread: enough small files in a partition? ──► OPTIMIZE, by deltalake
 

@@ -58,7 +58,7 @@ class DeltaSink:
         target_file_bytes: Rows of one partition value are written to a file when they take this much memory,
             and at every checkpoint.
         auto_compact_files: When a partition has so many files of less than 64 MiB, they are rewritten as few
-            large ones (Delta's ``OPTIMIZE``) beside the stream; None: never.
+            large ones (Delta's ``OPTIMIZE``) while the stream goes on; None: never.
         time_column: The column with the time of a row, by which `unistream backfill` replaces a range; None:
             ``window_start``, if the rows are results of windows.
         storage_options: Options of deltalake (``AWS_REGION``, …). Here and below, text may be
