@@ -22,7 +22,7 @@ import unistream as us
 from unistream.connector.collect import CollectSink
 from unistream.connector.datagen import DatagenSource, Sequential
 
-ROWS = 6000
+ROWS = 15_000
 
 def slow(env):
     source = DatagenSource({"n": Sequential()}, splits=2, rows=ROWS, rows_per_second=1500)
@@ -66,7 +66,7 @@ def named_checkpoint(reported: str, job: JobId) -> Path:
 def assert_goes_on(start: Callable[..., Command], tmp_path: Path, checkpoint: Path) -> None:
     second = start(*SLOW, "-t", "local", "-s", str(checkpoint))
     assert second.wait() == 0, second.err
-    assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(6000))
+    assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(15_000))
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["SIGTERM", "SIGTERM twice"])

@@ -78,7 +78,7 @@ def test_servers_end_with_the_process_that_entered_the_stack(tmp_path: Path):
         server = process_id(int(owner.stdout.readline()))
         assert server is not None
         owner.send_signal(signal.SIGKILL)
-        assert wait_until_ended(server, 10)
+        assert wait_until_ended(server, 60)
     finally:
         owner.kill()
         owner.communicate()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
@@ -14,7 +14,7 @@ from msgspec import structs
 from unistream.api.load import build
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
-from unistream.cli.ending import Ending
+from unistream.cli.ending import SIGNALS, Ending
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
@@ -210,9 +210,10 @@ def attach(
 def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
     from unistream.client.embedded_job import EmbeddedJobClient
 
-    with Ending(_raise_ended) as ending:
+    noticed = _Noticed(_ended)
+    with Ending(noticed.notice) as ending:
         try:
-            return _wait(client, shows=shows)
+            return _wait(client, noticed, shows=shows)
         except _Ended as ended:
             complain(f"{ended}; suspending job {client.job_id}")
             if isinstance(client, EmbeddedJobClient):
@@ -222,11 +223,15 @@ def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
 
 
 def _wait_as_guest(client: JobClient, *, shows: bool, leaves: bool) -> JobResult:
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    noticed = _Noticed(lambda _number: KeyboardInterrupt())
+    before = {
+        number: signal.signal(number, lambda found, _frame: noticed.notice(found)) for number in SIGNALS
+    }
     try:
-        return _wait(client, shows=shows)
+        return _wait(client, noticed, shows=shows)
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C waits for nothing
         if leaves:
             job = client.job_id
             complain(
@@ -237,10 +242,11 @@ def _wait_as_guest(client: JobClient, *, shows: bool, leaves: bool) -> JobResult
             _cancel(client)
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _wait(client: JobClient, *, shows: bool) -> JobResult:
+def _wait(client: JobClient, noticed: _Noticed, *, shows: bool) -> JobResult:
     """Waits for the end; meanwhile reports each failure that the job survives; `shows`: also its progress.
 
     Raises:
@@ -253,6 +259,7 @@ def _wait(client: JobClient, *, shows: bool) -> JobResult:
     with Progress(client.status()) if shows else nullcontext() as progress:
         result: JobResult | None = None
         while result is None:
+            noticed.check()
             with suppress(TimeoutError):
                 result = client.wait(POLL_S)
             try:
@@ -277,13 +284,31 @@ def _cancel(client: JobClient) -> None:
         complain(f"job {client.job_id} may still run: {error}")
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class _Noticed:
+    """A signal, which is raised in what the main thread does. Python ignores an exception in some places,
+    such as a weak reference's callback while a module is imported; so who waits checks, too.
+
+    Args:
+        error: Makes the exception, from the number of the signal.
+    """
+
+    def __init__(self, error: Callable[[int], BaseException]) -> None:
+        self._error = error
+        self._number = 0
+
+    def notice(self, number: int) -> None:
+        self._number = number
+        self.check()
+
+    def check(self) -> None:
+        """Raises the exception if there was a signal."""
+        if self._number:
+            raise self._error(self._number)
 
 
 class _Ended(BaseException):
     """A signal was received."""
 
 
-def _raise_ended(number: int) -> None:
-    raise _Ended("interrupted" if number == signal.SIGINT else "terminated")
+def _ended(number: int) -> _Ended:
+    return _Ended("interrupted" if number == signal.SIGINT else "terminated")
