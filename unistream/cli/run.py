@@ -225,13 +225,15 @@ def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:
 def _wait_as_guest(client: JobClient, *, shows: bool, leaves: bool) -> JobResult:
     noticed = _Noticed(lambda _number: KeyboardInterrupt())
     before = {
-        number: signal.signal(number, lambda found, _frame: noticed.notice(found)) for number in SIGNALS
+        number: signal.signal(number, lambda found, _frame: noticed.notice(found))
+        for number in SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN  # as a shell starts its jobs in the background
     }
     try:
         return _wait(client, noticed, shows=shows)
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, before[signal.SIGINT])  # a second Ctrl-C waits for nothing
+        signal.signal(signal.SIGINT, before.get(signal.SIGINT, signal.SIG_IGN))  # a second one ends the wait
         if leaves:
             job = client.job_id
             complain(

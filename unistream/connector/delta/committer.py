@@ -253,9 +253,10 @@ class DeltaCommitter:
         if upsert is not None:
             table.merge(commit, rows_to_merge(self._stage, commit.files, upsert), upsert)
         elif overwrites:
-            partitions = partitions_of(self._stage, commit.files, self._partition_by)
-            rows = staged_rows(self._stage, commit.files, table.shape)
-            table.overwrite(commit, rows, condition(partitions) if self._partition_by else None)
+            within = None  # a table without partitions is replaced as a whole
+            if self._partition_by:
+                within = condition(partitions_of(self._stage, commit.files, self._partition_by))
+            table.overwrite(commit, staged_rows(self._stage, commit.files, table.shape), within)
         else:
             table.append(commit)
 

@@ -9,17 +9,16 @@ is not in one of the partitions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.connector.common import StageFiles
 from unistream.connector.delta.schema import TableShape
-from unistream.connector.delta.stage import DeltaFile
+from unistream.connector.delta.stage import DeltaFile, reading_staged
 from unistream.connector.delta.upsert import quoted
 
 BATCH_ROWS: Final = 64 * 1024
@@ -39,11 +38,15 @@ def check_partitions(partition_by: Sequence[str], stored: pa.Schema) -> None:
 def partitions_of(stage: StageFiles, files: Sequence[DeltaFile], partition_by: Sequence[str]) -> pa.Table:
     """The partitions that staged rows are in, one row for each. Raises Unreachable."""
     tables = []
-    with _reading(stage):
+    with reading_staged(stage):
         for file in files:
             with stage.system.open(f"{stage.root}/{file.path}", "rb") as content:
-                tables.append(pq.ParquetFile(content).read(columns=list(partition_by)))
-    return pa.concat_tables(tables).group_by(list(partition_by), use_threads=False).aggregate([])
+                tables.append(_distinct(pq.ParquetFile(content).read(columns=list(partition_by))))
+    return _distinct(pa.concat_tables(tables))
+
+
+def _distinct(rows: pa.Table) -> pa.Table:
+    return rows.group_by(rows.schema.names, use_threads=False).aggregate([])
 
 
 def staged_rows(stage: StageFiles, files: Sequence[DeltaFile], shape: TableShape) -> pa.RecordBatchReader:
@@ -59,7 +62,7 @@ def staged_rows(stage: StageFiles, files: Sequence[DeltaFile], shape: TableShape
         return values
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _reading(stage):
+        with reading_staged(stage):
             for file in files:
                 with stage.system.open(f"{stage.root}/{file.path}", "rb") as content:
                     for batch in pq.ParquetFile(content).iter_batches(BATCH_ROWS):
@@ -116,11 +119,3 @@ def _named(kind: pa.DataType) -> str:
         zone = 'Some("UTC")' if kind.tz else "None"
         return f"Timestamp(Microsecond, {zone})"
     return "Date32"
-
-
-@contextmanager
-def _reading(stage: StageFiles) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Unreachable(f"staged rows of table {stage.root} cannot be read: {error}") from error

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unistream.base.errors import CorruptSnapshot
-from unistream.connector.common import decode_formatted
+from unistream.base.errors import CorruptSnapshot, Unreachable
+from unistream.connector.common import StageFiles, decode_formatted
 
 COMMITTABLE_FORMAT: Final = 3  # since 2: upsert; since 3: overwrite
 STATS_COLUMNS_MAX: Final = 32  # delta.dataSkippingNumIndexedCols
@@ -72,6 +73,15 @@ def decode_committable(content: bytes) -> DeltaCommittable:
     """Raises CorruptSnapshot."""
     what = "a committable of a Delta sink"
     return decode_formatted(_DECODER, content, what=what, expected=COMMITTABLE_FORMAT, least=1)
+
+
+@contextmanager
+def reading_staged(stage: StageFiles) -> Iterator[None]:
+    """Raises Unreachable: staged rows cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreachable(f"staged rows of table {stage.root} cannot be read: {error}") from error
 
 
 def write_parquet(file: Any, table: pa.Table) -> None:

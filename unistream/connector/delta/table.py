@@ -206,14 +206,8 @@ class LakeTable:
         Raises:
             As `append`, whose conflicts are others: commits that have removed some of the files.
         """
-        try:
+        with _committing(self._uri):
             done = self._table.optimize.compact(target_size=target_bytes, max_concurrent_tasks=1)
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
-        except DeltaProtocolError as error:
-            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise Unknown(str(error)) from error
         if done["numFilesAdded"]:
             sync_version(self._uri, self.version)
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
@@ -245,7 +239,7 @@ class LakeTable:
             Unreachable: it is committed, but may not be durable.
             ConfigError: the table refuses appends or needs unsupported features.
         """
-        try:
+        with _committing(self._uri):
             self._table.create_write_transaction(
                 [_add_action(file) for file in commit.files],
                 "append",
@@ -253,12 +247,6 @@ class LakeTable:
                 list(self._table.metadata().partition_columns),
                 commit_properties=_properties(commit),
             )
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
-        except DeltaProtocolError as error:
-            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise Unknown(str(error)) from error
         self._sync_log_entry(self.version + 1)
 
     def merge(self, commit: TableCommit, rows: pa.Table, upsert: Upsert) -> None:
@@ -271,7 +259,7 @@ class LakeTable:
         before = self.version
         columns = [name for name in rows.schema.names if name != DELETED]
         values = {name: f"s.{quoted(name)}" for name in columns}
-        try:
+        with _committing(self._uri):
             merging = self._table.merge(
                 source=rows,
                 predicate=predicate(rows, upsert.key),
@@ -283,12 +271,6 @@ class LakeTable:
             if upsert.deletes:
                 merging, kept = merging.when_matched_delete(predicate=f"s.{DELETED}"), f"NOT s.{DELETED}"
             merging.when_matched_update(values).when_not_matched_insert(values, predicate=kept).execute()
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
-        except DeltaProtocolError as error:
-            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise Unknown(str(error)) from error
         if self.version == before:  # rows that only delete what is not there: deltalake has committed nothing
             self.append(replace(commit, files=()))
             return
@@ -302,7 +284,7 @@ class LakeTable:
         Raises:
             As `append`.
         """
-        try:
+        with _committing(self._uri):
             write_deltalake(
                 self._table,
                 rows,
@@ -311,12 +293,6 @@ class LakeTable:
                 commit_properties=_properties(commit),
                 writer_properties=WriterProperties(compression="ZSTD"),
             )
-        except CommitFailedError as error:
-            raise Conflict(str(error)) from error
-        except DeltaProtocolError as error:
-            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise Unknown(str(error)) from error
         self._entry = self._find_entry()
         sync_version(self._uri, self.version)
 
@@ -375,6 +351,19 @@ def _reading(uri: str) -> Iterator[None]:
         raise ConfigError(f"table {uri} cannot be used: {error}") from error
     except (DeltaError, OSError) as error:
         raise Unreachable(f"table {uri} could not be read: {error}") from error
+
+
+@contextmanager
+def _committing(uri: str) -> Iterator[None]:
+    """Raises Conflict, ConfigError or Unknown, see `LakeTable.append`."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise Conflict(str(error)) from error
+    except DeltaProtocolError as error:
+        raise ConfigError(f"table {uri} refuses the commit: {error}") from error
+    except (DeltaError, OSError) as error:
+        raise Unknown(str(error)) from error
 
 
 def _add_action(file: DeltaFile) -> Any:

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, Unreachable, UserCodeError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import StageFiles
-from unistream.connector.delta.stage import DeltaFile, Upsert
+from unistream.connector.delta.stage import DeltaFile, Upsert, reading_staged
 
 DELETED: Final = "_unistream_deleted"
 _PLACE: Final = "_unistream_place"
@@ -63,12 +63,10 @@ def with_deleted(records: pa.RecordBatch, holds: pa.Array[Any]) -> pa.RecordBatc
 def rows_to_merge(stage: StageFiles, files: Sequence[DeltaFile], upsert: Upsert) -> pa.Table:
     """The last row of each key of all files, in their order. Raises Unreachable."""
     tables = []
-    try:
+    with reading_staged(stage):
         for file in files:
             with stage.system.open(f"{stage.root}/{file.path}", "rb") as content:
                 tables.append(pq.ParquetFile(content).read())
-    except OSError as error:
-        raise Unreachable(f"staged rows of table {stage.root} cannot be read: {error}") from error
     return last_of_each_key(pa.concat_tables(tables), upsert.key)
 
 

@@ -103,27 +103,27 @@ def test_it_looks_at_first_and_then_after_so_many_files_one_at_a_time(
     assert len(warnings) == (3 if answer is refuses else 0)
 
 
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaSink:
-    return DeltaSink(str(tmp_path / "table"), auto_compact_files=3)
-
-
-def test_commits_and_compactions_stand_next_to_each_other(sink: DeltaSink, tmp_path: Path) -> None:
-    """Each checkpoint is one commit, whose conflict with a compaction is passed over; none is lost."""
+def committed(sink: DeltaSink, checkpoints: int) -> DeltaTable:
+    """The table, after as many checkpoints of one row each."""
     committer, writer = sink.create_committer(), sink.create_writer()
     assert committer is not None
     committer.open(context())
     writer.open(context(), [])
-    for checkpoint in range(1, 41):
+    for checkpoint in range(1, checkpoints + 1):
         writer.write(batch(checkpoint))
         writer.flush(end_of_input=False)
         staged = writer.prepare_commit(CheckpointId(checkpoint))
-        result = committer.commit(permit(checkpoint), request(checkpoint, *staged))
-        assert result.rows == 1
+        assert committer.commit(permit(checkpoint), request(checkpoint, *staged)).rows == 1
     writer.close()
     committer.close()
-    table = DeltaTable(str(tmp_path / "table"))
-    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(1, 41))
+    table = DeltaTable(sink.table_uri)
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(1, checkpoints + 1))
+    return table
+
+
+def test_commits_and_compactions_stand_next_to_each_other(tmp_path: Path) -> None:
+    """Each checkpoint is one commit, whose conflict with a compaction is passed over; none is lost."""
+    table = committed(DeltaSink(str(tmp_path / "table"), auto_compact_files=3), 40)
     operations = [entry["operation"] for entry in table.history()]
     assert operations.count("WRITE") == 40
     assert operations.count("OPTIMIZE") >= 2
@@ -131,19 +131,7 @@ def test_commits_and_compactions_stand_next_to_each_other(sink: DeltaSink, tmp_p
 
 
 def test_without_it_nothing_is_compacted(tmp_path: Path) -> None:
-    sink = DeltaSink(str(tmp_path / "table"))
-    committer, writer = sink.create_committer(), sink.create_writer()
-    assert committer is not None
-    committer.open(context())
-    writer.open(context(), [])
-    for checkpoint in range(1, 6):
-        writer.write(batch(checkpoint))
-        writer.flush(end_of_input=False)
-        staged = writer.prepare_commit(CheckpointId(checkpoint))
-        committer.commit(permit(checkpoint), request(checkpoint, *staged))
-    writer.close()
-    committer.close()
-    assert len(DeltaTable(str(tmp_path / "table")).file_uris()) == 5
+    assert len(committed(DeltaSink(str(tmp_path / "table")), 5).file_uris()) == 5
 
 
 @pytest.mark.parametrize("files", [0, 1, -5, True, "50", 2.5])
