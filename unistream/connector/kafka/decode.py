@@ -15,7 +15,7 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import Int64s, binary_array
 from unistream.connector.kafka.decoded import Decoded, first_reasons
 from unistream.connector.kafka.formats import BytesDecoder, Format, bytes_decoder
-from unistream.connector.kafka.layout import Layout, checked_layout
+from unistream.connector.kafka.layout import ROW_KIND, Layout, checked_layout
 from unistream.connector.kafka.metadata import metadata_column
 from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.records import Framed
@@ -122,6 +122,8 @@ class RecordDecoder:
             raise _bad_record(framed, topic, partition, int(bad[0]), reasons[0].as_py())
         tombstone = framed.value_lengths < 0
         rows = self._rows(tombstone, bad)
+        if values is not None and ROW_KIND in self._layout.changes.values():
+            rows = np.repeat(rows, np.maximum(np.bincount(values.rows, minlength=len(framed))[rows], 1))
         columns = {**_columns_at(values, rows), **_columns_at(keys, rows, self._layout.key_columns)}
         chosen = framed if len(rows) == len(framed) else framed.at(rows)
         for field in self._schema:
@@ -175,6 +177,8 @@ def _columns_at(
     records = part.records
     if len(rows) != len(part.rows) or not np.array_equal(rows, part.rows):
         at = np.searchsorted(part.rows, rows)
+        if len(part.rows) > 1 and not np.diff(part.rows).all():  # several rows of one record
+            at += np.arange(len(rows)) - np.searchsorted(rows, rows)
         inside = at < len(part.rows)
         there = np.zeros(len(rows), bool)
         there[inside] = part.rows[at[inside]] == rows[inside]

@@ -40,8 +40,10 @@ METADATA: Final[dict[str, tuple[pa.DataType, ...]]] = {
 """What a column of metadata may have -> its types, the first of which it has if the schema names none."""
 _TIMES: Final = (_TIME, pa.timestamp("us", tz="UTC"))
 _TEXT: Final = (pa.string(), pa.large_string())
+ROW_KIND: Final = "row-kind"
 CHANGE_METADATA: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "op": _TEXT,
+    ROW_KIND: _TEXT,
     "ingestion-timestamp": _TIMES,
     "source.timestamp": _TIMES,
     "source.database": _TEXT,

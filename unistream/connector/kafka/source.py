@@ -85,7 +85,8 @@ class KafkaSource:
             the record has no value). They follow behind those of the schema; one that the schema names has
             its place and its type there. For "debezium-json" also "op" ("c", "r", "u", "d": created, read by
             a snapshot, updated, deleted), "ingestion-timestamp", "source.timestamp", "source.database",
-            "source.schema" and "source.table".
+            "source.schema" and "source.table"; and "row-kind" ("+I", "-U", "+U", "-D"), which makes the rows
+            a changelog: an update is two rows then, that before it and that after it.
         tombstones: What becomes a record without a value: "skip": nothing, it is counted. "row": a row with
             nulls in the columns that values fill, for those who delete by the key. By default "skip", and for
             "bytes" "row".

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import UTC, date, datetime, time
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
@@ -131,6 +135,109 @@ def test_what_is_no_change_is_a_bad_record():
     assert reasons[5] == "field 'after.id' is of JSON type string, where the schema needs a number"
     assert reasons[6].startswith("field 'day' is not a date32[day]: ")
     assert reasons[7] == "it is not a JSON object"
+
+
+CHANGELOG = {"kind": "row-kind", "at": "offset"}
+
+
+def test_a_changelog_has_the_former_row_of_an_update_too():
+    changes = [
+        ("r", None, item(1, "a")),
+        ("u", item(1, "a"), item(1, "b")),
+        ("u", item(1, "b"), item(1, None)),
+        ("c", None, item(2, "c")),
+        ("d", item(1, None), None),
+    ]
+    piece = decoded([*(event(*one) for one in changes), None], metadata=CHANGELOG)
+    assert rows(piece) == [
+        (1, "a", "+I", 0),
+        (1, "a", "-U", 1),
+        (1, "b", "+U", 1),
+        (1, "b", "-U", 2),
+        (1, None, "+U", 2),
+        (2, "c", "+I", 3),
+        (1, None, "-D", 4),
+    ]
+    assert (len(piece.timestamps), piece.tombstones) == (7, 1)
+
+
+def test_of_an_update_that_is_half_bad_no_row_is_left():
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.date32())])
+    values = [
+        event("u", {"id": 1, "day": "2020-01-01"}, {"id": 1, "day": "2020-01-02"}),
+        event("u", None, {"id": 2}),
+        event("u", {"id": 3, "day": "someday"}, {"id": 3, "day": "2020-01-01"}),
+        event("u", {"id": 4}, {"id": None}),
+        event("u", {"id": None}, {"id": None}),
+        event("u", {"id": 6}, {"id": 7}),
+    ]
+    piece = decoded(values, schema=schema, on_bad="dead-letter", metadata=CHANGELOG)
+    assert [(row[0], row[2], row[3]) for row in rows(piece)] == [
+        (1, "-U", 0),
+        (1, "+U", 0),
+        (6, "-U", 5),
+        (7, "+U", 5),
+    ]
+    assert piece.dead_letters is not None
+    assert piece.dead_letters.column("offset").to_pylist() == [1, 2, 3, 4]
+    assert piece.dead_letters.column("reason").to_pylist()[0] == (
+        "it updates a row and does not say what that was: its 'before' is null "
+        "(PostgreSQL: REPLICA IDENTITY FULL)"
+    )
+
+
+def test_rows_of_a_changelog_have_the_key_of_their_record_and_tombstones_stay_rows():
+    schema = pa.schema([("k", pa.string()), ("id", pa.int64())])
+    layout = checked_layout(
+        schema,
+        "debezium-json",
+        key_format="bytes",
+        key_fields=["k"],
+        metadata={"kind": "row-kind", "gone": "tombstone"},
+        tombstones="row",
+    )
+    decoder = RecordDecoder(layout.schema, "debezium-json", "fail", layout=layout, key_kind="bytes")
+    records = [
+        (b"one", event("u", item(1), item(2))),
+        (None, event("u", item(3), item(4))),
+        (b"two", None),
+        (b"three", event("c", None, item(5))),
+    ]
+    assert rows(decoder.decode(framed(records), "t", 0)) == [
+        ("one", 1, "-U", False),
+        ("one", 2, "+U", False),
+        (None, 3, "-U", False),
+        (None, 4, "+U", False),
+        ("two", None, None, True),
+        ("three", 5, "+I", False),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("crud"), st.integers(0, 3), st.sampled_from("ab")), max_size=30),
+    st.lists(st.integers(0, 29), max_size=4, unique=True),
+)
+def test_a_changelog_adds_up_to_the_table(steps, broken):
+    table: dict[int, str] = {}
+    events: list[bytes] = []
+    for op, id, name in steps:
+        before = item(id, table[id]) if id in table else None
+        op = {"c": "u", "r": "u"}.get(op, op) if before else {"u": "c", "d": None}.get(op, op)  # noqa: PLW2901
+        if op is None:
+            continue
+        table.pop(id, None)
+        if op != "d":
+            table[id] = name
+        events.append(event(op, before, None if op == "d" else item(id, name)))
+    for at in broken:
+        events.insert(min(at, len(events)), b"{}")
+    piece = decoded(events, on_bad="skip", metadata=CHANGELOG)
+    sums: Counter[tuple[int, str]] = Counter()
+    for id, name, kind, _ in rows(piece):
+        sums[id, name] += 1 if kind.startswith("+") else -1
+    assert {key: n for key, n in sums.items() if n} == dict.fromkeys(table.items(), 1)
+    assert piece.skipped == len(broken)
+    assert (np.diff(piece.records.column("at")) >= 0).all()
 
 
 def test_what_is_refused():
