@@ -1,19 +1,22 @@
 """Messages of Protocol Buffers as columns, by compiled loops over their bytes.
 
 The columns are fields, by name; messages in messages are structs, `google.protobuf.Timestamp` is a timestamp
-if the column is one, and a wrapper (`StringValue`, …) is what it wraps. Repeated fields are passed over.
+if the column is one, and a wrapper (`StringValue`, …) is what it wraps. Repeated fields are lists, and maps
+are maps: their elements are found by a second run of the loops, and those that are messages are read as
+records are.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +27,7 @@ from unistream.connector.kafka.decoded import Decoded, merged
 from unistream.connector.kafka.framing import by_schema, shifted
 from unistream.connector.kafka.protobuf_schema import (
     DoesNotFit,
+    Elements,
     Message,
     Node,
     ProtobufMessage,
@@ -38,6 +42,7 @@ from unistream.connector.kafka.registry import RegistryClient, SchemaRegistry, U
 NO_MESSAGE: Final = "it is not a message of its type"
 NO_PATH: Final = "it does not say which message of its schema it is"
 NANOS: Final = 1_000_000_000
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 class ProtobufDecoder:
@@ -109,9 +114,7 @@ class RegistryProtobufDecoder:
 class Plan:
     """How messages of a type are read."""
 
-    fields: Int64s
-    first: Int64s
-    slots: int
+    tables: Tables
     nodes: Mapping[str, Node]
 
     @staticmethod
@@ -119,42 +122,71 @@ class Plan:
         """Raises DoesNotFit."""
         tables = Tables()
         _, nodes = tables.message(descriptor, pa.struct(list(schema)))
-        fields, first = tables.arrays()
-        return Plan(fields, first, tables.slots, nodes)
+        return Plan(tables, nodes)
 
     def decode(self, framed: Framed, schema: pa.Schema) -> Decoded:
-        shape = (self.slots, len(framed))
-        values, sizes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        valid, wrong = np.zeros(shape, np.uint8), np.zeros(len(framed), np.uint8)
-        _kernels().parse(
-            framed.data,
-            framed.value_starts,
-            framed.value_lengths,
-            self.fields,
-            self.first,
-            values,
-            sizes,
-            valid,
-            wrong,
-        )
-        valid[:, wrong > 0] = 0
-        found = Found(framed.data, values, sizes, valid)
-        there = wrong == 0
+        found, wrong = parsed(framed.data, framed.value_starts, framed.value_lengths, self.tables)
         builds = {
-            name: found.build(node, schema.field(name).type, there) for name, node in self.nodes.items()
+            name: found.build(node, schema.field(name).type, ~wrong) for name, node in self.nodes.items()
         }
         bad = dict.fromkeys(np.flatnonzero(wrong).tolist(), NO_MESSAGE)
         return Cells(schema, len(framed), bad).decoded(builds)
 
 
+def parsed(data: UInt8s, starts: Int64s, lengths: Int64s, tables: Tables) -> tuple[Found, BoolArray]:
+    """What is in these messages, and which are none."""
+    (fields, first), count = tables.arrays(), len(starts)
+    shape = (tables.slots, count)
+    values, sizes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    valid, bad = np.zeros(shape, np.uint8), np.zeros(count, np.uint8)
+    given = (data, starts, lengths, fields, first, values, sizes, valid, bad)
+    counts = np.zeros((len(tables.lists), count), np.int64)
+    _kernels().parse(*given, counts, np.empty((2, 0), np.int64))
+    wrong = bad > 0
+    counts[:, wrong] = 0
+    ends = np.cumsum(counts).reshape(counts.shape)
+    total = int(counts.sum())
+    elements = np.empty((2, total), np.int64)
+    if total:
+        _kernels().parse(*given, ends - counts, elements)
+    lists, low = [], 0
+    for one, of_rows in zip(tables.lists, counts, strict=True):
+        taken = slice(low, low + int(of_rows.sum()))
+        found, broken = _elements(data, elements[0, taken], elements[1, taken], one)
+        wrong[np.repeat(np.arange(count), of_rows)[broken]] = True
+        lists.append(List(np.concatenate([[0], np.cumsum(of_rows)]), found))
+        low = taken.stop
+    valid[:, wrong] = 0
+    return Found(data, values, sizes, valid, lists), wrong
+
+
+def _elements(data: UInt8s, values: Int64s, sizes: Int64s, elements: Elements) -> tuple[Found, BoolArray]:
+    """The elements of all rows, one after the other, and which of them are no messages."""
+    if elements.tables is None:
+        there = np.ones((1, len(values)), np.uint8)
+        return Found(data, values[None], sizes[None], there, []), np.zeros(len(values), bool)
+    found, wrong = parsed(data, values, sizes, elements.tables)
+    found.valid[0] = 1
+    return found, wrong
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """A repeated field. `offsets`: where in `found` the elements of each row begin, and the last end."""
+
+    offsets: Int64s
+    found: Found
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the loops have found; see `protobuf_kernels.parse`."""
+    """What the loops have found; see `protobuf_kernels.parse`. `lists`: by number."""
 
     data: UInt8s
     values: Int64s
     sizes: Int64s
     valid: UInt8s
+    lists: Sequence[List]
 
     def build(self, node: Node, wanted: pa.DataType, there: np.ndarray) -> Build:
         """`there`: rows whose outer message is."""
@@ -162,6 +194,8 @@ class Found:
 
     def column(self, node: Node, wanted: pa.DataType, rows: slice, there: np.ndarray) -> pa.Array:
         """Raises ArrowInvalid: a value does not fit."""
+        if isinstance(node, Elements):
+            return self._list(node, wanted, rows, there)
         present = self.valid[node.slot, rows] > 0
         if isinstance(node, Value):
             missing = ~(there if node.default else present)
@@ -180,6 +214,29 @@ class Found:
             for one in wanted
         ]
         return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=pa.array(~present))
+
+    def _list(self, node: Elements, wanted: pa.DataType, rows: slice, there: np.ndarray) -> pa.Array:
+        taken = self.lists[node.number]
+        low, high = int(taken.offsets[rows.start]), int(taken.offsets[rows.stop])
+        offsets, mask = taken.offsets[rows.start : rows.stop + 1] - low, pa.array(~there)
+        within, each = slice(low, high), np.ones(high - low, bool)
+        if not pa.types.is_map(wanted):
+            made = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
+            values = taken.found.column(node.node, wanted.value_type, within, each)
+            places = pa.array(offsets, pa.int64() if made is pa.LargeListArray else pa.int32())
+            return made.from_arrays(places, values, type=wanted, mask=mask)
+        entry = node.node
+        assert isinstance(entry, Message), "so it is on the wire"
+        value = entry.fields["value"]
+        if isinstance(value, Message):
+            taken.found.valid[value.slot] = 1  # without one it is an empty message
+        keys, items = (
+            taken.found.column(entry.fields[name], kind, within, each)
+            for name, kind in (("key", wanted.key_type), ("value", wanted.item_type))
+        )
+        last, offsets = _last_of_each_key(keys, offsets)
+        places = pa.array(offsets, pa.int32())
+        return pa.MapArray.from_arrays(places, keys.take(last), items.take(last), type=wanted, mask=mask)
 
     def _value(self, node: Value, rows: slice, missing: np.ndarray) -> pa.Array:
         values, kind = self.values[node.slot, rows], node.kind
@@ -205,13 +262,23 @@ class Found:
     def _instants(self, node: Message, wanted: pa.DataType, rows: slice, present: np.ndarray) -> pa.Array:
         none = np.zeros(len(present), np.int64)
         parts = [node.fields.get(name) for name in ("seconds", "nanos")]
-        seconds, nanos = (none if one is None else self.values[one.slot, rows] for one in parts)
+        seconds, nanos = (self.values[one.slot, rows] if isinstance(one, Value) else none for one in parts)
         unit = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": NANOS}[wanted.unit]
         least = np.iinfo(np.int64).max // unit - 1
         if (np.abs(seconds[present]) > least).any() or ((nanos < 0) | (nanos >= NANOS))[present].any():
             raise pa.ArrowInvalid("the time is out of range")
         whole = seconds * unit + nanos // (NANOS // unit)
         return pa.array(whole, mask=~present).cast(pa.int64()).view(wanted)
+
+
+def _last_of_each_key(keys: pa.Array, offsets: Int64s) -> tuple[pa.Array, Int64s]:
+    """Which entries of maps count, of those with one key the last, and the offsets without the others."""
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    codes = keys.dictionary_encode().indices.to_numpy()
+    _, behind = np.unique((rows * (len(keys) + 1) + codes)[::-1], return_index=True)
+    last = np.sort(len(keys) - 1 - behind)
+    sizes = np.bincount(rows[last], minlength=len(offsets) - 1)
+    return pa.array(last), np.concatenate([[0], np.cumsum(sizes)])
 
 
 @functools.cache

@@ -50,14 +50,18 @@ def parse(
     sizes: Int64s,
     valid: UInt8s,
     bad: UInt8s,
+    cursors: Int64s,
+    elements: Int64s,
 ) -> None:
     """Fills values (numbers, bits, places of bytes), sizes (of bytes) and valid, each [slot, row]; bad: 1 if
-    a record is no message. Of a field that is written twice the last one counts."""
+    a record is no message. Of a field that is written twice the last one counts. Repeated ones take two runs:
+    with `cursors` [list, row] of 0 and no `elements` it counts them; with the places of the first ones it
+    fills `elements` (values, sizes). Both move the cursors."""
     ends = np.empty(DEPTH_MAX + 2, np.int64)
     messages = np.empty(DEPTH_MAX + 2, np.int64)
     for row in range(len(starts)):
         pos = starts[row]
-        depth = 0
+        depth = -1 if bad[row] else 0  # of the first run
         ends[0] = pos + lengths[row]
         messages[0] = 0
         while depth >= 0:
@@ -76,10 +80,13 @@ def parse(
                 break
             if found == SKIPPED:
                 continue
+            if fields[found, 5] >= 0:
+                if not _taken(data, fields, found, row, wire, value, size, cursors, elements):
+                    bad[row] = 1
+                    break
+                continue
             slot = fields[found, 3]
-            if fields[found, 2] == ZIGZAG:
-                value = np.int64(np.uint64(value) >> np.uint64(1)) ^ -(value & 1)
-            values[slot, row] = value
+            values[slot, row] = _unfolded(value) if fields[found, 2] == ZIGZAG else value
             sizes[slot, row] = size
             valid[slot, row] = 1
             if fields[found, 2] == MESSAGE:
@@ -89,13 +96,53 @@ def parse(
                 messages[depth] = fields[found, 4]
 
 
+@spliced
+def _unfolded(value: Any) -> Any:
+    return np.int64(np.uint64(value) >> np.uint64(1)) ^ -(value & 1)
+
+
 @compiled
 def _place(fields: Int64s, low: int, high: int, number: int, wire: int) -> int:
     """The field, -1: it is none of these, -2: it has another wire type."""
     for at in range(low, high):
         if fields[at, 0] == number:
-            return at if fields[at, 1] == wire else -2
+            packed = fields[at, 5] >= 0 and wire == SIZED  # a text or a message is SIZED anyway
+            return at if fields[at, 1] == wire or packed else -2
     return SKIPPED
+
+
+@compiled
+def _taken(
+    data: UInt8s,
+    fields: Int64s,
+    found: int,
+    row: int,
+    wire: int,
+    value: Any,
+    size: Any,
+    cursors: Int64s,
+    elements: Int64s,
+) -> bool:
+    """Takes one element of a repeated field, or all numbers of a packed one. False: these are none."""
+    filling, folded, of = elements.shape[1] > 0, fields[found, 2] == ZIGZAG, fields[found, 5]
+    at = cursors[of, row]
+    if wire == fields[found, 1]:
+        if filling:
+            elements[0, at] = _unfolded(value) if folded else value
+            elements[1, at] = size
+        cursors[of, row] = at + 1
+        return True
+    pos, end = value, value + size
+    while pos < end:
+        number, _, pos = _field(data, pos, end, fields[found, 1])
+        if pos < 0:
+            return False
+        if filling:
+            elements[0, at] = _unfolded(number) if folded else number
+            elements[1, at] = 0
+        at += 1
+    cursors[of, row] = at
+    return True
 
 
 @compiled

@@ -98,23 +98,36 @@ class Message:
     """A message in a message. `instant`: it is a time, of seconds and nanoseconds."""
 
     slot: int
-    fields: Mapping[str, Value | Message]
+    fields: Mapping[str, Node]
     instant: bool = False
     wrapped: bool = False
 
 
-Node: TypeAlias = Value | Message
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """A repeated field, the `number`-th of its tables, or a map, which on the wire is one of messages.
+
+    `node`: one element, in slot 0 of `tables`, or of none if it is a value.
+    """
+
+    number: int
+    node: Value | Message
+    tables: Tables | None = None
+
+
+Node: TypeAlias = Value | Message | Elements
 
 
 @dataclass(slots=True)
 class Tables:
-    """Fields of all messages that are read: number, wire type, what it has, slot, message.
+    """Fields of all messages that are read: number, wire type, what it has, slot, message, list or -1.
 
     `first[m]` to `first[m + 1]` are those of message m; 0 is the outermost.
     """
 
-    rows: list[list[tuple[int, int, int, int, int]]] = field(default_factory=list)
+    rows: list[list[tuple[int, int, int, int, int, int]]] = field(default_factory=list)
     slots: int = 0
+    lists: list[Elements] = field(default_factory=list)
 
     def message(self, descriptor: Any, wanted: pa.DataType, depth: int = 0) -> tuple[int, dict[str, Node]]:
         """Its number, and its fields that columns are made of. Raises DoesNotFit."""
@@ -130,36 +143,55 @@ class Tables:
         return number, fields
 
     def _field(self, of: int, found: Any, wanted: pa.DataType, depth: int) -> Node:
-        if found.is_repeated:
-            raise DoesNotFit(
-                f"field {found.full_name!r} is repeated, and lists of Protobuf are not read: leave it out"
-            )
         if found.type not in _TYPES:
             raise DoesNotFit(f"field {found.full_name!r} is a group, which is not read: leave it out")
-        wire, what, kind = _TYPES[found.type]
+        wire, what, _ = _TYPES[found.type]
+        if found.is_repeated:
+            elements = self._elements(found, wanted, depth)
+            self.rows[of].append((found.number, wire, what, 0, 0, elements.number))
+            return elements
         slot = self._slot()
+        node, number = self._single(found, wanted, slot, not found.has_presence, depth)
+        self.rows[of].append((found.number, wire, what, slot, number, -1))
+        return node
+
+    def _elements(self, found: Any, wanted: pa.DataType, depth: int) -> Elements:
+        if pa.types.is_map(wanted) and found.message_type is not None:
+            wanted = pa.map_(wanted.key_type, wanted.item_type)
+            if not found.message_type.GetOptions().map_entry:
+                raise DoesNotFit(f"field {found.full_name!r} is a list, where the source has {wanted}")
+            within = pa.struct([("key", wanted.key_type), ("value", wanted.item_type)])
+        elif pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
+            within = wanted.value_type
+        else:
+            raise DoesNotFit(f"field {found.full_name!r} is repeated, where the source has {wanted}")
+        tables = Tables()
+        node, _ = tables._single(found, within, tables._slot(), False, depth)
+        made = Elements(len(self.lists), node, None if isinstance(node, Value) else tables)
+        self.lists.append(made)
+        return made
+
+    def _single(
+        self, found: Any, wanted: pa.DataType, slot: int, default: bool, depth: int
+    ) -> tuple[Value | Message, int]:
+        """One value of a field in a slot, and the number of its message. Raises DoesNotFit."""
+        _, what, kind = _TYPES[found.type]
         if what != MESSAGE:
             names = None
             if found.enum_type is not None and not pa.types.is_integer(wanted):
                 kind, names = pa.string(), {one.number: one.name for one in found.enum_type.values}
             _check_fits(found.full_name, kind, wanted)
-            self.rows[of].append((found.number, wire, what, slot, 0))
-            return Value(slot, kind, not found.has_presence, names)
+            return Value(slot, kind, default, names), 0
         inner, name = found.message_type, found.message_type.full_name
+        within, instant, wrapped = wanted, False, False
         if name == TIMESTAMP and pa.types.is_timestamp(wanted):
-            within, instant, wrapped = (
-                pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]),
-                True,
-                False,
-            )
+            within, instant = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]), True
         elif name in WRAPPERS and not pa.types.is_struct(wanted):
-            within, instant, wrapped = pa.struct([("value", wanted)]), False, True
+            within, wrapped = pa.struct([("value", wanted)]), True
         else:
             _check_fits(found.full_name, kind, wanted)
-            within, instant, wrapped = wanted, False, False
         number, fields = self.message(inner, within, depth + 1)
-        self.rows[of].append((found.number, wire, what, slot, number))
-        return Message(slot, fields, instant, wrapped)
+        return Message(slot, fields, instant, wrapped), number
 
     def _slot(self) -> int:
         self.slots += 1
@@ -169,7 +201,7 @@ class Tables:
         """The fields, and where those of each message begin."""
         first = np.cumsum([0, *map(len, self.rows)])
         fields = [one for rows in self.rows for one in rows]
-        return np.array(fields, np.int64).reshape(-1, 5), first.astype(np.int64)
+        return np.array(fields, np.int64).reshape(-1, 6), first.astype(np.int64)
 
 
 def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType) -> None:
