@@ -40,7 +40,7 @@ from unistream.connector.file import FileSink, FileSource
 from unistream.connector.group import read_group
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.iceberg import IcebergSink
-from unistream.connector.kafka import KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
+from unistream.connector.kafka import AvroRecord, KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
 from unistream.connector.print_ import PrintSink
 from unistream.connector.sql import SqlSink
 from unistream.connector.static import StaticSource
@@ -138,6 +138,7 @@ __all__ = [
     "AggregatingStateDescriptor",
     "AlreadyEnded",
     "AppendsToForeign",
+    "AvroRecord",
     "Batch",
     "BatchCollector",
     "BatchContext",

@@ -93,7 +93,7 @@ BUILT_IN: Final = {
         guide="docs/guide/iceberg.md",
     ),
     "kafka": ConnectorInfo(
-        summary="Topics: columns from JSON or bytes; records by transactions.",
+        summary="Topics: columns from JSON, Avro, Protobuf or bytes; records by transactions.",
         source="unistream.connector.kafka:KafkaSource",
         sink="unistream.connector.kafka:KafkaSink",
         promise="exactly once",

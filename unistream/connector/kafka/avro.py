@@ -1,4 +1,4 @@
-"""Avro values, each with the number of the schema that it was written by.
+"""Avro values: each with the number of the schema that it was written by, or all by one that is declared.
 
 A schema without lists, maps and unions of several types becomes a list of operations that compiled loops run
 over all records (`avro_kernels`): columns come out. Other schemas are read record by record by fastavro, the
@@ -20,8 +20,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from unistream.base.errors import ConfigError
 from unistream.connector.common import Int64s, UInt8s, binary_array
 from unistream.connector.kafka.avro_schema import (
+    AvroRecord,
     AvroSchema,
     Flat,
     Leaf,
@@ -35,13 +37,39 @@ from unistream.connector.kafka.cells import Build, Cells
 from unistream.connector.kafka.decoded import Decoded
 from unistream.connector.kafka.framing import by_schema
 from unistream.connector.kafka.records import Framed
-from unistream.connector.kafka.registry import RegistryClient, SchemaRegistry
+from unistream.connector.kafka.registry import (
+    RegisteredSchema,
+    RegistryClient,
+    SchemaRegistry,
+    UnknownSchema,
+)
 
-NOT_OF_IT: Final = "it is not a record of schema {} of the registry"
+NOT_OF_IT: Final = "it is not a record of {}"
 
 
 class AvroDecoder:
-    """See `unistream.connector.kafka.formats.BytesDecoder`.
+    """See `unistream.connector.kafka.formats.BytesDecoder`: of records of one schema.
+
+    Raises ConfigError: it is none, or its fields are not those of the columns.
+    """
+
+    def __init__(self, schema: pa.Schema, record: AvroRecord) -> None:
+        self._schema = schema
+        try:
+            self._plan = planned(parsed("its schema", RegisteredSchema(text=record.schema), ()), schema)
+        except UnknownSchema as problem:
+            raise ConfigError(f"AvroRecord: {problem}") from None
+
+    def decode(self, framed: Framed) -> Decoded:
+        rows = np.flatnonzero(framed.value_lengths >= 0)
+        return self._plan.decode(framed.at(rows), self._schema).at(rows)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class RegistryAvroDecoder:
+    """The same in the wire format of a registry: each behind the number of its schema.
 
     Raises (`decode`):
         ConfigError: the registry refuses this user.
@@ -63,25 +91,27 @@ class AvroDecoder:
         if number not in self._plans:
             registered = self._registry.schema(number)
             used = [schema for _, schema in self._registry.referenced(registered)]
-            self._plans[number] = planned(parsed(number, registered, used), self._schema)
+            self._plans[number] = planned(
+                parsed(f"schema {number} of the registry", registered, used), self._schema
+            )
         return self._plans[number].decode(framed, self._schema)
 
 
 def planned(schema: ParsedSchema, wanted: pa.Schema) -> Plan:
     """How records of a schema are read. Raises UnknownSchema: its fields do not fit the columns."""
-    flat = Flat(schema.names, schema.number)
+    flat = Flat(schema.names, schema.called)
     try:
         root = flat.record(schema.root, pa.struct(list(wanted)))
     except NotFlat:
-        return ByRecord(schema.number, schema.root)
-    return ByColumn(schema.number, np.array(flat.operations, np.int64).reshape(-1, 4), flat.slots, root)
+        return ByRecord(schema.called, schema.root)
+    return ByColumn(schema.called, np.array(flat.operations, np.int64).reshape(-1, 4), flat.slots, root)
 
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:
     """Of a flat schema."""
 
-    number: int
+    called: str
     operations: Int64s
     slots: int
     root: Record
@@ -102,7 +132,7 @@ class ByColumn:
             wrong,
         )
         valid[:, wrong > 0] = 0
-        bad = dict.fromkeys(np.flatnonzero(wrong).tolist(), NOT_OF_IT.format(self.number))
+        bad = dict.fromkeys(np.flatnonzero(wrong).tolist(), NOT_OF_IT.format(self.called))
         slots = Slots(framed.data, values, sizes, valid)
         builds = {name: slots.build(node, schema.field(name).type) for name, node in self.root.fields.items()}
         return Cells(schema, len(framed), bad).decoded(builds)
@@ -178,7 +208,7 @@ class Slots:
 class ByRecord:
     """Of any other schema."""
 
-    number: int
+    called: str
     writer: AvroSchema
 
     def decode(self, framed: Framed, schema: pa.Schema) -> Decoded:
@@ -206,7 +236,7 @@ class ByRecord:
                 good = False
             records.append(record if good else {})
             if not good:
-                bad[row] = NOT_OF_IT.format(self.number)
+                bad[row] = NOT_OF_IT.format(self.called)
         return records, bad
 
 

@@ -1,6 +1,6 @@
 """Schemas of Avro as lists of operations, for the compiled loops of `avro_kernels`. Pure.
 
-parsed   the schema of a number of the registry, with those that it refers to
+parsed   a schema, with those that it refers to
 Flat     its operations, and the columns that come of them; NotFlat if there are none
 """
 
@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
+from unistream.base.errors import ConfigError
 from unistream.connector.kafka.registry import RegisteredSchema, UnknownSchema
 
 NULL, BOOLEAN, VARINT, FLOAT, DOUBLE, BLOB, FIXED, RECORD = range(8)
@@ -41,8 +44,36 @@ AvroSchema: TypeAlias = Any
 """As JSON has it: a name, a list (a union), or an object."""
 
 
-def parsed(number: int, registered: RegisteredSchema, used: Sequence[RegisteredSchema]) -> ParsedSchema:
-    """Raises UnknownSchema: it is none of Avro, or not of a record."""
+class AvroRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The schema that the records of a topic were written by, for ``format="avro"``.
+
+    Attributes:
+        schema: JSON text, or the path of a file with it (``orders.avsc``).
+
+    Raises:
+        ConfigError: the file cannot be read.
+
+    >>> fields = '[{"name": "id", "type": "long"}]'
+    >>> AvroRecord(schema='{"type": "record", "name": "Order", "fields": ' + fields + "}").schema[:18]
+    '{"type": "record",'
+    """
+
+    schema: str
+
+    def __post_init__(self) -> None:
+        if not self.schema.lstrip().startswith("{"):
+            try:
+                text = Path(self.schema).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"AvroRecord: {self.schema}: {error}") from None
+            msgspec.structs.force_setattr(self, "schema", text)
+
+    def __repr__(self) -> str:
+        return f"AvroRecord({len(self.schema)} characters)"
+
+
+def parsed(called: str, registered: RegisteredSchema, used: Sequence[RegisteredSchema]) -> ParsedSchema:
+    """`called`: in errors. Raises UnknownSchema: it is none of Avro, or not of a record."""
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
     names: dict[str, AvroSchema] = {}
@@ -50,20 +81,20 @@ def parsed(number: int, registered: RegisteredSchema, used: Sequence[RegisteredS
     try:
         for one in (*used, registered):
             if one.kind != "AVRO":
-                raise UnknownSchema(f"schema {number} of the registry is {one.kind}, not AVRO")
+                raise UnknownSchema(f"{called} is {one.kind}, not AVRO")
             found = parse_schema(_without_uuids(json.loads(one.text)), named_schemas=names)
     except (SchemaParseException, UnknownType, ValueError) as error:
-        raise UnknownSchema(f"schema {number} of the registry cannot be read: {error!r}") from None
+        raise UnknownSchema(f"{called} cannot be read: {error!r}") from None
     if not isinstance(found, dict) or found.get("type") != "record":
-        raise UnknownSchema(f"schema {number} of the registry is not one of a record")
-    return ParsedSchema(number, found, names)
+        raise UnknownSchema(f"{called} is not one of a record")
+    return ParsedSchema(called, found, names)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchema:
     """`names`: of all types that it has or refers to."""
 
-    number: int
+    called: str
     root: AvroSchema
     names: Mapping[str, AvroSchema]
 
@@ -109,7 +140,7 @@ class Flat:
     """
 
     names: Mapping[str, AvroSchema]
-    number: int
+    called: str
     operations: list[tuple[int, int, int, int]] = field(default_factory=list)
     slots: int = 0
     _inside: list[str] = field(default_factory=list)
@@ -159,7 +190,7 @@ class Flat:
         if found["type"] in ("array", "map"):
             raise NotFlat
         if found["type"] in ("record", "error"):
-            _check_fits(name, pa.struct([]), wanted, self.number)
+            _check_fits(name, pa.struct([]), wanted, self.called)
             return self.record(found, wanted, optional)
         if found["type"] == "null":
             self.operations.append((NULL, optional, 0, -1))
@@ -167,7 +198,7 @@ class Flat:
         if found["type"] in self.names:
             return self._value(found["type"], wanted, name, null)
         kind = _kind(found)
-        _check_fits(name, kind, wanted, self.number)
+        _check_fits(name, kind, wanted, self.called)
         slot = self._slot(wanted)
         self.operations.append((_operation(found), optional, int(found.get("size", 0)), slot))
         return Leaf(slot, kind, tuple(found.get("symbols", ())))
@@ -200,12 +231,10 @@ def _kind(schema: Mapping[str, Any]) -> pa.DataType:
     return pa.binary() if schema["type"] == "fixed" else _PRIMITIVE[schema["type"]]
 
 
-def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType | None, number: int) -> None:
+def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType | None, called: str) -> None:
     if wanted is not None and family(kind) != family(wanted):
         shown = "a record" if pa.types.is_struct(kind) else str(kind)
-        raise UnknownSchema(
-            f"field {name!r} of schema {number} of the registry is {shown}, where the source has {wanted}"
-        )
+        raise UnknownSchema(f"field {name!r} of {called} is {shown}, where the source has {wanted}")
 
 
 def family(kind: pa.DataType) -> str:

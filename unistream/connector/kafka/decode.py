@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import Int64s, binary_array
+from unistream.connector.kafka.avro_schema import AvroRecord
 from unistream.connector.kafka.decoded import Decoded, first_reasons
 from unistream.connector.kafka.formats import BytesDecoder, Format, bytes_decoder
 from unistream.connector.kafka.layout import ROW_KIND, Layout, checked_layout
@@ -73,7 +74,7 @@ class RecordDecoder:
         layout: What else the rows have.
         key_kind: Format of the keys, if the layout has some.
         registry: For formats whose schemas are looked up.
-        message: For "protobuf".
+        message: For "protobuf" and "avro".
 
     Raises:
         ConfigError: the schema is not supported in this format.
@@ -89,7 +90,7 @@ class RecordDecoder:
         layout: Layout | None = None,
         key_kind: Format | None = None,
         registry: SchemaRegistry | None = None,
-        message: ProtobufMessage | None = None,
+        message: AvroRecord | ProtobufMessage | None = None,
     ) -> None:
         self._layout = layout or checked_layout(schema, kind)
         self._schema = pa.schema([f for f in self._layout.schema if used is None or f.name in used])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.connector.common import JsonReader, binary_array
-from unistream.connector.kafka.avro import AvroDecoder
+from unistream.connector.kafka.avro import AvroDecoder, RegistryAvroDecoder
+from unistream.connector.kafka.avro_schema import AvroRecord
 from unistream.connector.kafka.cells import Cells
 from unistream.connector.kafka.debezium import DebeziumDecoder
 from unistream.connector.kafka.decoded import Decoded, json_decoded, merged
@@ -24,22 +25,48 @@ from unistream.connector.kafka.records import Framed
 from unistream.connector.kafka.registry import SchemaRegistry
 
 Format: TypeAlias = Literal[
-    "json", "bytes", "json-confluent", "avro-confluent", "protobuf", "protobuf-confluent", "debezium-json"
+    "json",
+    "bytes",
+    "json-confluent",
+    "avro",
+    "avro-confluent",
+    "protobuf",
+    "protobuf-confluent",
+    "debezium-json",
 ]
 FORMATS: Final = (
     "json",
     "bytes",
     "json-confluent",
+    "avro",
     "avro-confluent",
     "protobuf",
     "protobuf-confluent",
     DEBEZIUM,
 )
-KEY_FORMATS: Final = tuple(one for one in FORMATS if one not in (DEBEZIUM, "protobuf"))
-EXTRAS: Final = {"avro-confluent": "avro", "protobuf": "protobuf", "protobuf-confluent": "protobuf"}
+KEY_FORMATS: Final = tuple(one for one in FORMATS if one not in (DEBEZIUM, "avro", "protobuf"))
+EXTRAS: Final = {
+    "avro": "avro",
+    "avro-confluent": "avro",
+    "protobuf": "protobuf",
+    "protobuf-confluent": "protobuf",
+}
 """What a format needs to be installed."""
 BY_REGISTRY: Final = ("avro-confluent", "protobuf-confluent")
 """Formats whose schemas are looked up."""
+_DECLARED: Final[Mapping[str, tuple[type, Callable[..., BytesDecoder], str]]] = {
+    "protobuf": (
+        ProtobufMessage,
+        ProtobufDecoder,
+        "the type of the messages: message=us.ProtobufMessage(…)",
+    ),
+    "avro": (
+        AvroRecord,
+        AvroDecoder,
+        'the schema of the records: message=us.AvroRecord(…); with a schema registry it is "avro-confluent"',
+    ),
+}
+"""Formats whose `message` is declared: its class, the decoder, and what is needed."""
 NO_CHANGES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -59,7 +86,7 @@ def bytes_decoder(
     *,
     registry: SchemaRegistry | None,
     changes: Mapping[str, str] = NO_CHANGES,
-    message: ProtobufMessage | None = None,
+    message: AvroRecord | ProtobufMessage | None = None,
     used: frozenset[str] | None = None,
 ) -> BytesDecoder:
     """`changes`: see `Layout`. `used`: columns that are needed, None: all; others may be left out.
@@ -72,14 +99,13 @@ def bytes_decoder(
     if kind in BY_REGISTRY:
         if registry is None:
             raise ConfigError(f'format="{kind}" needs a registry: schema_registry="http://HOST:PORT"')
-        made = AvroDecoder if kind == "avro-confluent" else RegistryProtobufDecoder
+        made = RegistryAvroDecoder if kind == "avro-confluent" else RegistryProtobufDecoder
         return made(schema, registry)
-    if kind == "protobuf":
-        if message is None:
-            raise ConfigError(
-                'format="protobuf" needs the type of the messages: message=us.ProtobufMessage(…)'
-            )
-        return ProtobufDecoder(schema, message)
+    if kind in _DECLARED:
+        declared, decoder, needs = _DECLARED[kind]
+        if not isinstance(message, declared):
+            raise ConfigError(f'format="{kind}" needs {needs}')
+        return decoder(schema, message)
     if kind == DEBEZIUM:
         return DebeziumDecoder(schema, changes)
     if kind == BYTES:

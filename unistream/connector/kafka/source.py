@@ -20,6 +20,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, redacted
+from unistream.connector.kafka.avro_schema import AvroRecord
 from unistream.connector.kafka.config import GROUP_ID, GROUP_PROPERTY, Properties, check_properties
 from unistream.connector.kafka.decode import (
     DEAD_LETTER_SCHEMA,
@@ -92,7 +93,7 @@ class KafkaSource:
             "bytes" "row".
         schema_registry: Where "avro-confluent" and "protobuf-confluent" look schemas up: a URL, or a
             `SchemaRegistry`.
-        message: For "protobuf": the type of the messages.
+        message: For "protobuf": the type of the messages; for "avro": the schema of the records.
         on_bad_record: What happens to a record whose value or key does not match the schema: "fail" fails
             the job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
             side output "dead-letters" (columns: `DEAD_LETTER_SCHEMA`), which
@@ -139,7 +140,7 @@ class KafkaSource:
         metadata: Mapping[str, str] | None = None,
         tombstones: Tombstones | None = None,
         schema_registry: SchemaRegistry | str | None = None,
-        message: ProtobufMessage | None = None,
+        message: AvroRecord | ProtobufMessage | None = None,
         on_bad_record: OnBadRecord = "fail",
         properties: Properties | None = None,
     ) -> None:

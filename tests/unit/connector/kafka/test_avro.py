@@ -14,9 +14,12 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.connector.kafka.framed_records import framed
+from unistream.base.errors import ConfigError
 from unistream.connector.kafka.avro import ByColumn, ByRecord, planned
-from unistream.connector.kafka.avro_schema import parsed
+from unistream.connector.kafka.avro_schema import AvroRecord, parsed
+from unistream.connector.kafka.decode import RecordDecoder
 from unistream.connector.kafka.decoded import Decoded
+from unistream.connector.kafka.layout import checked_layout
 from unistream.connector.kafka.registry import RegisteredSchema, UnknownSchema
 
 
@@ -26,7 +29,7 @@ def record(*fields, name="Row"):
 
 def plan_of(writer, wanted: pa.Schema, *used):
     texts = [RegisteredSchema(text=json.dumps(one)) for one in (*used, writer)]
-    return planned(parsed(7, texts[-1], texts[:-1]), wanted)
+    return planned(parsed("schema 7 of the registry", texts[-1], texts[:-1]), wanted)
 
 
 def written(writer, rows) -> list[bytes]:
@@ -239,6 +242,49 @@ def test_random_rows_by_column_and_by_record_are_the_same():
 )
 def test_schemas_that_do_not_fit(text, message):
     with pytest.raises(UnknownSchema, match=message):
-        planned(parsed(7, RegisteredSchema(text=text), []), pa.schema([("a", pa.int64())]))
+        planned(
+            parsed("schema 7 of the registry", RegisteredSchema(text=text), []),
+            pa.schema([("a", pa.int64())]),
+        )
     with pytest.raises(UnknownSchema, match="schema 7 of the registry is PROTOBUF, not AVRO"):
-        parsed(7, RegisteredSchema(text=text, kind="PROTOBUF"), [])
+        parsed("schema 7 of the registry", RegisteredSchema(text=text, kind="PROTOBUF"), [])
+
+
+def plain(wanted: pa.Schema, message: AvroRecord, values, on_bad="fail", **more):
+    layout = checked_layout(wanted, "avro", **more)
+    decoder = RecordDecoder(layout.schema, "avro", on_bad, layout=layout, message=message)
+    return decoder.decode(framed([(None, value) for value in values]), "orders", 0)
+
+
+def test_records_without_a_registry_are_of_the_schema_that_is_declared(tmp_path):
+    writer = record(("id", "long"), ("more", {"type": "array", "items": "int"}), ("inner", INNER))
+    row = {"id": 1, "more": [1, 2], "inner": {"x": 0.5, "tag": None}}
+    wanted = pa.schema(
+        [("id", pa.int64()), ("inner", pa.struct([("x", pa.float64())])), ("none", pa.string())]
+    )
+    (tmp_path / "orders.avsc").write_text(json.dumps(writer))
+    values = [*written(writer, [row, {**row, "id": 2}]), None, b"\x02"]
+    for schema in (json.dumps(writer), f"\n {json.dumps(writer)}", str(tmp_path / "orders.avsc")):
+        piece = plain(wanted, AvroRecord(schema=schema), values, "dead-letter", metadata={"at": "offset"})
+        assert piece.records.to_pylist() == [
+            {"id": n, "inner": {"x": 0.5}, "none": None, "at": n - 1} for n in (1, 2)
+        ]
+        assert piece.tombstones == 1
+        assert piece.dead_letters is not None
+        assert piece.dead_letters.column("offset").to_pylist() == [3]
+        assert piece.dead_letters.column("reason").to_pylist() == ["it is not a record of its schema"]
+    assert repr(AvroRecord(schema="{}")) == "AvroRecord(2 characters)"
+
+
+def test_a_declared_schema_that_does_not_fit(tmp_path):
+    wanted = pa.schema([("a", pa.int64())])
+    with pytest.raises(ConfigError, match=r"field 'a' of its schema is string, where the source has int64"):
+        plain(wanted, AvroRecord(schema=json.dumps(record(("a", "string")))), [])
+    with pytest.raises(ConfigError, match="AvroRecord: its schema cannot be read: "):
+        plain(wanted, AvroRecord(schema="{"), [])
+    with pytest.raises(ConfigError, match=r"none.avsc: .*No such file"):
+        AvroRecord(schema=str(tmp_path / "none.avsc"))
+    with pytest.raises(ConfigError, match=r"needs the schema of the records: message=us.AvroRecord"):
+        RecordDecoder(wanted, "avro", "fail")
+    with pytest.raises(ConfigError, match=r"needs the type of the messages: message=us.ProtobufMessage"):
+        RecordDecoder(wanted, "protobuf", "fail", message=AvroRecord(schema="{}"))
