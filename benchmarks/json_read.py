@@ -3,6 +3,11 @@
     python -m benchmarks.json_read decode        one thread, blocks of 4 MB, and pyarrow's reader
     python -m benchmarks.json_read filter        files -> filter, two of six columns -> blackhole, by slope
     python -m benchmarks.json_read count         files -> windowed count by key -> blackhole, by slope
+    python -m benchmarks.json_read count --per-second 200
+
+Windows have 10 s, and the rows come as in `benchmarks.windowed_count`: 10,000 for each second of event time,
+so some ten for each key in a window. With 200 a second hardly two rows of a window have one key: there are
+nearly as many results as rows.
 
 `decode` prints rows for each second of processor time: all columns, two of six, one bad row in ten, and both
 forms of time in one column. The other two count whole process trees. One JSON line each.
@@ -28,7 +33,7 @@ DECODED_ROWS = 400_000
 BLOCK = 4 * 2**20
 REPEATS = 5
 KEYS = 10_000
-STEP_MS = 5  # of event time between two rows
+PER_SECOND = 10_000  # rows, of event time
 SCHEMA = pa.schema(
     [
         ("auction", pa.int64()),
@@ -42,13 +47,15 @@ SCHEMA = pa.schema(
 CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 
 
-def lines(start: int, rows: int, *, bad_every: int = 0, mixed: bool = False) -> bytes:
+def lines(
+    start: int, rows: int, *, bad_every: int = 0, mixed: bool = False, per_second: int = PER_SECOND
+) -> bytes:
     """Rows [start, start + rows) of one endless file. `bad_every`: each so many-th has a text as its
     price."""
     random = np.random.Generator(np.random.Philox(key=[start, KEYS]))
     auctions, bidders = random.integers(0, KEYS, rows), random.integers(0, 1_000_000, rows)
     prices, places = random.integers(0, 100_000, rows), random.integers(0, 10_000, rows)
-    millis = (np.arange(start, start + rows) * STEP_MS) + 1_767_225_600_000
+    millis = (np.arange(start, start + rows) * 1000 // per_second) + 1_767_225_600_000
     times = np.datetime_as_string(millis.astype("datetime64[ms]"))
     made = []
     for i in range(rows):
@@ -61,15 +68,15 @@ def lines(start: int, rows: int, *, bad_every: int = 0, mixed: bool = False) -> 
     return "".join(made).encode()
 
 
-def data_file(rows: int) -> Path:
+def data_file(rows: int, per_second: int) -> Path:
     """The input, made once and kept."""
-    path = CACHE / f"bids-of-text-{rows}.json"
+    path = CACHE / f"bids-of-text-{per_second}-{rows}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         with part.open("wb") as file:
             for start in range(0, rows, DECODED_ROWS):
-                file.write(lines(start, min(DECODED_ROWS, rows - start)))
+                file.write(lines(start, min(DECODED_ROWS, rows - start), per_second=per_second))
         part.rename(path)
     return path
 
@@ -139,13 +146,13 @@ def _print(
 # --- pipelines ------------------------------------------------------------------------------------
 
 
-def job(what: str, rows: int, parallelism: int, target: str) -> None:
+def job(what: str, rows: int, per_second: int, parallelism: int, target: str) -> None:
     """One run, to its end."""
     import unistream as us
 
     config = {"execution.runtime-mode": "STREAMING", "parallelism.default": str(parallelism)}
     env = us.Environment(config, target=target)
-    source = us.FileSource(str(data_file(rows)), format="json", schema=SCHEMA, in_order=True)
+    source = us.FileSource(str(data_file(rows, per_second)), format="json", schema=SCHEMA, in_order=True)
     strategy = us.WatermarkStrategy.no_watermarks()
     if what == "count":
         strategy = us.WatermarkStrategy.for_bounded_out_of_orderness("4 s").with_timestamp_column("at")
@@ -166,18 +173,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--target", choices=["local", "spark"], default="local")
     parser.add_argument("--rows", type=int, help="run the job once over so many rows, without measuring")
+    parser.add_argument("--per-second", type=int, default=PER_SECOND, help="rows, of event time")
     options = parser.parse_args(arguments)
     if options.what == "decode":
         decode()
     elif options.rows:
-        job(options.what, options.rows, options.parallelism, options.target)
+        job(options.what, options.rows, options.per_second, options.parallelism, options.target)
     else:
         for needed in (ROWS, 4 * ROWS):
-            data_file(needed)
+            data_file(needed, options.per_second)
         by_slope(
             [
                 *("benchmarks.json_read", options.what),
                 *("--parallelism", str(options.parallelism), "--target", options.target),
+                *("--per-second", str(options.per_second)),
             ],
             rows=ROWS,
             labels={
@@ -185,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "engine": f"unistream/{options.target}",
                 "work": options.what,
                 "parallelism": options.parallelism,
+                "rows_per_second_of_event_time": options.per_second,
             },
         )
 
