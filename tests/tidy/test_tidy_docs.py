@@ -21,6 +21,13 @@ def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
+def test_the_code_of_every_page_is_run() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    with_code = [page for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")]
+    assert len(with_code) > 20
+    assert [page.name for page in with_code if page.name not in tests] == []
+
+
 def test_the_index_lists_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}

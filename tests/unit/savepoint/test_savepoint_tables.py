@@ -241,6 +241,17 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert changed.table("counts", "last-seen").column("user").to_pylist() == [8]
 
 
+def test_a_savepoint_is_read_without_unistream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = GUIDE.parents[1] / "reference" / "savepoint-format.md"
+    [block] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    where = tmp_path / "sp"
+    us.SavepointWriter().with_state("counts", "last-seen", users(), keys=["user"]).write(where)
+    names: dict[str, object] = {}
+    exec(block.replace("savepoint-3f2a9c-8d1e…", str(where)), names)
+    assert "__key_group" in capsys.readouterr().out
+    assert names["manifest"]["vertices"]  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     "module",
     [f"unistream.savepoint.{module.name}" for module in pkgutil.iter_modules(unistream.savepoint.__path__)]
