@@ -11,7 +11,7 @@ from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError
 from unistream.dagster.report import SINK_METADATA
 from unistream.dagster.translator import UnistreamTranslator, build_unistream_asset_specs
-from unistream.port.sink import Sink
+from unistream.port.sink import ReplacesRows, Sink
 
 
 def sink_asset(key: str | Sequence[str], *, sink_uid: str, **spec: Any) -> dg.AssetSpec:
@@ -31,6 +31,7 @@ def unistream_assets(
     specs: Sequence[dg.AssetSpec] | None = None,
     translator: UnistreamTranslator | None = None,
     name: str | None = None,
+    bounded: bool = False,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declares the tables that one pipeline writes; the function yields from `UnistreamResource.run`.
@@ -44,11 +45,15 @@ def unistream_assets(
         specs: Instead of `build`: at least one, created by `sink_asset` or a translator.
         translator: With `build`: how its ends become assets; None: `UnistreamTranslator()`.
         name: Name of the step and the job; default: the function's name.
+        bounded: The pipeline ends, and each run writes the partition of that run: only then there may be a
+            `partitions_def`. A run whose pipeline does not end, or whose sinks would add the rows of a
+            partition a second time, fails before anything is started.
         options: Further arguments of `dg.multi_asset`.
 
     Raises:
         ConfigError: neither or both of `build` and `specs`, a spec without a sink's uid, two for one sink or
-            of one key, partitions, or a retry policy; from `build`, as `build_unistream_asset_specs`.
+            of one key, partitions without `bounded`, or a retry policy; from `build`, as
+            `build_unistream_asset_specs`.
 
     Example:
         @unistream_assets(build_orders)
@@ -64,9 +69,11 @@ def unistream_assets(
     if not specs:
         raise ConfigError("unistream_assets needs the pipeline, or at least one asset spec")
     _check_specs(specs)
-    if options.get("partitions_def") is not None or any(spec.partitions_def is not None for spec in specs):
+    partitioned = [options.get("partitions_def"), *(spec.partitions_def for spec in specs)]
+    if not bounded and any(one is not None for one in partitioned):
         raise ConfigError(
-            "a streaming asset takes no partitions_def: one job writes all of its table; leave it out"
+            "a streaming asset takes no partitions_def: one job writes all of its table; leave it out, or, "
+            "for a pipeline that ends and writes the partition of its run, declare bounded=True"
         )
     if options.get("retry_policy") is not None:
         raise ConfigError(
@@ -95,6 +102,27 @@ def check_sinks(specs: Sequence[dg.AssetSpec], sinks: Mapping[str, Sink]) -> Non
             has = f"it has {', '.join(map(repr, sorted(sinks)))}" if sinks else "it has none"
             raise ConfigError(
                 f"asset {spec.key.to_user_string()}: the pipeline has no sink with the uid {uid!r}; {has}"
+            )
+
+
+def check_partition(context: dg.AssetExecutionContext, env: Environment) -> None:
+    """Of a run that materialises partitions. Raises ConfigError: its job would never end, or would add the
+    rows of a partition that is there already."""
+    if not (context.has_partition_key or context.has_partition_key_range):
+        return
+    if not env.is_bounded():
+        raise ConfigError(
+            "a run of one partition needs a pipeline that ends, and a source of this one has no end: read "
+            "the partition alone (a FileSource, a DeltaSource, stopping_offsets of a KafkaSource)"
+        )
+    sinks = env.sinks()
+    for spec in context.assets_def.specs:
+        sink = sinks[spec.metadata[SINK_METADATA]]
+        if not (isinstance(sink, ReplacesRows) and sink.replaces_rows):
+            raise ConfigError(
+                f"asset {spec.key.to_user_string()} has partitions, and its sink would add the rows of one "
+                "that is materialised again: give the sink mode='overwrite-partitions', or mode='upsert' and "
+                "a key"
             )
 
 

@@ -21,7 +21,7 @@ from unistream.client.hosts import default_target
 from unistream.client.resume import LATEST
 from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
-from unistream.dagster.assets import check_sinks
+from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
@@ -116,6 +116,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             env = Environment({**DEFAULTS, **self._cluster(), **(config or {})}, target=self.target)
             build(env)
             check_sinks(specs_of(context), env.sinks())
+            check_partition(context, env)
             report = RunReport(context, target=self.target, retention=env.config.get(CHECKPOINT_RETENTION))
             detaches = self._detaches(env)
             start = self._start(context, env, name, report)

@@ -224,6 +224,16 @@ class SoleCommitter(Protocol):
     def is_sole(self) -> bool: ...
 
 
+@runtime_checkable
+class ReplacesRows(Protocol):
+    """A sink that may replace the rows of an earlier run by those of a later one."""
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether a bounded job that is run again leaves its table as one run does: by the key of each row,
+        or by partition."""
+
+
 class CommittableFunction(Protocol):
     """The function of a stage before or after the committer, called once for each checkpoint."""
 

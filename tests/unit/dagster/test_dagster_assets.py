@@ -1,8 +1,11 @@
 """What the asset decorator accepts and refuses, and what it declares."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
+import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
 from unistream.dagster.start import chosen_resume
@@ -53,6 +56,42 @@ def test_the_assets_of_one_job_are_one_step_with_a_pool_of_its_own() -> None:
 def test_the_decorator_refuses(specs: list[dg.AssetSpec], options: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         unistream_assets(specs=specs, **options)
+
+
+def test_a_pipeline_that_ends_may_have_partitions() -> None:
+    made = unistream_assets(specs=[ORDERS], name="orders", partitions_def=DAYS, bounded=True)
+    assert made(lambda: None).partitions_def == DAYS
+
+
+@pytest.mark.parametrize(
+    ("rows", "sink", "text"),
+    [
+        pytest.param(
+            None, us.DeltaSink("x", mode="upsert", key="id"), "needs a pipeline that ends", id="no end"
+        ),
+        pytest.param(5, us.DeltaSink("x"), "asset orders has partitions, and its sink", id="appends"),
+        pytest.param(5, us.BlackholeSink(), "asset orders has partitions, and its sink", id="no table"),
+    ],
+)
+def test_a_run_of_a_partition_that_could_add_rows_twice_starts_nothing(
+    rows: int | None, sink: us.Sink, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def build(env: us.Environment) -> None:
+        columns = {"id": us.datagen.Sequential()}
+        source = us.DatagenSource(columns, rows=rows, bounded=rows is not None)
+        env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").sink_to(sink).uid("lake")
+
+    @unistream_assets(specs=[ORDERS], name="orders", partitions_def=DAYS, bounded=True)
+    def orders(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, build)
+
+    local = {"unistream": UnistreamResource(target="local")}
+    ran = dg.materialize([orders], resources=local, partition_key="2026-01-02", raise_on_error=False)
+    [failed] = [event for event in ran.all_events if event.is_step_failure]
+    assert text in str(failed.step_failure_data.user_failure_data)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

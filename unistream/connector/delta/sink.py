@@ -154,6 +154,11 @@ class DeltaSink:
         other._on_foreign = "append"
         return other
 
+    @property
+    def replaces_rows(self) -> bool:
+        """See `unistream.port.sink.ReplacesRows`."""
+        return self._upsert is not None or self._overwrite
+
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
         from unistream.connector.delta.line import check_no_other

@@ -180,6 +180,11 @@ class IcebergSink:
         other._on_foreign = "append"
         return other
 
+    @property
+    def replaces_rows(self) -> bool:
+        """See `unistream.port.sink.ReplacesRows`."""
+        return self._mode == "overwrite-partitions"
+
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
         if self._on_foreign == "refuse":

@@ -164,6 +164,11 @@ class SqlSink:
         other._on_foreign = "append"
         return other
 
+    @property
+    def replaces_rows(self) -> bool:
+        """See `unistream.port.sink.ReplacesRows`."""
+        return bool(self._key)
+
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
         if self._on_foreign == "refuse":
