@@ -267,7 +267,7 @@ class DeltaCommitter:
             self._compactor.committed(len(files_of(parts)))
         for part in parts:
             for one in part.staged:
-                for file in one.files if one.upsert is not None or one.overwrite else ():
+                for file in () if one.goes_in_whole else one.files:
                     self._stage.remove(file.path)
 
     def _look(self, schema: pa.Schema, files: Sequence[DeltaFile]) -> LakeTable:
@@ -336,16 +336,20 @@ class DeltaCommitter:
         last = table.transaction_version(app_id(self._opened(), self._branch))
         if last is not None:
             return [part for part in parts if part.checkpoint_id > last]
-        restored = self._opened().restored or 0
-        if not self._branch or min(part.checkpoint_id for part in parts) > restored:
-            return list(parts)
-        # versions of the older branch prove nothing here, but its files do
-        active = table.active_paths()
-        return [
-            part
-            for part in parts
-            if part.checkpoint_id > restored or not {file.path for file in part.files} <= active
-        ]
+        begun = (self._last(table, self._branch) or 0) if self._branch else 0
+        return [part for part in parts if part.checkpoint_id > begun or not self._is_in_former(table, part)]
+
+    def _is_in_former(self, table: LakeTable, part: Part) -> bool:
+        """What the snapshot before a rewind lists was committed before it. Files that are part of the table
+        prove it; its transactions alone do not, since another job may have had a checkpoint of that number.
+        Rows that were merged leave no file: staged ones are removed behind the commit, and those that are
+        still there are merged once more, which changes nothing that the rewind does not."""
+        paths = {file.path for file in part.files}
+        if all(one.goes_in_whole for one in part.staged):
+            return paths <= table.active_paths()
+        context = self._opened()
+        former = [table.transaction_version(app_id(context, one)) or 0 for one in range(self._branch)]
+        return max(former) >= part.checkpoint_id and any(self._stage.size(path) is None for path in paths)
 
     def _check_staged(self, files: Sequence[DeltaFile]) -> None:
         hint = " (was the table vacuumed with a retention shorter than the outage?)"
