@@ -185,9 +185,13 @@ class GroupCommitter:
             checkpoint=checkpoint,
             committed_ms=int(time.time() * 1000),
             tables=dict(self._tables),
+            appends=self._options.on_foreign == "append",
         )
         for _ in range(ATTEMPTS_MAX):
             newest = log.newest()
+            if newest is not None and newest.lineage != context.lineage:
+                self._tables = self._with_others(newest)
+                mine = msgspec.structs.replace(mine, tables=dict(self._tables))
             record = next_record(newest, seen=self._seen, mine=mine, predecessor=context.predecessor)
             if record is None:
                 assert newest is not None, "it is there"
@@ -197,6 +201,16 @@ class GroupCommitter:
                 self._seen = record.number
                 return
         raise Unreachable(f"commit group {self._options.name!r}: others write its log at the same time")
+
+    def _with_others(self, newest: GroupCommit) -> dict[str, TableVersion]:
+        """The newest versions: another line of jobs has named some that may be behind those of this one, or
+        before them, and readers never see less than before."""
+        found = {
+            uid: committer.newest_version()
+            for uid, committer in self._members.items()
+            if isinstance(committer, JoinsGroup)
+        }
+        return newest.tables | self._tables | {uid: table for uid, table in found.items() if table is not None}
 
     def _done(self, member: _Member, result: CommitResult) -> CommitResult:
         """Notes the version of a member that is committed."""
