@@ -1,6 +1,6 @@
 """Sinks whose commits become visible together: a `CommitGroup`.
 
-    writers of all members ──► one committer ──► tables with versions (Delta, Iceberg), one after the other
+    writers of all members ──► one committer ──► tables with versions (Delta, Iceberg), at the same time
                                              ──► tables of one database, in one transaction
                                              ──► a record in the log of the group: checkpoint, version of each
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -21,6 +23,8 @@ from unistream.api.described import described
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.connector.committers import committer_of
+from unistream.connector.delta.committer import DeltaCommitter
+from unistream.connector.delta.table import LakeTable, TableCommit
 from unistream.connector.group import GroupSink, read_group
 from unistream.connector.group.committer import GroupCommitter
 from unistream.connector.group.file_log import FileGroupLog
@@ -237,6 +241,49 @@ def test_half_a_commit_is_not_seen_and_is_finished_by_the_next(
     assert outcomes[A].outcome is CommitOutcome.ALREADY_COMMITTED
     assert outcomes[B].outcome is CommitOutcome.COMMITTED
     assert shop.seen() == {"a": [1, 2], "b": [1, 2]}
+
+
+class SlowSink(us.DeltaSink):
+    """Something happens before each of its commits."""
+
+    before: Callable[[], object]
+
+    def create_committer(self) -> Committer | None:
+        before = self.before
+
+        class SlowTable(LakeTable):
+            def append(self, commit: TableCommit) -> None:
+                before()
+                super().append(commit)
+
+        made = super().create_committer()
+        assert isinstance(made, DeltaCommitter)
+        made._tables = SlowTable
+        return made
+
+
+def test_members_are_committed_at_the_same_time(tmp_path: Path) -> None:
+    shop = two_delta(tmp_path)
+    meeting = threading.Barrier(2, timeout=30)  # broken, if one comes alone
+    for uid in (A, B):
+        shop.sinks[uid] = SlowSink(str(tmp_path / uid))
+        shop.sinks[uid].before = meeting.wait  # type: ignore[attr-defined]
+    shop.committer().commit(permit(1), shop.staged(1, {A: [1], B: [1]}))
+    assert shop.seen() == {"a": [1], "b": [1]}
+
+
+def test_a_member_that_fails_is_reported_when_the_others_have_ended(tmp_path: Path) -> None:
+    """A commit that is still under way would meet the one of the restored committer."""
+    shop = two_delta(tmp_path)
+    shop.sinks[B] = SlowSink(str(tmp_path / B))
+    shop.sinks[B].before = lambda: time.sleep(0.3)  # type: ignore[attr-defined]
+    one = shop.staged(1, {A: [1], B: [1]})
+    next((tmp_path / "a").rglob("*.parquet")).unlink()
+    with pytest.raises(CorruptSnapshot):
+        shop.committer().commit(permit(1), one)
+    assert DeltaTable(str(tmp_path / "b")).to_pyarrow_table()["id"].to_pylist() == [1]
+    with pytest.raises(NotFound):
+        shop.seen()
 
 
 def test_one_that_wakes_up_behind_its_successor_records_nothing(tmp_path: Path) -> None:
