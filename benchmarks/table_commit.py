@@ -85,7 +85,10 @@ def measure_group(sinks: Mapping[str, Any], location: str, commits: int) -> dict
     committer.close()
     for writer in writers.values():
         writer.close()
-    return {"commit_ms_p50": round(1_000 * seconds[len(seconds) // 2]), "commit_ms_max": round(1_000 * seconds[-1])}
+    return {
+        "commit_ms_p50": round(1_000 * seconds[len(seconds) // 2]),
+        "commit_ms_max": round(1_000 * seconds[-1]),
+    }
 
 
 def measure(sink: Any, files: int, commits: int) -> dict[str, Any]:
@@ -128,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", choices=TABLES, action="append", help="may be repeated; default: all")
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--commits", type=int, default=100)
-    parser.add_argument("--group", type=int, default=0, help="members of a commit group; 0: one table, no group")
+    parser.add_argument("--group", type=int, default=0, help="members of a commit group; 0: no group")
     options = parser.parse_args(arguments)
     for table in options.table or TABLES:
         labels = {

@@ -59,10 +59,17 @@ def behind(job: str, checkpoint: int, number: int, lineage: str = "L") -> GroupC
         pytest.param(behind("a", 3, 7), 7, record("a", 4), None, 9, id="a line that appends wrote meanwhile"),
         pytest.param(behind("a", 3, 7), 8, record("a", 4), None, 9, id="a line that appends wrote before"),
         pytest.param(behind("a", 4, 7), 8, record("a", 4), None, None, id="repeated, behind another line"),
-        pytest.param(behind("a", 4, 8), 7, record("a", 4), None, None, id="another attempt, and another line"),
+        pytest.param(
+            behind("a", 4, 8), 7, record("a", 4), None, None, id="another attempt, and another line"
+        ),
         pytest.param(behind("a", 3, 8), 7, record("b", 4), "a", 10, id="the predecessor, and another line"),
         pytest.param(
-            record("x", 1, 8, lineage="M", appends=True), 7, record("a", 4), None, 9, id="it wrote the first one"
+            record("x", 1, 8, lineage="M", appends=True),
+            7,
+            record("a", 4),
+            None,
+            9,
+            id="it wrote the first one",
         ),
         pytest.param(
             record("x", 1, 8, lineage="M"), 7, record("a", 4, appends=True), None, 9, id="this line appends"

@@ -215,7 +215,9 @@ class GroupCommitter:
             for uid, committer in self._members.items()
             if isinstance(committer, JoinsGroup)
         }
-        return newest.tables | self._tables | {uid: table for uid, table in found.items() if table is not None}
+        return (
+            newest.tables | self._tables | {uid: table for uid, table in found.items() if table is not None}
+        )
 
     def _done(self, member: _Member, result: CommitResult) -> CommitResult:
         """Notes the version of a member that is committed."""
@@ -277,8 +279,8 @@ def committer_of(committables: Sequence[bytes]) -> GroupCommitter:
 
 
 def _all_committed(permit: CommitPermit, members: Sequence[_Member]) -> list[CommitResult]:
-    """Their results, in their order: each in a transaction of its own, at the same time. Returns, or raises the
-    first error, when all have ended."""
+    """Their results, in their order: each in a transaction of its own, at the same time. Returns, or raises
+    the first error, when all have ended."""
 
     def commit(member: _Member) -> CommitResult:
         result = _joint(member)(permit, member.requests)

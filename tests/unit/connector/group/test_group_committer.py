@@ -311,7 +311,7 @@ def test_another_line_is_refused_and_writes_nothing(shop: Shop) -> None:
 
 
 def test_a_line_that_appends_fences_nobody_and_takes_nothing_back(shop: Shop, tmp_path: Path) -> None:
-    """A bounded job next to the running one; then that one starts again, with a checkpoint without rows of b."""
+    """A bounded job next to the running one; then that one starts again, and has no more rows of b."""
     running = shop.committer()
     running.commit(permit(1), shop.staged(1, {A: [1], B: [1]}))
     other = Shop(
@@ -360,7 +360,7 @@ def test_rows_that_a_replay_writes_come_with_the_next_commit_to_their_table(
 
 
 def replayed(shop: Shop, uid: OperatorUid, id_: int) -> None:
-    """A job of another line commits a row to a table of the group, as `unistream dead-letters replay` does."""
+    """A job of another line commits a row to a table of the group, as a replay of dead letters does."""
     sink = shop.sinks[uid].appending()  # type: ignore[attr-defined]
     there = changed(context(lineage=LineageId("replay")), sink_uid=OperatorUid(f"{uid}-replay"))
     writer, committer = sink.create_writer(), sink.create_committer()
