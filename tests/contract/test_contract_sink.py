@@ -444,7 +444,12 @@ def test_a_rewind_is_refused(case: Case) -> None:
     assert case.read() == [1]
 
 
-@pytest.mark.parametrize("make", [delta, iceberg, sqlite, files], ids=lambda make: make.__name__)
+REWINDING = pytest.mark.parametrize(
+    "make", [delta, delta_upsert, iceberg, sqlite, files], ids=lambda make: make.__name__
+)
+
+
+@REWINDING
 def test_rows_behind_an_allowed_rewind_are_committed_whenever_the_job_dies(
     make: Callable[..., Case], tmp_path: Path
 ) -> None:
@@ -461,6 +466,40 @@ def test_rows_behind_an_allowed_rewind_are_committed_whenever_the_job_dies(
     assert case.committer(restored=2, attempt=3).commit(permit(2), request(2, *prepared)).rows == 0
     assert later.commit(permit(3), request(3, *case.stage(3, 30))).rows == 1
     assert case.read() == [1, 2, 3, 20, 30]
+
+
+@REWINDING
+@pytest.mark.parametrize("attempts", [1, 2], ids=["once", "and begins again"])
+def test_what_was_committed_before_an_allowed_rewind_is_not_missed_by_it(
+    make: Callable[..., Case], attempts: int, tmp_path: Path
+) -> None:
+    """A snapshot lists what its own checkpoint has staged, also when that was committed right after it."""
+    case = make(tmp_path, on_rewind="allow_duplicates")
+    first = [request(checkpoint, *case.stage(checkpoint, checkpoint)) for checkpoint in (1, 2, 3)]
+    committer = case.committer()
+    for checkpoint, one in enumerate(first, 1):
+        committer.commit(permit(checkpoint), one)
+    for attempt in range(attempts):
+        back = case.committer(restored=2, attempt=attempt)
+        assert back.commit(permit(2), first[1]).outcome is CommitOutcome.ALREADY_COMMITTED
+    assert back.commit(permit(3), request(3, *case.stage(3, 30))).rows == 1
+    assert case.read() == [1, 2, 3, 30]
+
+
+def test_an_upsert_behind_an_allowed_rewind_is_not_taken_for_one_of_before(tmp_path: Path) -> None:
+    """Its staged file is gone, and the former branch has a commit of the same checkpoint."""
+    case = delta_upsert(tmp_path, on_rewind="allow_duplicates")
+    committer = case.committer()
+    for checkpoint in (1, 2, 3):
+        committer.commit(permit(checkpoint), request(checkpoint, *case.stage(checkpoint, checkpoint)))
+    case.committer(restored=1)
+    before = set(tmp_path.rglob("*.parquet"))
+    prepared = case.stage(2, 20)
+    (staged,) = set(tmp_path.rglob("*.parquet")) - before
+    staged.unlink()
+    with pytest.raises(CorruptSnapshot, match="missing"):
+        case.committer(restored=2).commit(permit(2), request(2, *prepared))
+    assert case.read() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("restored", [None, 3])

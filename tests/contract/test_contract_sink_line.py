@@ -21,6 +21,7 @@ from tests.contract.test_contract_sink import (
     batch,
     delta,
     delta_partitioned,
+    delta_upsert,
     files,
     files_json,
     files_partitioned,
@@ -96,7 +97,7 @@ def ledger(folder: Path, on_foreign: us.OnForeign = "refuse") -> Case:
 
 
 SINKS = [
-    *(delta, iceberg, files, sqlite, ledger),
+    *(delta, delta_upsert, iceberg, files, sqlite, ledger),
     *(pytest.param(one, marks=OF_MATRIX) for one in (delta_partitioned, files_partitioned, files_json)),
 ]
 LINE, OTHER = LineageId("line-1"), LineageId("line-2")
@@ -109,11 +110,17 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Case]:
 
 @dataclass(frozen=True)
 class Snapshot:
+    """`pending`: committables by the checkpoint that they were staged for, as the operator keeps them."""
+
     job: JobId
     lineage: LineageId
     checkpoint: int
-    committables: tuple[bytes, ...]
+    pending: dict[int, list[bytes]]
     state: tuple[bytes, ...]
+
+    @property
+    def committables(self) -> list[bytes]:
+        return [one for staged in self.pending.values() for one in staged]
 
 
 @dataclass
@@ -139,8 +146,9 @@ class Job:
         if since is not None and isinstance(made, StatefulCommitter):
             made.restore_state(since.state)
         made.open(self.context)
-        if since is not None and since.committables:
-            self.commit(since.checkpoint, since.committables)
+        if since is not None:
+            self.pending = dict(since.pending)
+            self.commit_pending()
 
     @property
     def context(self) -> SinkContext:
@@ -169,13 +177,17 @@ class Job:
         staged = list(self.writer.prepare_commit(CheckpointId(self.last))) if rows else []
         self.pending[self.last] = staged
         state = self.committer.snapshot_state() if isinstance(self.committer, StatefulCommitter) else ()
-        every = tuple(one for part in self.pending.values() for one in part)
-        return Snapshot(self.id, self.lineage, self.last, every, tuple(state))
+        return Snapshot(self.id, self.lineage, self.last, dict(self.pending), tuple(state))
 
     def commit(self, checkpoint: int, committables: Sequence[bytes]) -> CommitResult:
         result = self.committer.commit(permit(checkpoint, self.lineage), request(checkpoint, *committables))
         self.pending = {n: staged for n, staged in self.pending.items() if n > checkpoint}
         return result
+
+    def commit_pending(self) -> None:
+        for checkpoint, staged in sorted(self.pending.items()):
+            if staged:
+                self.commit(checkpoint, staged)
 
     def checkpoint(self, *rows: int) -> Snapshot:
         """Takes one and commits it."""
@@ -396,7 +408,7 @@ class Tree:
         self._snapshots.append(taken)
         self._newest[job.name] = taken
         if new and chance.random() < 0.7:
-            job.commit(job.last, [one for part in job.pending.values() for one in part])
+            job.commit_pending()
 
     def _begin(self, name: str, since: tuple[Snapshot, list[int]], *, attempt: int) -> None:
         taken, rows = since

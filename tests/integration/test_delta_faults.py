@@ -257,6 +257,14 @@ class AlwaysLoses(LakeTable):
         raise Conflict("someone else was faster")
 
 
+class IsFollowedAtOnce(LakeTable):
+    """Another writer commits right behind each commit."""
+
+    def append(self, commit: TableCommit) -> None:
+        super().append(commit)
+        write_deltalake(self._uri, pa.table({"id": [99]}), mode="append")
+
+
 def faulty(uri: str, tables: type[LakeTable]) -> DeltaCommitter:
     options: Mapping[str, str] = {}
     made = DeltaCommitter(
@@ -279,6 +287,14 @@ def test_after_an_unknown_outcome_the_table_tells(uri: str, tables: type[LakeTab
     result = commit(faulty(uri, tables), stage(uri, 1, 1, 2))
     assert (result.outcome, result.rows, result.table_version) == (CommitOutcome.COMMITTED, 2, 1)
     assert ids(uri) == [1, 2]
+
+
+def test_the_version_of_a_commit_is_its_own_also_if_others_commit_behind_it(uri: str) -> None:
+    committer = faulty(uri, IsFollowedAtOnce)
+    for checkpoint in (1, 2):
+        version = commit(committer, stage(uri, checkpoint, checkpoint)).table_version
+        ids_there = DeltaTable(uri, version=version).to_pyarrow_table()["id"].to_pylist()
+        assert sorted(ids_there) == [[1], [1, 2, 99]][checkpoint - 1]
 
 
 def test_an_outcome_that_stays_unknown_is_said_to_be_and_can_be_asked_again(uri: str) -> None:

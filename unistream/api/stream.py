@@ -425,8 +425,9 @@ class DataStream(Results):
         Args:
             sink: Where to.
             on_error: What to do with a row that the target would refuse, as far as the sink knows that before
-                it is written (`SqlSink`, `KafkaSink`): "fail" the job, as the target says; "skip"
-                (counted); or "dead-letter" (`DataStreamSink.dead_letters_to`).
+                it is written (`DeltaSink`, `IcebergSink`, `FileSink`, `SqlSink`, `KafkaSink`): "fail" the
+                job, as the target says; "skip" (counted); or "dead-letter"
+                (`DataStreamSink.dead_letters_to`).
             group: Its rows become visible together with those of the other sinks of the group.
 
         Raises:
@@ -444,7 +445,7 @@ class DataStream(Results):
         if not isinstance(sink, ChecksRows):
             raise ConfigError(
                 f"sink_to: sink {sink.name!r} cannot say which rows its target would refuse, so it has no "
-                f"on_error={on_error!r}; SqlSink and KafkaSink can"
+                f"on_error={on_error!r}; DeltaSink, IcebergSink, FileSink, SqlSink and KafkaSink can"
             )
         operator = CheckedRows(sink, on_error=on_error)
         checked = self._then(f"{sink.name} rows", operator, self.schema, on_error=on_error)

@@ -1,6 +1,6 @@
 """Sinks whose commits become visible together: a `CommitGroup`.
 
-    writers of all members ──► one committer ──► tables with versions (Delta, Iceberg), one after the other
+    writers of all members ──► one committer ──► tables with versions (Delta, Iceberg), at the same time
                                              ──► tables of one database, in one transaction
                                              ──► a record in the log of the group: checkpoint, version of each
 
@@ -30,6 +30,8 @@ from unistream.port.sink import CommitRequest, CommitResult, SinkContext
 GROUP_FORMAT: Final = 1
 RECORDS_KEPT: Final = 1_000
 """Of a log: readers that began with an older one have been reading for that many checkpoints."""
+LINES_KEPT: Final = 16
+"""Other lines that a record knows: bounded jobs that append day by day are a new one each day."""
 
 
 class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,15 @@ class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
 
 
+class LineRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The last record of another line of jobs that writes the same group; see `GroupCommit`."""
+
+    lineage: str
+    job: str
+    checkpoint: int
+    number: int
+
+
 class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     """All members of a group have a checkpoint.
 
@@ -54,6 +65,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
         checkpoint: Up to which all rows are in all tables, of this job.
         committed_ms: When, since the epoch.
         tables: By uid of the sink. A member without a table yet is missing; those of SQL are always named.
+        appends: By a line that may write next to others (`on_foreign="append"`).
+        others: Lines that have written before: the first one, and the last few of the others.
     """
 
     group: str
@@ -63,6 +76,8 @@ class GroupCommit(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: int
     committed_ms: int
     tables: dict[str, TableVersion]
+    appends: bool = False
+    others: tuple[LineRecord, ...] = ()
     format: int = GROUP_FORMAT
 
 
@@ -146,6 +161,9 @@ class JoinsGroup(Protocol):
         """What readers see now, after `open`, and after each commit of this committer. None: there is no
         table yet."""
 
+    def newest_version(self) -> TableVersion | None:
+        """The same, with what others have committed since. Asks the table. Raises as `open`."""
+
 
 @runtime_checkable
 class SharesTransaction(JoinsGroup, Protocol):
@@ -183,11 +201,13 @@ def next_record(
 ) -> GroupCommit | None:
     """The record to write; None: it is there, or another attempt of the same job has written a later one.
 
+    Lines that write next to each other do not fence each other; jobs of one line do.
+
     Args:
         newest: The newest one of the log.
         seen: Number of the newest one when this committer was opened, or of its own last one. What has come
             since is of somebody else.
-        mine: What is to be written, whatever its number.
+        mine: What is to be written, whatever its number and other lines.
         predecessor: The job whose snapshot this one was started from. One of its attempts may have been about
             to write a record when it was given up.
 
@@ -205,19 +225,43 @@ def next_record(
     """
     if newest is None:
         return msgspec.structs.replace(mine, number=1)
-    is_mine = (newest.lineage, newest.job) == (mine.lineage, mine.job)
-    if newest.number <= seen:
-        if is_mine and (newest.checkpoint, newest.tables) == (mine.checkpoint, mine.tables):
+    own = line_of(newest, mine.lineage)
+    is_mine = own is not None and own.job == mine.job
+    if own is not None and own.number > seen:
+        if is_mine and own.checkpoint >= mine.checkpoint:
             return None
-    elif is_mine:
-        if newest.checkpoint >= mine.checkpoint:
-            return None
-    elif newest.lineage != mine.lineage or newest.job != predecessor:
-        raise Fenced(
-            f"commit group {mine.group!r}: job {newest.job} has taken over, with checkpoint "
-            f"{newest.checkpoint}; nothing more of this job is recorded"
-        )
-    return msgspec.structs.replace(mine, number=newest.number + 1)
+        if not is_mine and own.job != predecessor:
+            raise _taken_over(mine, own.job, own.checkpoint)
+    elif own is None and newest.number > seen and not (mine.appends or newest.appends):
+        raise _taken_over(mine, newest.job, newest.checkpoint)
+    elif own is not None and is_mine and (own.checkpoint, newest.tables) == (mine.checkpoint, mine.tables):
+        return None
+    return msgspec.structs.replace(mine, number=newest.number + 1, others=_others(newest, mine.lineage))
+
+
+def line_of(newest: GroupCommit, lineage: LineageId | str) -> LineRecord | None:
+    """The last record of a line of jobs; None: it has written none, or so long ago that it is forgotten."""
+    return next((one for one in _lines(newest) if one.lineage == lineage), None)
+
+
+def _lines(newest: GroupCommit) -> tuple[LineRecord, ...]:
+    last = LineRecord(
+        lineage=newest.lineage, job=newest.job, checkpoint=newest.checkpoint, number=newest.number
+    )
+    return (*newest.others, last)
+
+
+def _others(newest: GroupCommit, lineage: str) -> tuple[LineRecord, ...]:
+    """In the order of their last records, but the line that began the group stays the first one."""
+    found = [one for one in _lines(newest) if one.lineage != lineage]
+    return (*found[:1], *found[1:][-LINES_KEPT + 1 :])
+
+
+def _taken_over(mine: GroupCommit, job: str, checkpoint: int) -> Fenced:
+    return Fenced(
+        f"commit group {mine.group!r}: job {job} has taken over, with checkpoint {checkpoint}; nothing more "
+        "of this job is recorded"
+    )
 
 
 def check_log(options: GroupOptions, newest: GroupCommit | None, context: SinkContext) -> None:
@@ -228,10 +272,9 @@ def check_log(options: GroupOptions, newest: GroupCommit | None, context: SinkCo
 
 def check_lineage(options: GroupOptions, newest: GroupCommit | None, lineage: LineageId | str) -> None:
     """Raises ConfigError: another line of jobs than `lineage` writes the group."""
-    if newest is not None and newest.lineage != lineage and options.on_foreign == "refuse":
-        raise foreign_line(
-            f"commit group {options.name!r}", writer=newest.job, checkpoint=str(newest.checkpoint)
-        )
+    if newest is None or options.on_foreign == "append" or line_of(newest, lineage) is not None:
+        return
+    raise foreign_line(f"commit group {options.name!r}", writer=newest.job, checkpoint=str(newest.checkpoint))
 
 
 def check_group(name: str, members: Mapping[OperatorUid, object]) -> None:

@@ -1,5 +1,5 @@
-"""What several connectors share: committers, staged files, partition folders, JSON, splits
-of files and their readers.
+"""What several connectors share: committers, staged files, partition folders, JSON, values that
+do not fit, splits of files and their readers.
 
 May import: `port`, `model`, `base`. Start with `committing`.
 """
@@ -18,6 +18,7 @@ from unistream.connector.common.committing import (
 )
 from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json
 from unistream.connector.common.json_text import json_column, json_lines, json_misfit, json_rows
+from unistream.connector.common.misfits import beyond_years, reasons_of, uncastable
 from unistream.connector.common.partitions import (
     PartitionKey,
     by_partition,

@@ -196,6 +196,11 @@ class DeltaCommitter:
         table = self._table
         return None if table is None else TableVersion(kind="delta", address=self._uri, version=table.version)
 
+    def newest_version(self) -> TableVersion | None:
+        """See `unistream.port.group.JoinsGroup`."""
+        self._find_table()
+        return self.table_version()
+
     def _commit(self, permit: CommitPermit, parts: Sequence[Part]) -> CommitResult:
         schema = common_schema(self._uri, [one for part in parts for one in part.staged])
         newest, files = max(part.checkpoint_id for part in parts), files_of(parts)
@@ -235,9 +240,8 @@ class DeltaCommitter:
                 continue
             self._remember(table, newest, self._opened_line().writer(newest), version=version)
             self._tidy_up(todo)
-            seen = self._version_after(table)
             return CommitResult(
-                CommitOutcome.COMMITTED, rows_of(files), seen, visible=visible_rows(parts, todo)
+                CommitOutcome.COMMITTED, rows_of(files), version, visible=visible_rows(parts, todo)
             )
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
@@ -267,11 +271,21 @@ class DeltaCommitter:
             self._compactor.committed(len(files_of(parts)))
         for part in parts:
             for one in part.staged:
-                for file in one.files if one.upsert is not None or one.overwrite else ():
+                for file in () if one.goes_in_whole else one.files:
                     self._stage.remove(file.path)
 
     def _look(self, schema: pa.Schema, files: Sequence[DeltaFile]) -> LakeTable:
         """The newest snapshot; creates the table for `files` if none was committed to."""
+        if self._find_table() is None:
+            if not self._create:
+                raise ConfigError(f"table {self._uri} does not exist any more")
+            self._check_staged(files)
+            self._table = self._tables.create(self._uri, self._options, schema, self._partition_by)
+        assert self._table is not None, "it was found or created"
+        return self._table
+
+    def _find_table(self) -> LakeTable | None:
+        """The newest snapshot, checked; None: there is no table."""
         try:
             if self._table is not None:
                 self._table.refresh()
@@ -280,11 +294,6 @@ class DeltaCommitter:
         except Removed:
             self._table = None
         self._check_target(self._table)
-        if self._table is None:
-            if not self._create:
-                raise ConfigError(f"table {self._uri} does not exist any more")
-            self._check_staged(files)
-            self._table = self._tables.create(self._uri, self._options, schema, self._partition_by)
         return self._table
 
     def _check_target(self, table: LakeTable | None) -> None:
@@ -336,16 +345,20 @@ class DeltaCommitter:
         last = table.transaction_version(app_id(self._opened(), self._branch))
         if last is not None:
             return [part for part in parts if part.checkpoint_id > last]
-        restored = self._opened().restored or 0
-        if not self._branch or min(part.checkpoint_id for part in parts) > restored:
-            return list(parts)
-        # versions of the older branch prove nothing here, but its files do
-        active = table.active_paths()
-        return [
-            part
-            for part in parts
-            if part.checkpoint_id > restored or not {file.path for file in part.files} <= active
-        ]
+        begun = (self._last(table, self._branch) or 0) if self._branch else 0
+        return [part for part in parts if part.checkpoint_id > begun or not self._is_in_former(table, part)]
+
+    def _is_in_former(self, table: LakeTable, part: Part) -> bool:
+        """What the snapshot before a rewind lists was committed before it. Files that are part of the table
+        prove it; its transactions alone do not, since another job may have had a checkpoint of that number.
+        Rows that were merged leave no file: staged ones are removed behind the commit, and those that are
+        still there are merged once more, which changes nothing that the rewind does not."""
+        paths = {file.path for file in part.files}
+        if all(one.goes_in_whole for one in part.staged):
+            return paths <= table.active_paths()
+        context = self._opened()
+        former = [table.transaction_version(app_id(context, one)) or 0 for one in range(self._branch)]
+        return max(former) >= part.checkpoint_id and any(self._stage.size(path) is None for path in paths)
 
     def _check_staged(self, files: Sequence[DeltaFile]) -> None:
         hint = " (was the table vacuumed with a retention shorter than the outage?)"
@@ -377,18 +390,6 @@ class DeltaCommitter:
             LINEAGE_KEY: str(context.lineage),
             SINK_KEY: str(context.sink_uid),
         }
-
-    def _version_after(self, table: LakeTable) -> int | None:
-        """The version after a commit, which does not move the loaded snapshot; None: not known."""
-        try:
-            table.refresh()
-        except Removed:
-            self._table = None
-        except Unreachable:
-            self._table = None
-            return None
-        self._check_target(self._table)
-        return table.version
 
     def _last(self, table: LakeTable, branch: int) -> int | None:
         return last_of(table, self._opened(), branch)

@@ -17,6 +17,7 @@ from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.common import OnRewind, StageFiles, absolute, check_sink_options
 from unistream.connector.delta.overwrite import check_partitions
+from unistream.connector.delta.row_check import DeltaRowCheck
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import Upsert, decode_committable
 from unistream.connector.delta.upsert import check_key, values_of
@@ -24,7 +25,7 @@ from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.replacement import RangeTarget
-from unistream.port.sink import Committer, SinkWriter, TableDescription
+from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
 
 SCHEMES: Final = frozenset(
     {"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl", "hdfs", "r2", "oss"}
@@ -199,6 +200,11 @@ class DeltaSink:
             options=self._resolved_storage_options(),
             filesystem_options=resolved_options("filesystem option", self._filesystem_options),
         )
+
+    def create_row_check(self) -> RowCheck:
+        """See `unistream.port.sink.ChecksRows`."""
+        key = () if self._upsert is None else self._upsert.key
+        return DeltaRowCheck(self._table_uri, self._partition_by, key)
 
     def create_writer(self) -> SinkWriter:
         return DeltaWriter(

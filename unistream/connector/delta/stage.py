@@ -65,6 +65,11 @@ class DeltaCommittable(msgspec.Struct, frozen=True, kw_only=True):
     overwrite: bool = False
     format: int = COMMITTABLE_FORMAT
 
+    @property
+    def goes_in_whole(self) -> bool:
+        """A staged file becomes one of the table."""
+        return self.upsert is None and not self.overwrite
+
 
 _DECODER: Final = msgspec.msgpack.Decoder(DeltaCommittable)
 

@@ -14,13 +14,14 @@ from unistream.base.limits import MIB
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import OnRewind, absolute, check_sink_options
 from unistream.connector.file.line import check_no_other, last_commit
+from unistream.connector.file.row_check import FileRowCheck
 from unistream.connector.file.sink_committer import FileSinkCommitter
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema
 from unistream.connector.file.sink_stage import FileStage, decode_committable
 from unistream.connector.file.sink_writer import FileSinkWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
-from unistream.port.sink import Committer, SinkWriter
+from unistream.port.sink import Committer, RowCheck, SinkWriter
 
 TARGET_FILE_BYTES: Final = 64 * MIB
 
@@ -131,6 +132,10 @@ class FileSink:
     def last_commit(self, sink_uid: str) -> LineCommit | None:
         """See `unistream.port.line.KeepsLine`."""
         return last_commit(self._stage(), sink_uid)
+
+    def create_row_check(self) -> RowCheck:
+        """See `unistream.port.sink.ChecksRows`."""
+        return FileRowCheck(self._buckets(), self._format)
 
     def create_writer(self) -> SinkWriter:
         return FileSinkWriter(

@@ -45,8 +45,11 @@ class Buckets:
     def split(self, batch: Batch) -> list[tuple[str, pa.RecordBatch]]:
         """The rows of each bucket, in their order. Raises UserCodeError for rows without a time."""
         records, names = batch.records, self.columns
-        if self._time_format is not None:
-            records = records.append_column(_TIME, pc.strftime(self._times(batch), format=self._time_format))
+        times = self.times(batch)
+        if times is not None:
+            if times.null_count:
+                raise UserCodeError("file sink: a row has no time, so it has no bucket")
+            records = records.append_column(_TIME, pc.strftime(times, format=self._time_format))
             names = (*names, _TIME)
         return [(self._folder(key), rows) for key, rows in by_partition(records, names)]
 
@@ -70,16 +73,15 @@ class Buckets:
                 if field.name not in self.columns:
                     _try(Buckets((_OTHER,), None, None), field, "which cannot be divided into folders")
 
-    def _times(self, batch: Batch) -> pa.Array:
+    def times(self, batch: Batch) -> pa.Array | None:
+        """Of the rows, for their folders; None: these have none. Raises UserCodeError: rows have no time."""
+        if self._time_format is None:
+            return None
         if self._time_column is not None:
-            times = batch.records.column(self._time_column)
-        elif batch.timestamps is not None:
-            times = batch.timestamps.cast(pa.timestamp("ms"))
-        else:
+            return batch.records.column(self._time_column)
+        if batch.timestamps is None:
             raise UserCodeError("file sink: bucket_by_time needs rows with event time, or a time_column")
-        if times.null_count:
-            raise UserCodeError("file sink: a row has no time, so it has no bucket")
-        return times
+        return batch.timestamps.cast(pa.timestamp("ms"))
 
     def _folder(self, key: tuple[str | None, ...]) -> str:
         folder = partition_folder(dict(zip(self.columns, key, strict=False)))

@@ -1,6 +1,6 @@
 """Commits the members of a group, and then the record that shows them.
 
-    tables with versions     each by its own committer, exactly once, one after the other
+    tables with versions     each by its own committer, exactly once, several at the same time
     tables of a database     in one transaction, by their own committers
     record                   in that transaction, or as the last step
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -49,6 +50,8 @@ from unistream.port.sink import (
 
 ATTEMPTS_MAX: Final = 20
 """Of a record: each but the last has met one of another job."""
+AT_ONCE_MAX: Final = 8
+"""Members whose commits are under way at a time. Each waits for its storage, most of the time."""
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,14 +137,16 @@ class GroupCommitter:
         newest = max(request.checkpoint_id for request in requests)
         permit.require(self._opened.lineage, newest)
         work = self._divided(requests)
+        with_versions = [one for one in work if not isinstance(one.committer, SharesTransaction)]
         results: dict[OperatorUid, CommitResult] = {}
-        for member in work:
-            if not isinstance(member.committer, SharesTransaction):
-                result = _joint(member)(permit, member.requests)
-                if result.outcome is CommitOutcome.RETRY:
-                    return CommitResult(CommitOutcome.RETRY, reason=result.reason)
+        retry: CommitResult | None = None
+        for member, result in zip(with_versions, _all_committed(permit, with_versions), strict=True):
+            if result.outcome is CommitOutcome.RETRY:
+                retry = retry or CommitResult(CommitOutcome.RETRY, reason=result.reason)
+            else:
                 results[member.uid] = self._done(member, result)
-                crash_point("group.member_committed")
+        if retry is not None:
+            return retry
         shared = [one for one in self._members.values() if isinstance(one, SharesTransaction)]
         if shared:
             results |= self._in_transaction(shared[0], permit, work, newest)
@@ -185,9 +190,13 @@ class GroupCommitter:
             checkpoint=checkpoint,
             committed_ms=int(time.time() * 1000),
             tables=dict(self._tables),
+            appends=self._options.on_foreign == "append",
         )
         for _ in range(ATTEMPTS_MAX):
             newest = log.newest()
+            if newest is not None and newest.lineage != context.lineage:
+                self._tables = self._with_others(newest)
+                mine = msgspec.structs.replace(mine, tables=dict(self._tables))
             record = next_record(newest, seen=self._seen, mine=mine, predecessor=context.predecessor)
             if record is None:
                 assert newest is not None, "it is there"
@@ -197,6 +206,18 @@ class GroupCommitter:
                 self._seen = record.number
                 return
         raise Unreachable(f"commit group {self._options.name!r}: others write its log at the same time")
+
+    def _with_others(self, newest: GroupCommit) -> dict[str, TableVersion]:
+        """The newest versions: another line of jobs has named some that may be behind those of this one, or
+        before them, and readers never see less than before."""
+        found = {
+            uid: committer.newest_version()
+            for uid, committer in self._members.items()
+            if isinstance(committer, JoinsGroup)
+        }
+        return (
+            newest.tables | self._tables | {uid: table for uid, table in found.items() if table is not None}
+        )
 
     def _done(self, member: _Member, result: CommitResult) -> CommitResult:
         """Notes the version of a member that is committed."""
@@ -255,6 +276,22 @@ def committer_of(committables: Sequence[bytes]) -> GroupCommitter:
             raise ConfigError(f"sink {uid!r} is a user's own; name its pipeline (--pipeline MODULE:FUNCTION)")
         members[OperatorUid(uid)] = member_of(mine[0].connector, [one.payload for one in mine])
     return GroupCommitter(found[0].options, members)
+
+
+def _all_committed(permit: CommitPermit, members: Sequence[_Member]) -> list[CommitResult]:
+    """Their results, in their order: each in a transaction of its own, at the same time. Returns, or raises
+    the first error, when all have ended."""
+
+    def commit(member: _Member) -> CommitResult:
+        result = _joint(member)(permit, member.requests)
+        if result.outcome is not CommitOutcome.RETRY:
+            crash_point("group.member_committed")
+        return result
+
+    if len(members) < 2:
+        return [commit(one) for one in members]
+    with ThreadPoolExecutor(min(len(members), AT_ONCE_MAX), thread_name_prefix="group-commit") as pool:
+        return list(pool.map(commit, members))
 
 
 def _joint(member: _Member) -> Callable[[CommitPermit, Sequence[CommitRequest]], CommitResult]:

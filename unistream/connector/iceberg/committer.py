@@ -161,6 +161,16 @@ class IcebergCommitter:
             None if head is None else TableVersion(kind="iceberg", address=self._address.text, version=head)
         )
 
+    def newest_version(self) -> TableVersion | None:
+        """See `unistream.port.group.JoinsGroup`."""
+        assert self._lake is not None, "the committer is open"
+        self._is_current = False
+        table = self._lake.load()
+        self._is_current = table is not None
+        self._remove_refused()
+        self._check_target(table, {} if table is None else self._records(table))
+        return self.table_version()
+
     # --- a commit -----------------------------------------------------------------------------------
 
     def _commit(self, permit: CommitPermit, parts: Sequence[Part]) -> CommitResult:

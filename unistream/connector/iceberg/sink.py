@@ -25,7 +25,7 @@ from unistream.connector.iceberg.stage import decode_committable
 from unistream.connector.iceberg.writer import IcebergWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
-from unistream.port.sink import Committer, SinkWriter, TableDescription
+from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
 
 Mode: TypeAlias = Literal["append", "overwrite-partitions"]
 SchemaEvolution: TypeAlias = Literal["refuse", "add"]
@@ -214,6 +214,12 @@ class IcebergSink:
         with LakeTable.opened(self._address) as lake:
             table = lake.load()
             return None if table is None else TableDescription(arrow_schema(table.schema()), lake.row_count())
+
+    def create_row_check(self) -> RowCheck:
+        """See `unistream.port.sink.ChecksRows`."""
+        from unistream.connector.iceberg.row_check import IcebergRowCheck
+
+        return IcebergRowCheck(self._address)
 
     def create_writer(self) -> SinkWriter:
         return IcebergWriter(

@@ -156,6 +156,10 @@ class SqlCommitter:
         """See `unistream.port.group.JoinsGroup`: whatever is committed is visible."""
         return TableVersion(kind="sql", address=str(self._target))
 
+    def newest_version(self) -> TableVersion:
+        """See `unistream.port.group.JoinsGroup`."""
+        return self.table_version()
+
     def commit_within(
         self, connection: Connection, permit: CommitPermit, requests: Sequence[CommitRequest]
     ) -> Callable[[], CommitResult]:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import types as sql
 
+from unistream.connector.common import reasons_of
 from unistream.connector.sql.database import Database
 from unistream.connector.sql.stage import SqlTable
 from unistream.model.elements import Batch
@@ -43,12 +43,8 @@ class SqlRowCheck:
             database.close()
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
-        found: dict[int, str] = {}
-        for name, column in zip(batch.records.schema.names, batch.records.columns, strict=True):
-            for bad, reason in self._reasons(name, column):
-                for row in np.flatnonzero(pc.fill_null(bad, fill_value=False).to_numpy(zero_copy_only=False)):
-                    found.setdefault(int(row), reason)
-        return found
+        columns = zip(batch.records.schema.names, batch.records.columns, strict=True)
+        return reasons_of(one for name, column in columns for one in self._reasons(name, column))
 
     def _reasons(self, name: str, column: pa.Array) -> Iterator[tuple[pa.Array, str]]:
         """Rows with a bad value in that column, and why it is bad; only if there are any."""

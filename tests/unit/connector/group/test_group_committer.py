@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.contract.test_contract_sink import batch, context, permit
+from tests.contract.test_contract_sink import LINEAGE, batch, context, permit
 from tests.iceberg_lake import Lake
 from unistream.api.described import described
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.connector.committers import committer_of
+from unistream.connector.delta.committer import DeltaCommitter
+from unistream.connector.delta.table import LakeTable, TableCommit
 from unistream.connector.group import GroupSink, read_group
 from unistream.connector.group.committer import GroupCommitter
 from unistream.connector.group.file_log import FileGroupLog
@@ -45,6 +50,7 @@ class Shop:
     ids: Callable[[GroupCommit], dict[str, list[int]]]
     made: list[Any] = field(default_factory=list)
     writers: dict[OperatorUid, SinkWriter] = field(default_factory=dict)
+    lineage: LineageId = LINEAGE
 
     def staged(self, checkpoint: int, rows: dict[OperatorUid, Sequence[int]]) -> CommitRequest:
         """What writers prepare for a checkpoint."""
@@ -62,7 +68,7 @@ class Shop:
         if uid not in self.writers:
             self.writers[uid] = self.sinks[uid].create_writer()
             self.made.append(self.writers[uid])
-            self.writers[uid].open(changed(context(), sink_uid=uid), [])
+            self.writers[uid].open(changed(context(lineage=self.lineage), sink_uid=uid), [])
         return self.writers[uid]
 
     @property
@@ -74,7 +80,7 @@ class Shop:
         assert isinstance(found, GroupCommitter)
         self.made.append(found)
         found.restore_state(state)
-        found.open(changed(context(), sink_uid=OperatorUid("shop"), **changes))
+        found.open(changed(context(lineage=self.lineage), sink_uid=OperatorUid("shop"), **changes))
         return found
 
     def seen(self) -> dict[str, list[int]]:
@@ -237,6 +243,49 @@ def test_half_a_commit_is_not_seen_and_is_finished_by_the_next(
     assert shop.seen() == {"a": [1, 2], "b": [1, 2]}
 
 
+class SlowSink(us.DeltaSink):
+    """Something happens before each of its commits."""
+
+    before: Callable[[], object]
+
+    def create_committer(self) -> Committer | None:
+        before = self.before
+
+        class SlowTable(LakeTable):
+            def append(self, commit: TableCommit) -> None:
+                before()
+                super().append(commit)
+
+        made = super().create_committer()
+        assert isinstance(made, DeltaCommitter)
+        made._tables = SlowTable
+        return made
+
+
+def test_members_are_committed_at_the_same_time(tmp_path: Path) -> None:
+    shop = two_delta(tmp_path)
+    meeting = threading.Barrier(2, timeout=30)  # broken, if one comes alone
+    for uid in (A, B):
+        shop.sinks[uid] = SlowSink(str(tmp_path / uid))
+        shop.sinks[uid].before = meeting.wait  # type: ignore[attr-defined]
+    shop.committer().commit(permit(1), shop.staged(1, {A: [1], B: [1]}))
+    assert shop.seen() == {"a": [1], "b": [1]}
+
+
+def test_a_member_that_fails_is_reported_when_the_others_have_ended(tmp_path: Path) -> None:
+    """A commit that is still under way would meet the one of the restored committer."""
+    shop = two_delta(tmp_path)
+    shop.sinks[B] = SlowSink(str(tmp_path / B))
+    shop.sinks[B].before = lambda: time.sleep(0.3)  # type: ignore[attr-defined]
+    one = shop.staged(1, {A: [1], B: [1]})
+    next((tmp_path / "a").rglob("*.parquet")).unlink()
+    with pytest.raises(CorruptSnapshot):
+        shop.committer().commit(permit(1), one)
+    assert DeltaTable(str(tmp_path / "b")).to_pyarrow_table()["id"].to_pylist() == [1]
+    with pytest.raises(NotFound):
+        shop.seen()
+
+
 def test_one_that_wakes_up_behind_its_successor_records_nothing(tmp_path: Path) -> None:
     """It has committed its tables, and stood still before the record."""
     shop = two_delta(tmp_path)
@@ -259,6 +308,69 @@ def test_another_line_is_refused_and_writes_nothing(shop: Shop) -> None:
     shop.sink.check_new_line(context().lineage)
     with pytest.raises(ConfigError, match="another line of jobs"):
         shop.committer(lineage=LineageId("other"))
+
+
+def test_a_line_that_appends_fences_nobody_and_takes_nothing_back(shop: Shop, tmp_path: Path) -> None:
+    """A bounded job next to the running one; then that one starts again, and has no more rows of b."""
+    running = shop.committer()
+    running.commit(permit(1), shop.staged(1, {A: [1], B: [1]}))
+    other = Shop(
+        msgspec.structs.replace(shop.options, on_foreign="append"),
+        shop.where,
+        {uid: sink.appending() for uid, sink in shop.sinks.items()},  # type: ignore[attr-defined]
+        shop.ids,
+        lineage=LineageId("other"),
+    )
+    try:
+        bounded = other.committer(job=JobId("b" * 32))
+        bounded.commit(permit(1, other.lineage), other.staged(1, {A: [10], B: [10]}))
+        assert shop.seen() == {"a": [1, 10], "b": [1, 10]}
+        running.commit(permit(2), shop.staged(2, {A: [2]}))
+        assert shop.seen() == {"a": [1, 2, 10], "b": [1, 10]}
+        bounded.commit(permit(2, other.lineage), other.staged(2, {B: [20]}))
+        shop.sink.check_new_line(context().lineage)
+        restarted = shop.committer(
+            state=running.snapshot_state(), restored=CheckpointId(2), predecessor=JobId("0" * 32)
+        )
+        restarted.commit(permit(3), shop.staged(3, {A: [3]}))
+        assert shop.seen() == {"a": [1, 2, 3, 10], "b": [1, 10, 20]}
+        restarted.commit(permit(4), shop.staged(4, {A: [4]}))
+        assert shop.seen() == {"a": [1, 2, 3, 4, 10], "b": [1, 10, 20]}
+    finally:
+        for one in other.made:
+            one.close()
+
+
+@pytest.mark.parametrize("kind", WITH_VERSIONS)
+def test_rows_that_a_replay_writes_come_with_the_next_commit_to_their_table(
+    tmp_path: Path, kind: Callable[[Path], Shop]
+) -> None:
+    """It writes to each table by itself, next to the group, whose own rows are whole in every record."""
+    shop = kind(tmp_path)
+    committer = shop.committer()
+    committer.commit(permit(1), shop.staged(1, {A: [1], B: [1]}))
+    replayed(shop, A, 70)
+    committer.commit(permit(2), shop.staged(2, {A: [2], B: [2]}))
+    assert shop.seen() == {"a": [1, 2, 70], "b": [1, 2]}, "it has written one table so far"
+    replayed(shop, B, 70)
+    committer.commit(permit(3), shop.staged(3, {A: [3]}))
+    assert shop.seen() == {"a": [1, 2, 3, 70], "b": [1, 2]}, "no row of the group is for the other one"
+    committer.commit(permit(4), shop.staged(4, {B: [4]}))
+    assert shop.seen() == {"a": [1, 2, 3, 70], "b": [1, 2, 4, 70]}
+
+
+def replayed(shop: Shop, uid: OperatorUid, id_: int) -> None:
+    """A job of another line commits a row to a table of the group, as a replay of dead letters does."""
+    sink = shop.sinks[uid].appending()  # type: ignore[attr-defined]
+    there = changed(context(lineage=LineageId("replay")), sink_uid=OperatorUid(f"{uid}-replay"))
+    writer, committer = sink.create_writer(), sink.create_committer()
+    shop.made += [writer, committer]
+    writer.open(there, [])
+    writer.write(batch(id_))
+    writer.flush(end_of_input=True)
+    committer.open(there)
+    staged = tuple(writer.prepare_commit(CheckpointId(1)))
+    committer.commit(permit(1, LineageId("replay")), CommitRequest(CheckpointId(1), staged))
 
 
 def test_the_committables_of_a_snapshot_are_enough_to_commit_them(shop: Shop) -> None:

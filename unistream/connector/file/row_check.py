@@ -1,0 +1,48 @@
+"""Which rows a file sink cannot write: found before they are staged, where they would fail the job.
+
+no time, or one that no folder can be named by
+Parquet: times in seconds that its milliseconds cannot hold
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from unistream.connector.common import beyond_years, reasons_of, uncastable
+from unistream.connector.file.sink_format import Buckets, Format
+from unistream.model.elements import Batch
+
+
+class FileRowCheck:
+    """See `unistream.port.sink.RowCheck`."""
+
+    def __init__(self, buckets: Buckets, file_format: Format) -> None:
+        self._buckets = buckets
+        self._format = file_format
+
+    def open(self) -> None:
+        """All is known from the rows."""
+
+    def refused(self, batch: Batch) -> Mapping[int, str]:
+        return reasons_of(self._reasons(batch))
+
+    def _reasons(self, batch: Batch) -> Iterator[tuple[pa.Array, str]]:
+        times = self._buckets.times(batch)
+        if times is not None and times.null_count:
+            yield times.is_null(), "no time, so it has no bucket"
+        for name, column in zip(batch.records.schema.names, batch.records.columns, strict=True):
+            if name in self._buckets.columns:
+                if (bad := beyond_years(column)) is not None:
+                    yield bad, f"a time in {name!r} outside of years 1 to 9999, which no folder is named by"
+            elif self._format == "parquet" and (bad := _beyond_parquet(column)) is not None:
+                yield bad, f"a time in {name!r} that Parquet's milliseconds cannot hold"
+
+
+def _beyond_parquet(column: pa.Array) -> pa.Array | None:
+    """Parquet has no times in seconds."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "s":
+        return None
+    return uncastable(column, pa.timestamp("ms", kind.tz))
