@@ -101,8 +101,6 @@ class KafkaSink:
         _check_one_of("compression", compression, tuple(COMPRESSIONS))
         _check_one_of("on_rewind", on_rewind, ("refuse", "allow_duplicates"))
         _check_prefix(transactional_id_prefix)
-        self._on_lost: OnLost = on_lost
-        self._on_rewind: OnRewind = on_rewind
         self._target = Target(
             servers=checked_servers(bootstrap_servers),
             topic=checked_topic(topic),
@@ -121,6 +119,8 @@ class KafkaSink:
             idempotent=delivery != "none",
             awaited=delivery != "none",
             timeout_ms=parse_duration_ms(transaction_timeout),
+            on_lost=on_lost,
+            on_rewind=on_rewind,
         )
 
     def __repr__(self) -> str:
@@ -205,8 +205,8 @@ class KafkaSink:
             target.properties,
             topic=target.topic,
             prefix=target.prefix,
-            on_lost=self._on_lost,
-            on_rewind=self._on_rewind,
+            on_lost=target.on_lost,
+            on_rewind=target.on_rewind,
         )
 
 

@@ -32,6 +32,7 @@ from unistream.base.limits import MIB
 from unistream.connector.kafka.batches import BATCH_EXTRA_BYTES, Section, sections
 from unistream.connector.kafka.outgoing import Encoder
 from unistream.connector.kafka.send import Sender
+from unistream.connector.kafka.sink_line import Line
 from unistream.connector.kafka.sink_target import Target
 from unistream.connector.kafka.transactions import (
     IdPool,
@@ -88,6 +89,7 @@ class KafkaSinkWriter:
         self._rewinds = 0
         self._connections: Producing | None = None
         self._has_left = False  # transactions of former attempts may be open
+        self._line: Line | None = None
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         self._context = context
@@ -115,10 +117,14 @@ class KafkaSinkWriter:
             raise
 
     def _open_transactional(self) -> None:
+        """Raises ConfigError: a rewind that is not allowed. Which job writes the line is the committer's."""
         context = self._context
-        last = self._producing.recorded(self._group, self._target.topic) or 0
-        is_rewind = checkpoint_of(last) > context.committed_max  # the committer knows whether it is allowed
-        self._rewinds = rewinds_of(last) + is_rewind
+        line = self._line = Line(self._producing, self._naming, self._target.topic, context)
+        last = line.last(context.index)
+        label = 0 if last is None else last.label
+        is_rewind = checkpoint_of(label) > context.committed_max
+        line.check_label(label, self._target.on_rewind)
+        self._rewinds = rewinds_of(label) + is_rewind
         self._has_left = context.exclusive and context.checkpointing
         if self._has_left and context.restored is None:  # there is nothing to be committed
             self._abort_left()
@@ -246,7 +252,10 @@ class KafkaSinkWriter:
             opened = self._open
             age_ms = 0 if opened is None else int(time.time() * 1000) - opened.began_ms
             if opened is None or age_ms < self._target.timeout_ms:
-                raise
+                refusal = None if self._line is None else self._line.taken_over()
+                if refusal is None:
+                    raise
+                raise refusal from error
             raise Transient(
                 f"the broker has aborted transaction {opened.transactional_id!r} of topic "
                 f"{self._target.topic!r}, which was open for {age_ms // 1000} s (transaction_timeout is "
@@ -265,11 +274,12 @@ class KafkaSinkWriter:
         return _Open(number, transactional_id, producer, began_ms)
 
     def _abort_left(self) -> None:
-        """Transactions of attempts that are not there any more; see `transactions`."""
+        """Transactions of attempts of this job that are not there any more; see `transactions`."""
         self._has_left = False
         context = self._context
+        opened = self._producing.open_ids(self._naming.begin)
         for one in left_over(
-            self._producing.open_ids(self._naming.begin),
+            [one for one in opened if self._naming.is_of(one, [context.job])],
             self._naming,
             self._owner,
             index=context.index,
