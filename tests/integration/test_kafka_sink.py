@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -43,8 +44,11 @@ from unistream.connector.kafka.wire import Producing
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome, Committer, SinkContext, SinkWriter
 from unistream.testing.devtools.kafka_tools import (
+    add_partitions,
     admin_client,
     create_topic,
+    delete_topic,
+    end_offsets,
     open_transactions,
     read_committed,
     recreate_topic,
@@ -78,6 +82,7 @@ KILLS = {
     "before a transaction has rows": ("kafka.begun:2",),
     "with all rows written": ("kafka.flushed:2",),
     "behind the record of the commit": ("kafka.recorded:2",),
+    "before the rows are acknowledged": ("kafka.before_flush:2",),
     "in the middle of what a dead one has left": ("kafka.recorded:2", "kafka.left_aborted"),
     "after the state was written, before it was acknowledged": ("snapshot.uploaded:6",),
     "between checkpoint and commit": ("committer.before_commit:2",),
@@ -96,7 +101,7 @@ def test_every_named_place_of_the_sink_has_a_row_here() -> None:
     assert own == set(points_in_code(OF_KAFKA_SINK))
 
 
-@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 3, 6, 9))
+@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 4, 7, 10))
 def test_a_topic_loses_and_doubles_nothing(
     tmp_path: Path, crashes: Crashes, kafka: str, topic: str, what: str
 ) -> None:
@@ -113,6 +118,24 @@ def test_without_transactions_rows_come_at_once_and_without_kills_once(
 ) -> None:
     run_to_end(tmp_path, None, to_topic(kafka, topic, delivery=delivery), OFTEN)
     assert numbers(kafka, topic) == list(range(ROWS))
+    assert open_transactions(kafka, topic) == []
+
+
+AT_LEAST_ONCE_KILLS = {
+    "with rows written that no checkpoint covers": "snapshot.uploaded:3",
+    "when the checkpoint is complete": "snapshot.uploaded:6",
+    "before its rows are acknowledged": "kafka.before_flush:2",
+}
+
+
+@pytest.mark.parametrize("what", AT_LEAST_ONCE_KILLS)
+def test_at_least_once_a_killed_worker_loses_nothing(
+    tmp_path: Path, crashes: Crashes, kafka: str, topic: str, what: str
+) -> None:
+    """Rows wait in the worker for their broker: a checkpoint waits until they are there."""
+    crashes.arm(AT_LEAST_ONCE_KILLS[what])
+    run_to_end(tmp_path, crashes, to_topic(kafka, topic, delivery="at-least-once"), OFTEN)
+    assert sorted(set(numbers(kafka, topic))) == list(range(ROWS))
     assert open_transactions(kafka, topic) == []
 
 
@@ -155,14 +178,14 @@ class Jobs:
         rows.rebalance().sink_to(sink).uid("topic")
         return submit(self._cluster, env, OFTEN, savepoint)
 
-    def start_few(self, savepoint: str | None = None, **options: Any) -> EmbeddedJobClient:
-        """All rows have one key, so one subtask of four has rows."""
-        env = us.Environment({"parallelism.default": "4"})
+    def start_few(self, parallelism: int, savepoint: str | None = None) -> EmbeddedJobClient:
+        """All rows have one key, so one subtask has rows."""
+        env = us.Environment({"parallelism.default": str(parallelism)})
         columns = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(KEY, KEY + 1)}
         source = us.DatagenSource(columns, rows=None, bounded=False, rows_per_second=500, splits=1)
         rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
         sink = us.KafkaSink(
-            bootstrap_servers=self._servers, topic=self._topic, transactional_id_prefix=self._topic, **options
+            bootstrap_servers=self._servers, topic=self._topic, transactional_id_prefix=self._topic
         )
         passed = rows.key_by("key").process(Passing(), returns={"id": pa.int64()}).uid("passing")
         passed.sink_to(sink).uid("topic")
@@ -208,21 +231,22 @@ def test_a_job_goes_on_from_a_savepoint_at_any_width_and_from_no_older_one(jobs:
 
 
 def test_a_rewind_is_refused_whichever_subtask_had_the_rows(jobs: Jobs, kafka: str, topic: str) -> None:
-    first = jobs.stop_after(jobs.start_few(), 300)
-    jobs.stop_after(jobs.start_few(first), 300)
+    first = jobs.stop_after(jobs.start_few(1), 300)
+    jobs.stop_after(jobs.start_few(4, first), 300)
     rows = jobs.assert_exact()
     with admin_client(kafka) as admin:
         groups = [group["group_id"] for group in admin.list_groups()]
         of_subtasks = {name.rpartition(".")[2] for name in groups if name.startswith(topic)}
-    assert "0" not in of_subtasks, "another subtask than the first one has the rows: choose another KEY"
-    end = jobs.start_few(first).wait(WAIT_S)
+    assert len(of_subtasks - {"0", "line"}) == 1, "the first subtask has the rows: choose another KEY"
+    end = jobs.start_few(4, first).wait(WAIT_S)
     assert end.state == "FAILED"
     assert end.failure is not None
     assert "but the job was restored from checkpoint" in end.failure.message
     assert jobs.assert_exact() == rows
 
 
-def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, delivery: str) -> None:
     """In the middle of transactions; the job need not even restart."""
     values = Configuration({"heartbeat.interval": "200 ms"})
     folder, topic = tmp_path / "stack", "numbers"
@@ -234,7 +258,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
         address = stack.address("kafka")
         create_topic(address, topic, partitions=2)
         jobs = Jobs(cluster, address, topic)
-        job = jobs.start()
+        job = jobs.start(delivery=delivery)
         eventually(lambda: len(numbers(address, topic)) > 500, "rows come", WAIT_S, 0.3)
         for number in (signal.SIGKILL, signal.SIGTERM):
             [pid] = [one.pid for one in status(folder) if one.name == "kafka"]
@@ -246,7 +270,10 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
             rows = len(numbers(address, topic))
             eventually(lambda rows=rows: len(numbers(address, topic)) > rows + 500, "more", WAIT_S, 0.3)
         job.stop()
-        jobs.assert_exact()
+        found = sorted(set(numbers(address, topic)))
+        assert found == list(range(len(found)))
+        if delivery == "exactly-once":
+            jobs.assert_exact()
 
 
 # --- one writer, one committer ----------------------------------------------------------------------------
@@ -430,6 +457,73 @@ def test_a_topic_that_was_created_again_is_another_one(parts: Parts) -> None:
     recreate_topic(parts.servers, parts.topic, partitions=2)
     with pytest.raises(ConfigError, match="was deleted and created again since the snapshot"):
         parts.writer(states=state, attempt=1, restored=1)
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_topic_that_is_created_again_while_a_job_writes_to_it(parts: Parts, delivery: str) -> None:
+    """The broker takes the batches: it compares names."""
+    writer = parts.writer(parts.sink(delivery=delivery))
+    writer.write(batch(1, 2))
+    writer.flush(end_of_input=False)
+    recreate_topic(parts.servers, parts.topic, partitions=2)
+    writer.write(batch(3, 4))
+    with pytest.raises(ConfigError, match=r"was deleted and created again since this job .* another uid"):
+        writer.flush(end_of_input=False)
+    writer.close()
+    if delivery == "exactly-once":
+        assert numbers(parts.servers, parts.topic) == []
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_topic_that_is_removed_while_a_job_writes_to_it(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    for module in ("send", "sink_topic"):
+        monkeypatch.setattr(f"unistream.connector.kafka.{module}.REMOVED_AFTER_S", 1.0)
+    writer = parts.writer(parts.sink(delivery=delivery))
+    writer.write(batch(1, 2))
+    writer.flush(end_of_input=False)
+    state = list(writer.snapshot_state(CheckpointId(1)))
+    delete_topic(parts.servers, parts.topic)
+    writer.write(batch(3, 4))
+    with pytest.raises(ConfigError, match=r"has been removed: .* another uid"):
+        writer.flush(end_of_input=False)
+    with pytest.raises(ConfigError, match=r"has been removed: .* another uid"):
+        parts.writer(states=state, attempt=1, restored=1)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by key", "by the column"])
+def test_partitions_that_are_added_while_a_job_writes_get_rows(parts: Parts, named: bool) -> None:
+    def rows(*ids: int) -> Batch:
+        return Batch(pa.record_batch({"id": list(ids), "part": [id % 4 if named else 0 for id in ids]}))
+
+    sink = parts.sink(key="id", **({"partition_column": "part"} if named else {}))
+    writer, committer = parts.writer(sink), parts.committer(sink)
+    first, ids = (0, 1, 4, 5), range(1_000)
+    for checkpoint, given in ((1, rows(*first)), (2, rows(*ids)), (3, rows(*ids))):
+        if checkpoint == 2:
+            add_partitions(parts.servers, parts.topic, 4)
+        writer.write(given)
+        writer.flush(end_of_input=False)
+        prepared = writer.prepare_commit(CheckpointId(checkpoint))
+        committer.commit(permit(checkpoint), request(checkpoint, *prepared))
+    assert numbers(parts.servers, parts.topic) == sorted([*first, *ids, *ids])
+    assert min(end_offsets(parts.servers, parts.topic).values()) > 100
+
+
+def test_a_commit_of_which_the_broker_knows_nothing_fails_the_job_or_is_dropped(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It forgets transactions and groups that nobody has used for a week."""
+    monkeypatch.setattr("unistream.connector.kafka.sink_committer.RECORDED_WITHIN_S", 0.5)
+    [listed] = parts.prepared(parts.writer(), 1, 1, 2)
+    never = f"{decode_committable(listed).transactional_id}9"
+    forgotten = msgspec.structs.replace(decode_committable(listed), transactional_id=never).encoded()
+    with pytest.raises(ConfigError, match=r"whether 2 rows of checkpoint 1 were committed .* on_lost='drop'"):
+        parts.committer(restored=1).commit(permit(1), request(1, forgotten))
+    drops = parts.committer(parts.sink(on_lost="drop"), restored=1)
+    result = drops.commit(permit(1), request(1, forgotten))
+    assert (result.outcome, result.rows, result.failed) == (CommitOutcome.COMMITTED, 0, (forgotten,))
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -57,8 +57,9 @@ class KafkaSink:
         transaction_timeout: How long a transaction may be open, from its first row until it is committed:
             longer than the interval of checkpoints and the longest outage of the job together, and at most
             the broker's `transaction.max.timeout.ms`. What it has aborted by then is lost.
-        on_lost: If a transaction that a complete checkpoint lists was aborted by the broker: "fail" the job,
-            or "drop" its rows, counted (`failedCommittables`).
+        on_lost: If a transaction that a complete checkpoint lists was aborted by the broker, or is forgotten
+            by it, as after a week without use: "fail" the job, or "drop" its rows, counted
+            (`failedCommittables`).
         on_rewind: If the job is restored from a checkpoint older than the last that was committed: "refuse"
             to start, or "allow_duplicates".
         transactional_id_prefix: Begin of transactional ids, and of the groups in which the sink records what

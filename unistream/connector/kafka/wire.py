@@ -40,6 +40,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import (
     ConfigError,
     Fenced,
+    NotFound,
     OutcomeUnknown,
     Transient,
     UnistreamError,
@@ -125,7 +126,7 @@ class Producing:
     # --- what there is --------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState:
-        """Raises ConfigError: it does not exist."""
+        """Raises NotFound, a ConfigError: it does not exist."""
         return self._answered(f"looking for topic {name!r}", lambda: self.find_topic(name))
 
     async def find_topic(self, name: str) -> TopicState:
@@ -139,7 +140,7 @@ class Producing:
         [found] = (await self._sent(request, None)).topics
         error = kafka_errors.for_code(found.error_code)
         if error is kafka_errors.UnknownTopicOrPartitionError:
-            raise ConfigError(f"topic {name!r} does not exist at {self.servers}")
+            raise NotFound(f"topic {name!r} does not exist at {self.servers}")
         if found.error_code:
             raise error(name)
         has_id = found.topic_id is not None and found.topic_id.int
