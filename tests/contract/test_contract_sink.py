@@ -21,6 +21,7 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from tests.integration.crash_runs import OF_MATRIX, in_the_gate
+from tests.kafka_log import committed_values
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.base.object_stores import delta_options, file_system
@@ -302,14 +303,16 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
         one.close()
 
 
-def kafka_topic(servers: str) -> Case:
-    """A topic; of its transactions those count that are not ended."""
+def kafka_topic(servers: str, *, seeing_all: bool = False, **options: Any) -> Case:
+    """A topic; of its transactions those count that are not ended. `seeing_all`: reads what is committed
+    also behind transactions that are open."""
+    read = committed_values if seeing_all else read_committed
     name = f"sink-{uuid4().hex[:12]}"
     create_topic(servers, name, partitions=2)
-    sink = KafkaSink(bootstrap_servers=servers, topic=name, transactional_id_prefix=name)
+    sink = KafkaSink(bootstrap_servers=servers, topic=name, transactional_id_prefix=name, **options)
     return Case(
         sink,
-        lambda: sorted(json.loads(value)["id"] for value in read_committed(servers, name, name)),
+        lambda: sorted(json.loads(value)["id"] for value in read(servers, name, name)),
         lambda: len(open_transactions(servers, name)),
     )
 
@@ -437,28 +440,48 @@ def test_collected_rows_are_those_of_all_jobs(tmp_path: Path) -> None:
     assert case.read() == [1, 2]
 
 
-def test_a_rewind_is_refused(case: Case) -> None:
-    case.committer().commit(permit(2), request(2, *case.stage(2, 1)))
+@pytest.mark.parametrize("index", [0, 1], ids=["of the first subtask", "of another one"])
+def test_a_rewind_is_refused(case: Case, index: int) -> None:
+    case.committer().commit(permit(2), request(2, *case.stage(2, 1, index=index)))
     with pytest.raises(ConfigError, match=r"checkpoint 2\b.*restored from checkpoint 1"):
         case.committer(restored=1)
     assert case.read() == [1]
 
 
-REWINDING = pytest.mark.parametrize(
-    "make", [delta, delta_upsert, iceberg, sqlite, files], ids=lambda make: make.__name__
+@pytest.fixture
+def rewinding(case_of: Callable[..., Case]) -> Case:
+    return case_of(on_rewind="allow_duplicates")
+
+
+@pytest.fixture(
+    params=[delta, delta_upsert, iceberg, sqlite, files, pytest.param("kafka", marks=pytest.mark.kafka)],
+    ids=lambda make: getattr(make, "__name__", make),
 )
+def case_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Case]]:
+    """Makes a case, with options of its sink."""
+    made: list[Case] = []
+
+    def make(**options: Any) -> Case:
+        if request.param == "kafka":
+            made.append(kafka_topic(request.getfixturevalue("kafka"), **options))
+        else:
+            made.append(request.param(tmp_path, **options))
+        return made[-1]
+
+    yield make
+    for case in made:
+        for one in case.made:
+            one.close()
 
 
-@REWINDING
-def test_rows_behind_an_allowed_rewind_are_committed_whenever_the_job_dies(
-    make: Callable[..., Case], tmp_path: Path
-) -> None:
+def test_rows_behind_an_allowed_rewind_are_committed_whenever_the_job_dies(rewinding: Case) -> None:
     """Ids of checkpoints come again behind a rewind: what has the id of a former one is not done."""
-    case = make(tmp_path, on_rewind="allow_duplicates")
+    case = rewinding
     committer = case.committer()
     for checkpoint in (1, 2, 3):
         committer.commit(permit(checkpoint), request(checkpoint, *case.stage(checkpoint, checkpoint)))
     case.committer(restored=1)
+    case.staging[0] = case.writer(restored=1)
     prepared = case.stage(2, 20)
     case.committer(restored=1, attempt=1)  # it died, and began from the same one again
     later = case.committer(restored=2, attempt=2)  # it died again, when checkpoint 2 was complete
@@ -468,13 +491,12 @@ def test_rows_behind_an_allowed_rewind_are_committed_whenever_the_job_dies(
     assert case.read() == [1, 2, 3, 20, 30]
 
 
-@REWINDING
 @pytest.mark.parametrize("attempts", [1, 2], ids=["once", "and begins again"])
 def test_what_was_committed_before_an_allowed_rewind_is_not_missed_by_it(
-    make: Callable[..., Case], attempts: int, tmp_path: Path
+    rewinding: Case, attempts: int
 ) -> None:
     """A snapshot lists what its own checkpoint has staged, also when that was committed right after it."""
-    case = make(tmp_path, on_rewind="allow_duplicates")
+    case = rewinding
     first = [request(checkpoint, *case.stage(checkpoint, checkpoint)) for checkpoint in (1, 2, 3)]
     committer = case.committer()
     for checkpoint, one in enumerate(first, 1):

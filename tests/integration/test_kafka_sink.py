@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -32,16 +35,20 @@ from tests.integration.crash_runs import (
 )
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Transient, Unreachable, UserCodeError
-from unistream.base.ids import CheckpointId
+from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.committers import committer_of
 from unistream.connector.kafka import KafkaSink
 from unistream.connector.kafka.transactions import decode_committable
 from unistream.connector.kafka.wire import Producing
 from unistream.model.elements import Batch
-from unistream.port.sink import CommitOutcome, Committer, SinkWriter
+from unistream.port.sink import CommitOutcome, Committer, SinkContext, SinkWriter
 from unistream.testing.devtools.kafka_tools import (
+    add_partitions,
+    admin_client,
     create_topic,
+    delete_topic,
+    end_offsets,
     open_transactions,
     read_committed,
     recreate_topic,
@@ -75,9 +82,12 @@ KILLS = {
     "before a transaction has rows": ("kafka.begun:2",),
     "with all rows written": ("kafka.flushed:2",),
     "behind the record of the commit": ("kafka.recorded:2",),
+    "before the rows are acknowledged": ("kafka.before_flush:2",),
     "in the middle of what a dead one has left": ("kafka.recorded:2", "kafka.left_aborted"),
     "after the state was written, before it was acknowledged": ("snapshot.uploaded:6",),
     "between checkpoint and commit": ("committer.before_commit:2",),
+    "in the middle of the claim of the line": ("kafka.line_written:2",),
+    "between the claim and the commit": ("kafka.claimed:2",),
     "while the commit is repeated": (
         *("committer.before_commit:2", "restore.before_commit", "restore.committed"),
     ),
@@ -91,7 +101,7 @@ def test_every_named_place_of_the_sink_has_a_row_here() -> None:
     assert own == set(points_in_code(OF_KAFKA_SINK))
 
 
-@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 3, 7))
+@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 4, 7, 10))
 def test_a_topic_loses_and_doubles_nothing(
     tmp_path: Path, crashes: Crashes, kafka: str, topic: str, what: str
 ) -> None:
@@ -111,6 +121,24 @@ def test_without_transactions_rows_come_at_once_and_without_kills_once(
     assert open_transactions(kafka, topic) == []
 
 
+AT_LEAST_ONCE_KILLS = {
+    "with rows written that no checkpoint covers": "snapshot.uploaded:3",
+    "when the checkpoint is complete": "snapshot.uploaded:6",
+    "before its rows are acknowledged": "kafka.before_flush:2",
+}
+
+
+@pytest.mark.parametrize("what", AT_LEAST_ONCE_KILLS)
+def test_at_least_once_a_killed_worker_loses_nothing(
+    tmp_path: Path, crashes: Crashes, kafka: str, topic: str, what: str
+) -> None:
+    """Rows wait in the worker for their broker: a checkpoint waits until they are there."""
+    crashes.arm(AT_LEAST_ONCE_KILLS[what])
+    run_to_end(tmp_path, crashes, to_topic(kafka, topic, delivery="at-least-once"), OFTEN)
+    assert sorted(set(numbers(kafka, topic))) == list(range(ROWS))
+    assert open_transactions(kafka, topic) == []
+
+
 def test_in_batch_all_rows_come_at_the_end(tmp_path: Path, kafka: str, topic: str) -> None:
     env = us.Environment(BATCH, target="local")
     to_topic(kafka, topic)(env, tmp_path)
@@ -120,6 +148,16 @@ def test_in_batch_all_rows_come_at_the_end(tmp_path: Path, kafka: str, topic: st
 
 
 # --- savepoints -----------------------------------------------------------------------------------------
+
+
+KEY = 1  # not of the first subtask of four
+
+
+class Passing(us.KeyedProcessFunction):
+    """Passes rows on, in the subtask of their key."""
+
+    def process_element(self, row: Any, context: Any, out: us.Collector) -> None:
+        out.emit({"id": row["id"]})
 
 
 class Jobs:
@@ -139,6 +177,19 @@ class Jobs:
         )
         rows.rebalance().sink_to(sink).uid("topic")
         return submit(self._cluster, env, OFTEN, savepoint)
+
+    def start_few(self, parallelism: int, savepoint: str | None = None) -> EmbeddedJobClient:
+        """All rows have one key, so one subtask has rows."""
+        env = us.Environment({"parallelism.default": str(parallelism)})
+        columns = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(KEY, KEY + 1)}
+        source = us.DatagenSource(columns, rows=None, bounded=False, rows_per_second=500, splits=1)
+        rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+        sink = us.KafkaSink(
+            bootstrap_servers=self._servers, topic=self._topic, transactional_id_prefix=self._topic
+        )
+        passed = rows.key_by("key").process(Passing(), returns={"id": pa.int64()}).uid("passing")
+        passed.sink_to(sink).uid("topic")
+        return submit(self._cluster, env, OFTEN, savepoint, by_value=[sys.modules[__name__]])
 
     def stop_after(self, job: EmbeddedJobClient, more: int) -> str:
         before = len(numbers(self._servers, self._topic))
@@ -179,7 +230,23 @@ def test_a_job_goes_on_from_a_savepoint_at_any_width_and_from_no_older_one(jobs:
     jobs.stop_after(again, 1_000)
 
 
-def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+def test_a_rewind_is_refused_whichever_subtask_had_the_rows(jobs: Jobs, kafka: str, topic: str) -> None:
+    first = jobs.stop_after(jobs.start_few(1), 300)
+    jobs.stop_after(jobs.start_few(4, first), 300)
+    rows = jobs.assert_exact()
+    with admin_client(kafka) as admin:
+        groups = [group["group_id"] for group in admin.list_groups()]
+        of_subtasks = {name.rpartition(".")[2] for name in groups if name.startswith(topic)}
+    assert len(of_subtasks - {"0", "line"}) == 1, "the first subtask has the rows: choose another KEY"
+    end = jobs.start_few(4, first).wait(WAIT_S)
+    assert end.state == "FAILED"
+    assert end.failure is not None
+    assert "but the job was restored from checkpoint" in end.failure.message
+    assert jobs.assert_exact() == rows
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, delivery: str) -> None:
     """In the middle of transactions; the job need not even restart."""
     values = Configuration({"heartbeat.interval": "200 ms"})
     folder, topic = tmp_path / "stack", "numbers"
@@ -191,7 +258,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
         address = stack.address("kafka")
         create_topic(address, topic, partitions=2)
         jobs = Jobs(cluster, address, topic)
-        job = jobs.start()
+        job = jobs.start(delivery=delivery)
         eventually(lambda: len(numbers(address, topic)) > 500, "rows come", WAIT_S, 0.3)
         for number in (signal.SIGKILL, signal.SIGTERM):
             [pid] = [one.pid for one in status(folder) if one.name == "kafka"]
@@ -203,7 +270,10 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path) -> None:
             rows = len(numbers(address, topic))
             eventually(lambda rows=rows: len(numbers(address, topic)) > rows + 500, "more", WAIT_S, 0.3)
         job.stop()
-        jobs.assert_exact()
+        found = sorted(set(numbers(address, topic)))
+        assert found == list(range(len(found)))
+        if delivery == "exactly-once":
+            jobs.assert_exact()
 
 
 # --- one writer, one committer ----------------------------------------------------------------------------
@@ -240,6 +310,15 @@ class Parts:
         self.made.append(made)
         made.open(context(**where))
         return made
+
+    def opened(self, sink: KafkaSink, where: SinkContext) -> tuple[SinkWriter, Committer]:
+        """A committer and a writer of one job."""
+        committer, writer = sink.create_committer(), sink.create_writer()
+        assert committer is not None
+        self.made += [writer, committer]
+        committer.open(where)
+        writer.open(where, [])
+        return writer, committer
 
     def prepared(self, writer: SinkWriter, checkpoint: int, *ids: int) -> list[bytes]:
         writer.write(batch(*ids))
@@ -307,7 +386,7 @@ def test_a_transaction_that_the_broker_has_aborted_fails_the_job_or_is_dropped(
     parts.lose(lost)
     with pytest.raises(ConfigError, match=r"2 rows of checkpoint 1 are lost: .* on_lost='drop'"):
         parts.committer().commit(permit(1), request(1, lost))
-    drops = parts.committer(parts.sink(on_lost="drop"))
+    drops = parts.committer(parts.sink(on_lost="drop"), restored=1)
     result = drops.commit(permit(1), request(1, lost))
     assert (result.outcome, result.rows, result.failed) == (CommitOutcome.COMMITTED, 0, (lost,))
     assert numbers(parts.servers, parts.topic) == []
@@ -378,6 +457,137 @@ def test_a_topic_that_was_created_again_is_another_one(parts: Parts) -> None:
     recreate_topic(parts.servers, parts.topic, partitions=2)
     with pytest.raises(ConfigError, match="was deleted and created again since the snapshot"):
         parts.writer(states=state, attempt=1, restored=1)
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_topic_that_is_created_again_while_a_job_writes_to_it(parts: Parts, delivery: str) -> None:
+    """The broker takes the batches: it compares names."""
+    writer = parts.writer(parts.sink(delivery=delivery))
+    writer.write(batch(1, 2))
+    writer.flush(end_of_input=False)
+    recreate_topic(parts.servers, parts.topic, partitions=2)
+    writer.write(batch(3, 4))
+    with pytest.raises(ConfigError, match=r"was deleted and created again since this job .* another uid"):
+        writer.flush(end_of_input=False)
+    writer.close()
+    if delivery == "exactly-once":
+        assert numbers(parts.servers, parts.topic) == []
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_topic_that_is_removed_while_a_job_writes_to_it(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    for module in ("send", "sink_topic"):
+        monkeypatch.setattr(f"unistream.connector.kafka.{module}.REMOVED_AFTER_S", 1.0)
+    writer = parts.writer(parts.sink(delivery=delivery))
+    writer.write(batch(1, 2))
+    writer.flush(end_of_input=False)
+    state = list(writer.snapshot_state(CheckpointId(1)))
+    delete_topic(parts.servers, parts.topic)
+    writer.write(batch(3, 4))
+    with pytest.raises(ConfigError, match=r"has been removed: .* another uid"):
+        writer.flush(end_of_input=False)
+    with pytest.raises(ConfigError, match=r"has been removed: .* another uid"):
+        parts.writer(states=state, attempt=1, restored=1)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["by key", "by the column"])
+def test_partitions_that_are_added_while_a_job_writes_get_rows(parts: Parts, named: bool) -> None:
+    def rows(*ids: int) -> Batch:
+        return Batch(pa.record_batch({"id": list(ids), "part": [id % 4 if named else 0 for id in ids]}))
+
+    sink = parts.sink(key="id", **({"partition_column": "part"} if named else {}))
+    writer, committer = parts.writer(sink), parts.committer(sink)
+    first, ids = (0, 1, 4, 5), range(1_000)
+    for checkpoint, given in ((1, rows(*first)), (2, rows(*ids)), (3, rows(*ids))):
+        if checkpoint == 2:
+            add_partitions(parts.servers, parts.topic, 4)
+        writer.write(given)
+        writer.flush(end_of_input=False)
+        prepared = writer.prepare_commit(CheckpointId(checkpoint))
+        committer.commit(permit(checkpoint), request(checkpoint, *prepared))
+    assert numbers(parts.servers, parts.topic) == sorted([*first, *ids, *ids])
+    assert min(end_offsets(parts.servers, parts.topic).values()) > 100
+
+
+def test_a_commit_of_which_the_broker_knows_nothing_fails_the_job_or_is_dropped(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It forgets transactions and groups that nobody has used for a week."""
+    monkeypatch.setattr("unistream.connector.kafka.sink_committer.RECORDED_WITHIN_S", 0.5)
+    [listed] = parts.prepared(parts.writer(), 1, 1, 2)
+    never = f"{decode_committable(listed).transactional_id}9"
+    forgotten = msgspec.structs.replace(decode_committable(listed), transactional_id=never).encoded()
+    with pytest.raises(ConfigError, match=r"whether 2 rows of checkpoint 1 were committed .* on_lost='drop'"):
+        parts.committer(restored=1).commit(permit(1), request(1, forgotten))
+    drops = parts.committer(parts.sink(on_lost="drop"), restored=1)
+    result = drops.commit(permit(1), request(1, forgotten))
+    assert (result.outcome, result.rows, result.failed) == (CommitOutcome.COMMITTED, 0, (forgotten,))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_writer_refuses_a_rewind_by_itself(parts: Parts, index: int) -> None:
+    prepared = parts.prepared(parts.writer(index=index), 2, 1)
+    parts.committer().commit(permit(2), request(2, *prepared))
+    with pytest.raises(ConfigError, match=r"checkpoint 2\b.*restored from checkpoint 1"):
+        parts.writer(index=index, restored=1)
+    allowed = parts.sink(on_rewind="allow_duplicates")
+    parts.committer(allowed, restored=1)
+    again = parts.prepared(parts.writer(allowed, index=index, restored=1), 2, 1)
+    parts.committer(allowed, restored=2).commit(permit(2), request(2, *again))
+    assert numbers(parts.servers, parts.topic) == [1, 1]
+
+
+def of_job(name: str, restored: int | None = None) -> SinkContext:
+    """Of a job; one that is restored is so from a snapshot of job a."""
+    made, job = context(restored=restored), JobId(name * 32)
+    predecessor = None if restored is None else JobId("a" * 32)
+    return replace(made, job=job, attempt=AttemptId(job, VertexId("1" * 32), 0, 0), predecessor=predecessor)
+
+
+def test_behind_an_allowed_rewind_the_job_before_it_commits_nothing_more(parts: Parts) -> None:
+    allowed = parts.sink(on_rewind="allow_duplicates")
+    old, former = parts.opened(allowed, of_job("a"))
+    for checkpoint in (1, 2):
+        prepared = parts.prepared(old, checkpoint, checkpoint)
+        former.commit(permit(checkpoint), request(checkpoint, *prepared))
+    waiting = parts.prepared(old, 3, 3)
+    new, later = parts.opened(allowed, of_job("b", restored=1))
+    assert open_transactions(parts.servers, parts.topic) == [], "those of the job before are ended at once"
+    with pytest.raises(Fenced, match=r"job b{32} has taken over"):
+        former.commit(permit(3), request(3, *waiting))
+    later.commit(permit(2), request(2, *parts.prepared(new, 2, 20)))
+    assert numbers(parts.servers, parts.topic) == [1, 2, 20]
+
+
+def test_a_rewind_that_got_no_further_can_be_made_again_by_another_job(parts: Parts) -> None:
+    allowed = parts.sink(on_rewind="allow_duplicates")
+    old, former = parts.opened(allowed, of_job("a"))
+    for checkpoint in (1, 2):
+        prepared = parts.prepared(old, checkpoint, checkpoint)
+        former.commit(permit(checkpoint), request(checkpoint, *prepared))
+    parts.opened(allowed, of_job("b", restored=1))
+    new, later = parts.opened(allowed, of_job("c", restored=1))
+    later.commit(permit(2), request(2, *parts.prepared(new, 2, 20)))
+    assert numbers(parts.servers, parts.topic) == [1, 2, 20]
+
+
+def test_what_a_refused_job_has_open_is_aborted(parts: Parts) -> None:
+    """Of two that start from one snapshot, also what the slower one prepares meanwhile."""
+    old, former = parts.opened(parts.sink(), of_job("a"))
+    former.commit(permit(1), request(1, *parts.prepared(old, 1, 1)))
+    faster, winner = parts.opened(parts.sink(), of_job("b", restored=1))
+    slower, loser = parts.opened(parts.sink(), of_job("c", restored=1))
+    winner.commit(permit(2), request(2, *parts.prepared(faster, 2, 2)))
+    refused = parts.prepared(slower, 2, 20)
+    parts.prepared(slower, 3, 30)
+    with pytest.raises(ConfigError, match=r"job b{32} writes the output of sink 'the sink'"):
+        loser.commit(permit(2), request(2, *refused))
+    slower.close()
+    loser.close()
+    assert open_transactions(parts.servers, parts.topic) == []
+    assert numbers(parts.servers, parts.topic) == [1, 2]
 
 
 # --- records ----------------------------------------------------------------------------------------------

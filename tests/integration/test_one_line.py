@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -11,10 +12,14 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import eventually
 from tests.integration.counted_rows import assert_exact, counted, start
+from tests.integration.crash_runs import submit
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobResult
+from unistream.testing.devtools.kafka_tools import open_transactions, read_committed
 
 WAIT_S = 120.0
 ROWS = 6_000
@@ -72,6 +77,39 @@ def test_of_two_jobs_from_one_savepoint_one_commits(
     ]
     one_of(both)
     assert_exact(lake, ROWS)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("apart", [False, True], ids=["in one cluster", "in two clusters"])
+def test_of_two_jobs_that_write_a_topic_one_commits(
+    clusters: list[EmbeddedCluster], kafka: str, topic: str, apart: bool
+) -> None:
+    job = to_topic(clusters[0], kafka, topic, SLOW)
+    eventually(lambda: len(numbers(kafka, topic)) > 200, "rows come", WAIT_S, 0.3)
+    savepoint = job.stop()
+    assert job.wait(WAIT_S).state == "FINISHED"
+    both = [
+        to_topic(cluster, kafka, topic, FAST, savepoint) for cluster in (clusters[0], clusters[int(apart)])
+    ]
+    one_of(both)
+    assert numbers(kafka, topic) == list(range(ROWS))
+    assert open_transactions(kafka, topic) == [], "what the other one has written holds back no reader"
+
+
+def to_topic(
+    cluster: EmbeddedCluster, servers: str, topic: str, rate: float, savepoint: str | None = None
+) -> EmbeddedJobClient:
+    env = us.Environment({**STREAMING, "parallelism.default": "2"})
+    source = us.DatagenSource({"id": us.datagen.Sequential()}, rows=ROWS, rows_per_second=rate)
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    sink = us.KafkaSink(bootstrap_servers=servers, topic=topic, transactional_id_prefix=topic)
+    rows.rebalance().sink_to(sink).uid("topic")
+    return submit(cluster, env, CONFIG, savepoint)
+
+
+def numbers(servers: str, topic: str) -> list[int]:
+    """What readers of committed rows see."""
+    return sorted(json.loads(value or b"")["id"] for value in read_committed(servers, topic, topic))
 
 
 def test_a_job_that_starts_without_a_snapshot_is_refused_before_its_first_row(

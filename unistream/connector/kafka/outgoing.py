@@ -7,7 +7,7 @@ key     the text or bytes of one column; of several, or of another type, a JSON 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -86,12 +86,18 @@ class Encoder:
     Args:
         layout: Of the rows.
         partitions: Of the topic.
+        look: How many it has now: for a row that names one which there was not.
     """
 
-    def __init__(self, layout: Layout, partitions: int) -> None:
+    def __init__(self, layout: Layout, partitions: int, look: Callable[[], int] | None = None) -> None:
         self._layout = layout
         self._partitions = partitions
+        self._look = look
         self._turn = 0
+
+    def widen(self, partitions: int) -> None:
+        """The topic has more partitions from now on; keys go to other ones, as with Kafka's own clients."""
+        self._partitions = partitions
 
     def encode(self, rows: Sequence[Batch]) -> Iterator[tuple[int, Outgoing]]:
         """The records of each partition, in the order of the rows. Raises UserCodeError."""
@@ -153,6 +159,8 @@ class Encoder:
         if column.null_count:
             raise UserCodeError(f"Kafka sink: column {self._layout.partition!r}, the partition, is null")
         found = np.asarray(column.cast(pa.int64()))
+        if len(found) and found.max() >= self._partitions and self._look is not None:
+            self.widen(self._look())
         wrong = found[(found < 0) | (found >= self._partitions)]
         if len(wrong):
             raise UserCodeError(

@@ -13,15 +13,15 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from kafka import errors as kafka_errors
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import NotFound, Unreachable
 from unistream.base.limits import MIB
 from unistream.connector.kafka.batches import Section, next_sequence, sealed
+from unistream.connector.kafka.sink_topic import REMOVED_AFTER_S, check_same, removed
 from unistream.connector.kafka.transactions import ProducerId
 from unistream.connector.kafka.wire import ANSWER_WITHIN_S, NO_PRODUCER, Producing, TopicState, our_error
 
@@ -41,7 +41,9 @@ class Sender:
     def __init__(self, producing: Producing, topic: str, state: TopicState, *, acks: int = -1) -> None:
         self._producing = producing
         self._topic = topic
+        self._state = state
         self._leaders = dict(state.leaders)
+        self._unknown_since: float | None = None  # no broker knows the topic
         self._acks = acks
         self._changed = threading.Condition()
         self._queues: dict[int, deque[Section]] = defaultdict(deque)
@@ -69,6 +71,11 @@ class Sender:
         """What is put from now on is of this producer. Everything before is written."""
         self._transactional_id, self._producer = transactional_id, producer
         self._added, self._sequences = set(), {}
+
+    def take(self, found: TopicState) -> None:
+        """The topic as it is now: new partitions, new leaders. Raises ConfigError: it is another one."""
+        check_same(found, self._state, self._topic, self._producing.servers)
+        self._leaders |= found.leaders
 
     def put(self, partition: int, section: Section) -> None:
         """Waits while too much is queued: backpressure. Raises the error of an earlier section."""
@@ -127,13 +134,13 @@ class Sender:
 
     async def _write(self, partition: int, section: Section) -> None:
         transactional_id, producer = self._transactional_id, self._producer
-        if transactional_id is not None and partition not in self._added:
-            await self._producing.add(transactional_id, producer, self._topic, [partition])
-            self._added.add(partition)
         leader = self._leaders.get(partition, -1)
         sequence = self._sequences.get(partition, 0) if producer != NO_PRODUCER else -1
         batch = sealed(section, producer, sequence, transactional=transactional_id is not None)
         try:
+            if transactional_id is not None and partition not in self._added:
+                await self._producing.add(transactional_id, producer, self._topic, [partition])
+                self._added.add(partition)
             if leader < 0:
                 raise kafka_errors.LeaderNotAvailableError(f"{self._topic}-{partition}")
             await self._producing.produce(
@@ -141,9 +148,20 @@ class Sender:
             )
         except kafka_errors.KafkaError as error:
             if error.invalid_metadata or leader < 0:
-                with suppress(ConfigError):  # no broker knows the topic now: a broker that starts, maybe
-                    self._leaders |= (await self._producing.find_topic(self._topic)).leaders
+                await self._look()
             raise
+
+    async def _look(self) -> None:
+        """Raises ConfigError: the topic was removed, or created again."""
+        try:
+            self.take(await self._producing.find_topic(self._topic))
+        except NotFound:
+            now = time.monotonic()
+            self._unknown_since = self._unknown_since or now
+            if now - self._unknown_since > REMOVED_AFTER_S:
+                raise removed(self._topic, self._producing.servers) from None
+        else:
+            self._unknown_since = None
 
     def _written(self, partition: int, section: Section) -> None:
         with self._changed:

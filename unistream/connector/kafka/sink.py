@@ -57,8 +57,9 @@ class KafkaSink:
         transaction_timeout: How long a transaction may be open, from its first row until it is committed:
             longer than the interval of checkpoints and the longest outage of the job together, and at most
             the broker's `transaction.max.timeout.ms`. What it has aborted by then is lost.
-        on_lost: If a transaction that a complete checkpoint lists was aborted by the broker: "fail" the job,
-            or "drop" its rows, counted (`failedCommittables`).
+        on_lost: If a transaction that a complete checkpoint lists was aborted by the broker, or is forgotten
+            by it, as after a week without use: "fail" the job, or "drop" its rows, counted
+            (`failedCommittables`).
         on_rewind: If the job is restored from a checkpoint older than the last that was committed: "refuse"
             to start, or "allow_duplicates".
         transactional_id_prefix: Begin of transactional ids, and of the groups in which the sink records what
@@ -101,8 +102,6 @@ class KafkaSink:
         _check_one_of("compression", compression, tuple(COMPRESSIONS))
         _check_one_of("on_rewind", on_rewind, ("refuse", "allow_duplicates"))
         _check_prefix(transactional_id_prefix)
-        self._on_lost: OnLost = on_lost
-        self._on_rewind: OnRewind = on_rewind
         self._target = Target(
             servers=checked_servers(bootstrap_servers),
             topic=checked_topic(topic),
@@ -121,6 +120,8 @@ class KafkaSink:
             idempotent=delivery != "none",
             awaited=delivery != "none",
             timeout_ms=parse_duration_ms(transaction_timeout),
+            on_lost=on_lost,
+            on_rewind=on_rewind,
         )
 
     def __repr__(self) -> str:
@@ -205,8 +206,8 @@ class KafkaSink:
             target.properties,
             topic=target.topic,
             prefix=target.prefix,
-            on_lost=self._on_lost,
-            on_rewind=self._on_rewind,
+            on_lost=target.on_lost,
+            on_rewind=target.on_rewind,
         )
 
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from unistream.base.errors import ConfigError
+import msgspec
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import CheckpointId
-from unistream.connector.common import OnRewind, rewound
+from unistream.connector.common import OnRewind
 from unistream.connector.kafka.config import Properties
 from unistream.connector.kafka.hanging import mark_committed
+from unistream.connector.kafka.sink_line import Line, Remembered, decode_remembered
 from unistream.connector.kafka.sink_target import OnLost
 from unistream.connector.kafka.transactions import (
     KafkaCommittable,
     Naming,
-    checkpoint_of,
     decode_committable,
 )
 from unistream.connector.kafka.wire import Ended, Producing
@@ -28,10 +33,20 @@ from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Sink
 DONE_KEPT_MAX: Final = 1_000  # of transactions that this committer has committed
 RECORDED_WITHIN_S: Final = 5.0  # a commit that is done is recorded by then
 RETRY_S: Final = 0.2
+ABORT_TIMEOUT_MS: Final = 60_000  # of an id that nobody uses any more
 ENVIRONMENT: Final = "UNISTREAM_KAFKA_"
 """Begin of variables with properties of the client, such as UNISTREAM_KAFKA_SECURITY_PROTOCOL."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A transaction that cannot be committed. `ended`: how it is lost."""
+
+    committable: KafkaCommittable
+    payload: bytes
+    ended: Ended
 
 
 class KafkaCommitter:
@@ -45,6 +60,7 @@ class KafkaCommitter:
     """
 
     connector = "kafka"
+    is_sole = True  # the record of the line counts for the rows of all writers
 
     def __init__(
         self,
@@ -65,50 +81,74 @@ class KafkaCommitter:
         self._connections: Producing | None = None
         self._done: dict[tuple[str, int, int], None] = {}  # see `_key`; in order
         self._asks = False  # what was committed before
+        self._remembered: Remembered | None = None
+        self._is_refused = False
+
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        """Raises CorruptSnapshot."""
+        self._remembered = decode_remembered(items)
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        return [] if self._remembered is None else [msgspec.json.encode(self._remembered)]
 
     def open(self, context: SinkContext) -> None:
-        """Raises ConfigError: a later checkpoint than the restored one was committed."""
+        """Raises ConfigError: a later checkpoint than the restored one was committed, or another job writes
+        this line; Fenced."""
         self._context = context
         self._naming = Naming.of(self._prefix, context.lineage, context.sink_uid)
         self._asks = context.restored is not None or not context.checkpointing
-        self._check_rewind([self._recorded(context.index)])
+        self._line = Line(self._producing, self._naming, self._topic, context, self._remembered)
+        last = self._line.last(context.index)
+        self._line.know(last)
+        if last is not None and self._line.check(last, self._on_rewind):
+            self._line.begin_again(last)
+            self._abort_former()
+        self._remembered = self._line.remembered()
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         """All transactions of the request.
 
         Raises:
-            ConfigError: one of them is lost, and that fails the job.
+            ConfigError: one of them is lost, and that fails the job; or another job writes this line, and
+                the transactions are aborted.
+            Fenced: another job has taken over, and the transactions are aborted.
         """
         permit.require(self._context.lineage, request.checkpoint_id)
         given = [(decode_committable(payload), payload) for payload in request.committables]
         is_repeated = request.checkpoint_id <= (self._context.restored or 0)
+        self._claim([one for one, _ in given if self._key(one) not in self._done], request.checkpoint_id)
         before = self._committed_before([one for one, _ in given], request.checkpoint_id)
         rows, lost = 0, []
         for one, payload in given:
             if one in before:
                 self._end_rival(one)
-            elif self._commit(one):
+            elif (ended := self._commit(one)) is Ended.DONE:
                 rows += one.rows
             else:
-                lost.append((one, payload))
+                lost.append(_Lost(one, payload, ended))
             self._remember(one)
         if lost and self._on_lost == "fail":
-            raise ConfigError(_sentence(lost[0][0], request))
+            raise ConfigError(_sentence(lost[0], request))
+        self._remembered = self._line.remembered()
         if is_repeated:
-            dropped = {payload for _, payload in lost}
+            dropped = {each.payload for each in lost}
             mark_committed(self._producing, [one for one, payload in given if payload not in dropped])
         self._abort_rivals([one for one, _ in given])
         is_all = bool(given) and len(before) == len(given)
         return CommitResult(
             CommitOutcome.ALREADY_COMMITTED if is_all else CommitOutcome.COMMITTED,
             rows=rows,
-            failed=tuple(payload for _, payload in lost),
-            reason=_sentence(lost[0][0], request) if lost else "",
+            failed=tuple(each.payload for each in lost),
+            reason=_sentence(lost[0], request) if lost else "",
             visible=_visible(request.checkpoint_id, rows, sum(one.rows for one in before)),
         )
 
     def close(self) -> None:
-        connections, self._connections = self._connections, None
+        connections = self._connections
+        if connections is not None and self._is_refused:
+            with suppress(UnistreamError):  # the broker does it after the timeout
+                self._abort_own()
+        self._connections = None
         if connections is not None:
             connections.close()
 
@@ -124,12 +164,37 @@ class KafkaCommitter:
         """The last label of a subtask; 0: none."""
         return self._producing.recorded(self._naming.group(subtask), self._topic) or 0
 
-    def _check_rewind(self, labels: Iterable[int]) -> None:
-        """Raises ConfigError: a later checkpoint than the restored one was committed."""
-        context, last = self._context, max(map(checkpoint_of, labels), default=0)
-        if last > context.committed_max and not context.finalizing and self._on_rewind == "refuse":
-            choices = "; or set on_rewind='allow_duplicates' and accept duplicates"
-            raise rewound(f"topic {self._topic}", context, last, choices)
+    def _claim(self, todo: Sequence[KafkaCommittable], checkpoint_id: CheckpointId) -> None:
+        """Before anything is taken for committed: two jobs that start from one snapshot use the same labels.
+
+        Raises what `Line.claim` returns, when nobody can commit these transactions any more.
+        """
+        if not todo:
+            return
+        is_first = not self._line.has_committed
+        refusal = self._line.claim(max(one.label for one in todo), checkpoint_id)
+        if refusal is not None:
+            self._is_refused = True
+            for one in todo:
+                with suppress(UnistreamError):  # the broker does it after the timeout
+                    self._producing.end(one.transactional_id, one.producer, commit=False)
+            raise refusal
+        crash_point("kafka.claimed")
+        if is_first and self._line.has_committed and self._context.checkpointing:
+            self._abort_former()
+
+    def _abort_former(self) -> None:
+        """What other jobs of this line have open: none of it can be committed since this one has claimed."""
+        self._abort(lambda one: not self._naming.is_of(one, [self._context.job]))
+
+    def _abort_own(self) -> None:
+        self._abort(lambda one: self._naming.is_of(one, [self._context.job]))
+
+    def _abort(self, holds: Callable[[str], bool]) -> None:
+        for one in self._producing.open_ids(self._naming.begin):
+            if one != self._naming.line and holds(one):
+                logger.warning("event=kafka_transaction_aborted id=%s: its job has lost the line", one)
+                self._producing.begin(one, ABORT_TIMEOUT_MS)
 
     def _committed_before(
         self, given: Sequence[KafkaCommittable], checkpoint_id: CheckpointId
@@ -139,7 +204,7 @@ class KafkaCommitter:
         if self._asks:
             labels = {subtask: self._recorded(subtask) for subtask in {self._subtask(one) for one in given}}
             if checkpoint_id <= (self._context.restored or 0):
-                self._check_rewind(labels.values())
+                self._line.check_label(max(labels.values(), default=0), self._on_rewind)
         self._asks = not self._context.checkpointing
         return [
             one
@@ -147,28 +212,19 @@ class KafkaCommitter:
             if self._key(one) in self._done or (one.label and labels.get(self._subtask(one), 0) >= one.label)
         ]
 
-    def _commit(self, one: KafkaCommittable) -> bool:
-        """False: it is lost."""
+    def _commit(self, one: KafkaCommittable) -> Ended:
+        """DONE, or how it is lost."""
         ended = self._producing.end(one.transactional_id, one.producer, commit=True)
         if ended is Ended.DONE:
-            return True
+            return ended
         until = time.monotonic() + RECORDED_WITHIN_S
         while one.label:
             if self._recorded(self._subtask(one)) >= one.label:
-                return True
+                return Ended.DONE
             if time.monotonic() > until:
                 break
             time.sleep(RETRY_S)
-        if ended is Ended.FORGOTTEN:
-            logger.warning(
-                "event=kafka_transaction_forgotten id=%s rows=%s: the broker knows neither the transaction "
-                "nor what was committed, which it forgets after a week; it counts as committed, since a stop "
-                "with a savepoint commits before it ends",
-                one.transactional_id,
-                one.rows,
-            )
-            return True
-        return False
+        return ended
 
     def _remember(self, one: KafkaCommittable) -> None:
         self._done[self._key(one)] = None
@@ -226,12 +282,23 @@ def committer_of(committables: Sequence[bytes]) -> KafkaCommitter:
     )
 
 
-def _sentence(lost: KafkaCommittable, request: CommitRequest) -> str:
-    began = datetime.fromtimestamp(lost.began_ms / 1000, UTC).isoformat(timespec="seconds")
-    timeout_s = lost.timeout_ms // 1000
+def _sentence(lost: _Lost, request: CommitRequest) -> str:
+    one = lost.committable
+    began = datetime.fromtimestamp(one.began_ms / 1000, UTC).isoformat(timespec="seconds")
+    rows = f"{one.rows:,} rows of checkpoint {request.checkpoint_id}"
+    if lost.ended is Ended.FORGOTTEN:
+        return (
+            f"topic {one.topic!r}: whether {rows} were committed is not known any more: the broker has "
+            f"forgotten their transaction {one.transactional_id!r}, begun at {began}, and the record of its "
+            "commit, as it does after a week without use. They are there if the job was stopped with a "
+            "savepoint, which commits before it ends, and lost if it died before that: look into the topic, "
+            "then go on without writing them (again) by on_lost='drop', or start from an older snapshot with "
+            "on_rewind='allow_duplicates', with which the rows behind it come twice"
+        )
+    timeout_s = one.timeout_ms // 1000
     return (
-        f"topic {lost.topic!r}: {lost.rows:,} rows of checkpoint {request.checkpoint_id} are lost: the "
-        f"broker has aborted their transaction {lost.transactional_id!r}, begun at {began}, before it was "
+        f"topic {one.topic!r}: {rows} are lost: the "
+        f"broker has aborted their transaction {one.transactional_id!r}, begun at {began}, before it was "
         f"committed (transaction_timeout, {timeout_s} s). Start from an older snapshot with "
         "on_rewind='allow_duplicates', with which the rows behind it come twice, or go on without them by "
         "on_lost='drop'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from unistream.connector.common import OnRewind
 from unistream.connector.kafka.batches import Compression
 from unistream.connector.kafka.config import Properties
 from unistream.connector.kafka.outgoing import Layout
@@ -23,6 +24,8 @@ class Target:
         idempotent: Batches are neither doubled nor reordered by repetitions.
         awaited: A checkpoint waits until all of its rows are written.
         timeout_ms: Of a transaction.
+        on_lost: What happens if a transaction can not be committed any more.
+        on_rewind: What happens if a later checkpoint than the restored one was committed.
     """
 
     servers: str
@@ -35,3 +38,5 @@ class Target:
     idempotent: bool
     awaited: bool
     timeout_ms: int
+    on_lost: OnLost
+    on_rewind: OnRewind

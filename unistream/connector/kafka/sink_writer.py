@@ -20,8 +20,6 @@ import msgspec
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import (
-    ConfigError,
-    CorruptSnapshot,
     Fenced,
     Transient,
     UnistreamError,
@@ -32,7 +30,9 @@ from unistream.base.limits import MIB
 from unistream.connector.kafka.batches import BATCH_EXTRA_BYTES, Section, sections
 from unistream.connector.kafka.outgoing import Encoder
 from unistream.connector.kafka.send import Sender
+from unistream.connector.kafka.sink_line import Line
 from unistream.connector.kafka.sink_target import Target
+from unistream.connector.kafka.sink_topic import WriterState, check_restored, topic_now
 from unistream.connector.kafka.transactions import (
     IdPool,
     KafkaCommittable,
@@ -55,13 +55,6 @@ ROWS_OUT: Final = "numRecordsSend"
 BYTES_OUT: Final = "numBytesSend"
 
 logger = logging.getLogger(__name__)
-
-
-class WriterState(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a writer. `topic_id`: the topic that it wrote to."""
-
-    topic_id: str
-    format: int = 1
 
 
 @dataclass(slots=True)
@@ -87,7 +80,9 @@ class KafkaSinkWriter:
         self._open: _Open | None = None
         self._rewinds = 0
         self._connections: Producing | None = None
+        self._has_sent = False  # since the topic was looked at
         self._has_left = False  # transactions of former attempts may be open
+        self._line: Line | None = None
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         self._context = context
@@ -97,11 +92,10 @@ class KafkaSinkWriter:
         self._group = self._naming.group(context.index)
         connections = self._connections = Producing(target.servers, target.properties)
         try:
-            self._topic = self._producing.topic(target.topic)
-            check_same_topic(self._topic, restored, target)
+            self._topic = self._found_topic(restored)
             acks = -1 if target.awaited else 1
             self._sender = Sender(self._producing, target.topic, self._topic, acks=acks)
-            self._encoder = Encoder(target.layout, self._sender.partitions)
+            self._encoder = Encoder(target.layout, self._sender.partitions, look=self._partitions_now)
             found = self._producing.setting("topic", target.topic, "max.message.bytes")
             self._bytes_max = None if found is None else int(found)  # None: it may not be read
             self._batch_bytes = self._batch_limit()
@@ -115,13 +109,26 @@ class KafkaSinkWriter:
             raise
 
     def _open_transactional(self) -> None:
+        """Raises ConfigError: a rewind that is not allowed. Which job writes the line is the committer's."""
         context = self._context
-        last = self._producing.recorded(self._group, self._target.topic) or 0
-        is_rewind = checkpoint_of(last) > context.committed_max  # the committer knows whether it is allowed
-        self._rewinds = rewinds_of(last) + is_rewind
+        line = self._line = Line(self._producing, self._naming, self._target.topic, context)
+        last = line.last(context.index)
+        label = 0 if last is None else last.label
+        is_rewind = checkpoint_of(label) > context.committed_max
+        line.check_label(label, self._target.on_rewind)
+        self._rewinds = rewinds_of(label) + is_rewind
         self._has_left = context.exclusive and context.checkpointing
         if self._has_left and context.restored is None:  # there is nothing to be committed
             self._abort_left()
+
+    def _found_topic(self, restored: Sequence[bytes]) -> TopicState:
+        """Raises ConfigError: there is none, or another one than at the snapshot."""
+        name, servers = self._target.topic, self._target.servers
+        if not restored:
+            return self._producing.topic(name)
+        found = topic_now(self._producing, name)
+        check_restored(found, restored, name, servers)
+        return found
 
     def write(self, batch: Batch) -> None:
         self._gathered.append(batch)
@@ -136,8 +143,12 @@ class KafkaSinkWriter:
         """Everything is written to the topic; readers of committed rows do not see it yet."""
         with self._explained():
             self._send()
+            crash_point("kafka.before_flush")
             if self._target.awaited or end_of_input:
                 self._sender.flush()
+            if self._has_sent:
+                self._encoder.widen(self._partitions_now())
+                self._has_sent = False
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         """The transaction of this checkpoint, if it has rows."""
@@ -186,6 +197,11 @@ class KafkaSinkWriter:
         assert self._connections is not None, "open() comes first"
         return self._connections
 
+    def _partitions_now(self) -> int:
+        """How many the topic has now. Raises ConfigError: it was removed, or created again."""
+        self._sender.take(topic_now(self._producing, self._target.topic))
+        return self._sender.partitions
+
     # --- rows ---------------------------------------------------------------------------------------
 
     def _send(self) -> None:
@@ -195,6 +211,7 @@ class KafkaSinkWriter:
             return
         if self._target.transactional:
             self._transaction().rows += rows
+        self._has_sent = True
         size = 0
         for partition, records in self._encoder.encode(gathered):
             for section in sections(records, self._target.compression, self._batch_bytes):
@@ -246,7 +263,10 @@ class KafkaSinkWriter:
             opened = self._open
             age_ms = 0 if opened is None else int(time.time() * 1000) - opened.began_ms
             if opened is None or age_ms < self._target.timeout_ms:
-                raise
+                refusal = None if self._line is None else self._line.taken_over()
+                if refusal is None:
+                    raise
+                raise refusal from error
             raise Transient(
                 f"the broker has aborted transaction {opened.transactional_id!r} of topic "
                 f"{self._target.topic!r}, which was open for {age_ms // 1000} s (transaction_timeout is "
@@ -265,11 +285,12 @@ class KafkaSinkWriter:
         return _Open(number, transactional_id, producer, began_ms)
 
     def _abort_left(self) -> None:
-        """Transactions of attempts that are not there any more; see `transactions`."""
+        """Transactions of attempts of this job that are not there any more; see `transactions`."""
         self._has_left = False
         context = self._context
+        opened = self._producing.open_ids(self._naming.begin)
         for one in left_over(
-            self._producing.open_ids(self._naming.begin),
+            [one for one in opened if self._naming.is_of(one, [context.job])],
             self._naming,
             self._owner,
             index=context.index,
@@ -278,18 +299,3 @@ class KafkaSinkWriter:
             logger.warning("event=kafka_transaction_aborted id=%s: its writer is not there any more", one)
             self._producing.begin(one, self._target.timeout_ms)
             crash_point("kafka.left_aborted")
-
-
-def check_same_topic(found: TopicState, restored: Sequence[bytes], target: Target) -> None:
-    """Raises ConfigError: it was deleted and created again since the snapshot; CorruptSnapshot."""
-    for payload in restored:
-        try:
-            state = msgspec.json.decode(payload, type=WriterState)
-        except msgspec.MsgspecError as error:
-            raise CorruptSnapshot(f"the state of a Kafka sink cannot be read: {error}") from error
-        if state.topic_id and found.id and state.topic_id != found.id:
-            raise ConfigError(
-                f"topic {target.topic!r} at {target.servers} was deleted and created again since the "
-                "snapshot: what the job had written to it is gone; start without the snapshot, or give the "
-                "sink another uid and allow state that is not restored"
-            )

@@ -2,6 +2,7 @@
 
     PREFIX.LINEAGE.SINK.SUBTASK.JOB-ATTEMPT.NUMBER        a transactional id
     PREFIX.LINEAGE.SINK.SUBTASK                           the group in which a subtask records its commits
+    PREFIX.LINEAGE.SINK.line                              the group, and the id, of the record of the line
 
     begin ──► rows of one checkpoint ──► prepared at its barrier ──► committed when the checkpoint is complete
                                           └► and records its label, as an offset of that group
@@ -17,14 +18,16 @@ of rewinds that were allowed: labels of a subtask only grow.
 
 Left over. A transaction that is open, and of an attempt that is not there any more, holds back all readers of
 committed rows. When the first barrier after a restore arrives, the restored committers have committed all
-that their snapshot lists, so what is still open then is left over. Each writer aborts what is left of its
-subtask's number; those of numbers that no subtask has are divided among all.
+that their snapshot lists, so what is still open then is left over. Each writer aborts what former attempts
+of its job have left of its subtask's number; those of numbers that no subtask has are divided among all.
+What other jobs of the line have open is aborted by the committer, when its job has taken the line over
+(`sink_line`): before that, one of them may still be the job that goes on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,7 +39,7 @@ from unistream.base.ids import AttemptId, CheckpointId, LineageId, OperatorUid
 ID_CHARS_MAX: Final = 249
 _CHECKPOINT_BITS: Final = 40
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
-_OWNER: Final = re.compile(r"(\d+)\.[A-Za-z0-9_-]+\.\d+")
+_OWNER: Final = re.compile(r"(\d+)\.([A-Za-z0-9_-]+)-\d+\.\d+")
 
 
 class ProducerId(msgspec.Struct, frozen=True, array_like=True):
@@ -88,6 +91,8 @@ class Naming:
     >>> own = ids.owner(AttemptId("77aa", "v", 3, 1))
     >>> ids.id_of(own, 0), ids.subtask_of(ids.id_of(own, 0))
     ('unistream.5f0c.to_kafka.3.77aa-1.0', 3)
+    >>> ids.is_of(ids.id_of(own, 0), ["77aa"]), ids.line
+    (True, 'unistream.5f0c.to_kafka.line')
     """
 
     begin: str
@@ -113,6 +118,17 @@ class Naming:
     def group(self, subtask: int) -> str:
         """In which a subtask records its commits."""
         return f"{self.begin}{subtask}"
+
+    @property
+    def line(self) -> str:
+        """Group in which the line of jobs is recorded, and id of the transactions that do so."""
+        return f"{self.begin}line"
+
+    def is_of(self, transactional_id: str, jobs: Collection[str]) -> bool:
+        """It is a writer's of one of these jobs."""
+        rest = transactional_id.removeprefix(self.begin)
+        found = _OWNER.fullmatch(rest) if rest != transactional_id else None
+        return found is not None and found[2] in {_UNSAFE.sub("_", job) for job in jobs}
 
     def subtask_of(self, transactional_id: str) -> int | None:
         """Of which writer it is; None: it is not of this sink."""

@@ -36,7 +36,16 @@ from kafka.protocol.producer import (
     WriteTxnMarkersRequest,
 )
 
-from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, Unreachable
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import (
+    ConfigError,
+    Fenced,
+    NotFound,
+    OutcomeUnknown,
+    Transient,
+    UnistreamError,
+    Unreachable,
+)
 from unistream.connector.kafka.client import await_listener
 from unistream.connector.kafka.config import Properties, admin_settings
 from unistream.connector.kafka.private import LOGIN_REFUSED, saying_why
@@ -49,6 +58,8 @@ ANSWER_WITHIN_S: Final = 60.0  # of one call, with its repetitions: a broker may
 SETTLED_WITHIN_S: Final = 0.5  # a transaction that is being ended is ended by then
 RETRY_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
+CHANGES_MAX: Final = 20  # tries, against as many others
+CHANGE_TIMEOUT_MS: Final = 10_000  # of a transaction that takes some milliseconds
 NO_PRODUCER: Final = ProducerId(-1, -1)
 
 _NONE_OF_US: Final = (kafka_errors.TransactionalIdNotFoundError,)
@@ -60,6 +71,14 @@ class Ended(Enum):
     DONE = "it is ended as asked, now or before"
     OTHERWISE = "it was ended otherwise, and its id may have been used again"
     FORGOTTEN = "the broker has forgotten its id"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a group records: an offset, and its metadata."""
+
+    label: int
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +126,7 @@ class Producing:
     # --- what there is --------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState:
-        """Raises ConfigError: it does not exist."""
+        """Raises NotFound, a ConfigError: it does not exist."""
         return self._answered(f"looking for topic {name!r}", lambda: self.find_topic(name))
 
     async def find_topic(self, name: str) -> TopicState:
@@ -121,7 +140,7 @@ class Producing:
         [found] = (await self._sent(request, None)).topics
         error = kafka_errors.for_code(found.error_code)
         if error is kafka_errors.UnknownTopicOrPartitionError:
-            raise ConfigError(f"topic {name!r} does not exist at {self.servers}")
+            raise NotFound(f"topic {name!r} does not exist at {self.servers}")
         if found.error_code:
             raise error(name)
         has_id = found.topic_id is not None and found.topic_id.int
@@ -186,8 +205,18 @@ class Producing:
         }
         self._check(min(codes - _OF_OTHERS, default=0), transactional_id)
 
-    def record(self, transactional_id: str, producer: ProducerId, group: str, topic: str, label: int) -> None:
-        """In the transaction: `label` is an offset of the group, in the first partition of the topic.
+    def record(
+        self,
+        transactional_id: str,
+        producer: ProducerId,
+        group: str,
+        topic: str,
+        label: int,
+        *,
+        note: str = "",
+    ) -> None:
+        """In the transaction: `label` is an offset of the group, in the first partition of the topic, and
+        `note` its metadata.
 
         Raises:
             ConfigError: it is not allowed.
@@ -203,7 +232,7 @@ class Producing:
             )
             await self._coordinated(request, transactional_id)
             partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
-                partition_index=0, committed_offset=label, committed_leader_epoch=-1, committed_metadata=""
+                partition_index=0, committed_offset=label, committed_leader_epoch=-1, committed_metadata=note
             )
             offsets = TxnOffsetCommitRequest(
                 transactional_id=transactional_id,
@@ -227,18 +256,72 @@ class Producing:
 
     def recorded(self, group: str, topic: str) -> int | None:
         """The last label whose transaction was committed; None: there is none, or it is forgotten."""
+        found = self.noted(group, topic)
+        return None if found is None else found.label
 
-        async def ask() -> int | None:
+    def noted(self, group: str, topic: str, *, settled: bool = False) -> Recorded | None:
+        """As `recorded`, with its note. `settled`: waits for transactions that are ending, or open, as long
+        as for any answer; otherwise for a moment, and what they record does not count then.
+
+        Raises:
+            Unreachable: it did not settle.
+        """
+
+        async def ask() -> Recorded | None:
             until = time.monotonic() + SETTLED_WITHIN_S
             while True:
                 try:
-                    return await self._offset(group, topic, stable=time.monotonic() < until)
-                except kafka_errors.UnstableOffsetCommitError:  # of a transaction that is ending, or open
+                    return await self._offset(group, topic, stable=settled or time.monotonic() < until)
+                except kafka_errors.UnstableOffsetCommitError:
+                    if settled:
+                        raise
                     await self.sleep(RETRY_S)
 
         return self._answered(f"reading the commits of group {group!r}", ask)
 
-    async def _offset(self, group: str, topic: str, *, stable: bool) -> int | None:
+    def change_record(
+        self,
+        transactional_id: str,
+        group: str,
+        topic: str,
+        decide: Callable[[Recorded | None], tuple[int, str] | None],
+    ) -> Recorded | None:
+        """Replaces what a group records, if nobody else does meanwhile: a compare-and-set.
+
+        Who begins a transaction of that id ends the one of everybody else, and reads only then; so of two
+        that have read the same, one can write.
+
+        Args:
+            transactional_id: Only for changes of this group.
+            group: In which it is recorded; see `record`.
+            topic: The same.
+            decide: Given what is recorded, the new label and note; None: nothing is written. May be called
+                several times. What it raises ends the change.
+
+        Returns:
+            What is recorded now.
+
+        Raises:
+            OutcomeUnknown: no broker has confirmed it.
+            Transient: others change it again and again.
+        """
+        for attempt in range(CHANGES_MAX):
+            with contextlib.suppress(Fenced):  # somebody else has begun a change
+                producer = self.begin(transactional_id, CHANGE_TIMEOUT_MS)
+                found = self.noted(group, topic, settled=True)
+                new = decide(found)
+                if new is None:
+                    return found
+                self.record(transactional_id, producer, group, topic, new[0], note=new[1])
+                crash_point("kafka.line_written")
+                if self.end(transactional_id, producer, commit=True) is Ended.DONE:
+                    return Recorded(*new)
+            time.sleep(RETRY_S * attempt)
+        raise Transient(
+            f"Kafka at {self.servers}: what group {group!r} records was changed by others {CHANGES_MAX} times"
+        )
+
+    async def _offset(self, group: str, topic: str, *, stable: bool) -> Recorded | None:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
         topics = [of_group.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
         request = OffsetFetchRequest(
@@ -254,7 +337,7 @@ class Producing:
             for one in of_topic.partitions:
                 self._check(one.error_code, group, CoordinatorType.GROUP)
                 if one.committed_offset >= 0:
-                    return int(one.committed_offset)
+                    return Recorded(int(one.committed_offset), one.metadata or "")
         return None
 
     async def produce(

@@ -190,10 +190,11 @@ def delete_records(bootstrap: str, topic: str, before: dict[int, int]) -> None:
 
 def open_transactions(bootstrap: str, begin: str) -> list[str]:
     """Transactional ids that begin so, of transactions that are not ended."""
-    return _transactions(bootstrap, begin, "Ongoing")
+    return transactions(bootstrap, begin, "Ongoing")
 
 
-def _transactions(bootstrap: str, begin: str, *states: str) -> list[str]:
+def transactions(bootstrap: str, begin: str, *states: str) -> list[str]:
+    """Transactional ids that begin so, of transactions in one of these states of Kafka's."""
     from kafka.errors import CoordinatorLoadInProgressError
 
     deadline = time.monotonic() + TIMEOUT_S
@@ -221,7 +222,7 @@ def read_committed(bootstrap: str, topic: str, begin: str = "") -> list[bytes | 
     from kafka import KafkaConsumer, TopicPartition
 
     deadline = time.monotonic() + TIMEOUT_S
-    while _transactions(bootstrap, begin, "PrepareCommit", "PrepareAbort"):
+    while transactions(bootstrap, begin, "PrepareCommit", "PrepareAbort"):
         if time.monotonic() > deadline:
             raise Unreachable(f"transactions of topic {topic!r} are not ended after {TIMEOUT_S:.0f} s")
         time.sleep(0.02)
