@@ -95,6 +95,8 @@ class JobStart:
                 return self._upgraded(running.job, request_of(self.run.run_id, self.step))
             return self._attached(running.job, "which writes the same tables already")
         self._check_backfill()
+        if savepoint is None:
+            self.environment.check_new_lines()
         begin = f"starts from {savepoint}" if savepoint else "starts from the beginning of its sources"
         self.log.note(f"job {self.name} {begin}", is_error=False)
         request = request_of(self.run.run_id, self.step) if self.target == "remote" else None
@@ -112,7 +114,7 @@ class JobStart:
     def _savepoint(self) -> str | None:
         """Raises StillRuns, as `Environment.latest_snapshot`."""
         if self.resume == LATEST:
-            return self.environment.latest_snapshot()
+            return self.environment.latest_snapshot(self.name)
         self.environment.check_nobody_writes()
         return None if self.resume == BEGINNING else self.resume
 
