@@ -10,7 +10,7 @@ from msgspec import structs
 from unistream.api.environment import Environment
 from unistream.api.frames import frame_sources, refuse_detached
 from unistream.base.ids import JobId
-from unistream.client.submission import connect
+from unistream.client.submission import connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.master.job_info import JobInfo
@@ -47,7 +47,7 @@ def upgraded(
 
     Raises:
         ConfigError: the new version cannot start from what the old one has, or reads a DataFrame; the old
-            one goes on.
+            one goes on. Or the cluster is of another version.
         WentBack: the new version did not come up; the old one goes on as a new job.
         Unreachable, OutcomeUnknown: the cluster does not answer.
     """
@@ -59,7 +59,7 @@ def upgraded(
         if found.is_refused:
             raise DoesNotFit(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
 
-    with connect(environment.config) as cluster:
+    with connect_to_submit(environment.config) as cluster:
         return Upgrade(
             cluster=cluster,
             old=old,

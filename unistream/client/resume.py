@@ -141,13 +141,13 @@ def check_nobody_writes(
     writes: Mapping[OperatorUid, Sequence[str]], *, config: Configuration, target: str | None
 ) -> None:
     """Raises StillRuns: a job of the remote cluster writes there, with a sink of the same uid. Jobs of other
-    targets are known by their commits alone."""
+    targets are known by their commits alone. ConfigError: the cluster is of another version."""
     if target != "remote":
         return
-    from unistream.client.submission import connect
+    from unistream.client.submission import connect_to_submit
 
     wanted = {(uid, uri) for uid, uris in writes.items() for uri in uris}
-    with connect(config) as cluster:
+    with connect_to_submit(config) as cluster:
         for job in cluster.jobs():
             if job.ended_ms is None and wanted & {
                 (uid, uri) for uid in job.writes for uri in job.writes[uid]

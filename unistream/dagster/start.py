@@ -30,7 +30,7 @@ from unistream.client.home import BACKFILLS, home
 from unistream.client.job_client import JobClient
 from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.resume import LATEST, StillRuns
-from unistream.client.submission import attach, connect
+from unistream.client.submission import attach, connect, connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX
 
 RESUME_TAG: Final = "unistream/resume"
@@ -80,6 +80,7 @@ class JobStart:
     def __call__(self) -> JobClient:
         """Raises as `Environment.execute_async`."""
         if self.target == "remote":
+            connect_to_submit(self.environment.config).close()  # it is asked for more only if it is ours
             begun = self._begun_upgrade()
             if begun is not None:
                 return self._upgraded(*begun)
