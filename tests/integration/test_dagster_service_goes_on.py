@@ -1,11 +1,12 @@
 """Where a run starts, under a real daemon and a real webserver: a topic that cannot say who has written it,
-snapshots that are gone, one that is chosen, and the beginning.
+snapshots that are gone, one that is chosen, the beginning, and code that has changed meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -142,3 +143,71 @@ def test_the_beginning_is_for_a_new_table_and_refused_on_one_that_has_rows(servi
     assert service.ids("over") == before
     assert len(service.jobs("over")) == 1, "it was refused before there was a job"
     service.assert_exact("over")
+
+
+# --- code that has changed meanwhile -------------------------------------------------------------------
+
+
+def kill_and_retry(service: Service, name: str, run: str) -> str:
+    """The worker of an attached run dies after a deployment; Dagster's retry of it, when it has a job."""
+    ui = service.ui
+    (service.lake / f"{name}.version").write_text("two")
+    service.worker_of(run).send_signal(signal.SIGKILL)
+    service.await_end(run, "FAILURE")
+    service.await_that("the retry", lambda: len(ui.runs_of(name)) == 2)
+    [retry] = [one["runId"] for one in ui.runs_of(name) if one["parentRunId"] == run]
+    service.await_that(
+        "it has a job", lambda: any("attached to job" in line for line in service.log_of(retry))
+    )
+    return retry
+
+
+def test_a_retry_after_a_deployment_replaces_the_job_and_never_adds_one(service: Service) -> None:
+    ui = service.ui
+    first = ui.materialize("retried")
+    rows = service.await_rows("retried")
+    retry = kill_and_retry(service, "retried", first)
+    old, new = service.jobs("retried")
+    says(service, retry, f"attached to job {new.job}, the new version of job {old.job}")
+    assert (old.state, new.ended_ms) == ("FINISHED", None)
+    service.await_that("it is tagged", lambda: ui.tags(retry).get("unistream/job_id") == new.job)
+    assert ui.tags(retry)["unistream/code"] == "same"
+    service.await_rows("retried", rows)
+    ui.terminate(retry)
+    service.await_end(retry, "CANCELED")
+    service.assert_exact("retried")
+
+
+def test_a_retry_that_keeps_the_old_code_says_so(service: Service) -> None:
+    ui = service.ui
+    first = ui.materialize("kept", on_running="attach")
+    rows = service.await_rows("kept")
+    retry = kill_and_retry(service, "kept", first)
+    [job] = service.jobs("kept")
+    assert f"attached to job {job.job}" in says(service, retry, "the code of this run is another version")
+    assert ui.tags(retry)["unistream/code"] == "other"
+    service.await_rows("kept", rows)
+    ui.terminate(retry)
+    service.await_end(retry, "CANCELED")
+    assert len(service.jobs("kept")) == 1
+    service.assert_exact("kept")
+
+
+def test_a_re_execution_after_a_deployment_replaces_the_job(service: Service) -> None:
+    ui = service.ui
+    first = ui.materialize("redeployed")
+    service.await_end(first)
+    rows = service.await_rows("redeployed")
+    same = ui.again(first)
+    service.await_end(same)
+    [old] = service.jobs("redeployed")
+    says(service, same, f"attached to job {old.job}, which the run that this one repeats has started")
+    assert ui.tags(same)["unistream/code"] == "same"
+    (service.lake / "redeployed.version").write_text("two")
+    again = ui.again(same)
+    service.await_end(again)
+    _, new = service.jobs("redeployed")
+    says(service, again, f"attached to job {new.job}, the new version of job {old.job}")
+    service.await_rows("redeployed", rows)
+    service.stop("redeployed")
+    service.assert_exact("redeployed")
