@@ -16,6 +16,7 @@ of clusters that live in the run's own process have ended with it: they leave on
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ import dagster as dg
 from unistream.api.environment import Environment
 from unistream.api.upgrade import runs_other_code, upgraded
 from unistream.backfill.journal import unfinished
-from unistream.base.errors import ConfigError, NotFound
+from unistream.base.errors import ConfigError, NotFound, UnistreamError
 from unistream.base.ids import JobId, job_of_request
 from unistream.client.home import BACKFILLS, home
 from unistream.client.job_client import JobClient
@@ -104,7 +105,7 @@ class JobStart:
             return self._joined(running.info, "which writes the same tables already")
         self._check_backfill()
         if savepoint is None:
-            self.environment.check_new_lines()
+            self._check_new_lines()
         begin = f"starts from {savepoint}" if savepoint else "starts from the beginning of its sources"
         self.log.note(f"job {self.name} {begin}", is_error=False)
         self.log.tag({CODE_TAG: "same"})
@@ -126,6 +127,19 @@ class JobStart:
             return self.environment.latest_snapshot(self.name)
         self.environment.check_nobody_writes()
         return None if self.resume == BEGINNING else self.resume
+
+    def _check_new_lines(self) -> None:
+        """Before anything is logged or started. Where the beginning was chosen, the error names what 'latest'
+        would have been: the target knows the last commit alone, and a stop may have come after it."""
+        try:
+            self.environment.check_new_lines()
+        except ConfigError as refused:
+            found = None
+            with contextlib.suppress(UnistreamError):
+                found = self.environment.latest_snapshot(self.name)
+            if found is None:
+                raise
+            raise ConfigError(f"{refused}; with resume='latest' the job goes on from {found}") from refused
 
     def _joined(self, found: JobInfo, why: str) -> JobClient:
         """A job that is there is attached to, or replaced if it runs other code and may be: it is stopped
