@@ -1,7 +1,7 @@
 """A run goes on from what the last one has left, however that ended, and never starts a second writer."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -299,9 +299,13 @@ def test_a_failure_that_the_job_survives_is_in_the_log_of_the_run(
 class Notes:
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.tags: dict[str, str] = {}
 
     def note(self, text: str, *, is_error: bool) -> None:
         self.texts.append(text)
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        self.tags.update(tags)
 
 
 @pytest.fixture

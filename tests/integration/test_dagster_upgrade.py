@@ -1,6 +1,6 @@
 """A run whose pipeline has changed replaces the job that runs, or leaves it, by policy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,9 @@ def test_the_policy_of_a_run_decides(session: RestClient, location: Location) ->
 class Notes:
     def note(self, text: str, *, is_error: bool) -> None:
         """Nobody reads it."""
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Nobody reads them."""
 
 
 class Killed(BaseException):

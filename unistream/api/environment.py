@@ -18,7 +18,7 @@ from unistream.api.graph import (
     check_parallelism,
 )
 from unistream.api.lineage import lineage_graph, written_by
-from unistream.api.sinks import check_new_lines, last_commits, sinks_of
+from unistream.api.sinks import check_new_lines, last_commits, sinks_of, without_line
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
 from unistream.base.config import (
@@ -172,24 +172,35 @@ class Environment(Sources):
         """The pipeline ends by itself: all its sources do."""
         return all(node.source is None or node.source.bounded for node in self._builder.graph.nodes)
 
-    def latest_snapshot(self) -> str | None:
+    def latest_snapshot(self, name: str | None = None) -> str | None:
         """The directory of the snapshot from which a job of this pipeline goes on, as with
         ``savepoint="latest"``: of the job that wrote last to where the sinks do, however that
         ended (`unistream.client.resume`).
 
+        Args:
+            name: Of the job: by it, and by where they wrote, former jobs are found whose targets do not
+                record who has written them, such as topics.
+
         Returns:
-            None: no job has written there, or it has left no snapshot.
+            None: no job has written there, or it has read all of its input.
 
         Raises:
-            ConfigError: that job still runs, or the sinks have the output of several lines of jobs.
+            ConfigError: that job still runs, its snapshots are gone, or the sinks have the output of several
+                lines of jobs.
             CorruptSnapshot: its newest snapshot is damaged.
             Unreachable: what knows the job, or a storage, does not answer.
         """
         from unistream.client.resume import latest_snapshot
 
-        graph = self.stream_graph()
+        graph = self.stream_graph(name)
         return latest_snapshot(
-            last_commits(graph), written_by(graph), config=self._config, target=self._target
+            last_commits(graph),
+            written_by(graph),
+            config=self._config,
+            target=self._target,
+            name=graph.name,
+            without_line=without_line(graph),
+            bounded=self.is_bounded(),
         )
 
     def check_nobody_writes(self) -> None:
@@ -413,7 +424,7 @@ class Environment(Sources):
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
         if savepoint == LATEST:
-            savepoint = self.latest_snapshot()
+            savepoint = self.latest_snapshot(name)
         self.check_new_lines(savepoint=savepoint, request_id=request_id)
         graph, code, frames = self.staged_job_graph(name, bootstrap)
         advice = uid_advice(graph)

@@ -101,6 +101,11 @@ def last_commits(graph: StreamGraph) -> list[tuple[str, LineCommit]]:
     return [(uid, commit) for uid, sink in lines if (commit := sink.last_commit(uid)) is not None]
 
 
+def without_line(graph: StreamGraph) -> frozenset[str]:
+    """Uids of the sinks whose targets do not record which jobs have written them."""
+    return frozenset(uid for uid, sink in sinks_of(graph).items() if not isinstance(sink, KeepsLine))
+
+
 class CheckedStream(Protocol):
     """The rows that a sink's target takes: a `DataStream`, which this module does not know."""
 

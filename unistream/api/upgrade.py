@@ -10,7 +10,7 @@ from msgspec import structs
 from unistream.api.environment import Environment
 from unistream.api.frames import frame_sources, refuse_detached
 from unistream.base.ids import JobId
-from unistream.client.submission import connect
+from unistream.client.submission import connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.master.job_info import JobInfo
@@ -47,7 +47,7 @@ def upgraded(
 
     Raises:
         ConfigError: the new version cannot start from what the old one has, or reads a DataFrame; the old
-            one goes on.
+            one goes on. Or the cluster is of another version.
         WentBack: the new version did not come up; the old one goes on as a new job.
         Unreachable, OutcomeUnknown: the cluster does not answer.
     """
@@ -59,7 +59,7 @@ def upgraded(
         if found.is_refused:
             raise DoesNotFit(f"it cannot start from {directory}: {'; '.join(_reasons(found))}")
 
-    with connect(environment.config) as cluster:
+    with connect_to_submit(environment.config) as cluster:
         return Upgrade(
             cluster=cluster,
             old=old,
@@ -73,12 +73,19 @@ def upgraded(
 
 def is_other_version(environment: Environment, name: str, running: JobInfo) -> bool:
     """Whether a job that runs can be replaced by the environment's pipeline, and that differs from what was
-    submitted of it: in its graph, its configuration or its code. BATCH jobs take no savepoint, and DataFrames
-    are evaluated again by each program."""
-    if running.job_type != JobType.STREAMING.value or frame_sources(environment.stream_graph(name)):
-        return False
+    submitted of it. BATCH jobs take no savepoint."""
+    is_streaming = running.job_type == JobType.STREAMING.value
+    return is_streaming and runs_other_code(environment, name, running) is True
+
+
+def runs_other_code(environment: Environment, name: str, job: JobInfo) -> bool | None:
+    """Whether the environment's pipeline differs from what was submitted of a job: in its graph, its
+    configuration or its code. None: that is not known, since the job has no master now, or since the
+    pipeline reads DataFrames, which are evaluated again by each program."""
+    if not job.digest or frame_sources(environment.stream_graph(name)):
+        return None
     request, _ = _submission(environment, name)
-    return running.digest != "" and running.digest != digest_of(request)
+    return job.digest != digest_of(request)
 
 
 def _submission(environment: Environment, name: str) -> tuple[SubmitRequest, JobCode]:

@@ -26,6 +26,7 @@ from unistream.client.address import is_elected
 from unistream.client.lookup import all_jobs, find_job, running_clusters
 from unistream.client.rest_client import Poll, RestClient
 from unistream.client.submission import connect
+from unistream.client.versions import check_version
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.snapshot_kind import SnapshotKind
@@ -109,6 +110,7 @@ def _stopped(order: Order, reach: Reach) -> str:
     """A master that has taken the job over starts it first, and refuses to stop it until it runs."""
     assert order.job is not None
     with reach(order) as cluster:
+        check_version(cluster)  # it could not be started again there
         job, poll = cluster.client(JobId(order.job)), Poll(cluster.timeout_s)
         poll.next()
         while True:

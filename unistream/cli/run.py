@@ -94,7 +94,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     target = checked_target(target, detached=detached, jobmanager=jobmanager)
     environment = Environment(configuration(defines, parallelism, jobmanager), target=target)
     build(load_function(function), environment)
-    savepoint = _found(environment) if savepoint == LATEST else savepoint
+    savepoint = _found(environment, name) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
     source = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
@@ -114,8 +114,8 @@ def run(  # noqa: PLR0917  # typer passes them by name
             attach(client, as_json, owns_cluster=target != "remote", leaves=leaves, prints=True)
 
 
-def _found(environment: Environment) -> str | None:
-    found = environment.latest_snapshot()
+def _found(environment: Environment, name: str | None) -> str | None:
+    found = environment.latest_snapshot(name)
     report(
         f"goes on from {found}" if found else "starts from the beginning: there is no snapshot to go on from"
     )

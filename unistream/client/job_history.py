@@ -31,6 +31,14 @@ def ended_jobs(config: Configuration) -> list[JobSummary]:
         return [] if store is None else read_ended(store, SystemClock().wall_ms(), NO_CLUSTER)
 
 
+def listed_jobs(config: Configuration) -> list[JobSummary]:
+    """The same with those that run. Raises as `ended_jobs`."""
+    from unistream.master.ended_jobs import read_listed
+
+    with open_history(config) as store:
+        return [] if store is None else read_listed(store, SystemClock().wall_ms(), NO_CLUSTER)
+
+
 def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
     """A job as the same database knows it; it runs only if its cluster does. None: it does not know it.
     Raises as `ended_jobs`."""

@@ -1,23 +1,27 @@
 """The snapshot from which a pipeline goes on, however its last job has ended.
 
     the targets of its sinks   which job made the last commit, with which checkpoint, and where that is
+    else the jobs of that name   which one wrote last to the same URIs, if its targets do not say so
     that job, if it is known   its newest savepoint and checkpoint; it must not run any more
     the folder of its checkpoints   what it completed after that and could not report
 
 The newest of them that exists is taken, of those that are no older than the last commit: behind an older one
-the sinks would write rows a second time, and refuse to.
+the sinks would write rows a second time. If there is none any more, nothing is started.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import JobId, OperatorUid
 from unistream.client.job_history import recorded_job
+from unistream.client.last_job import has_read_everything, last_writer, visible_up_to
 from unistream.port.line import LineCommit
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ _CHECKPOINT: Final = re.compile(r"(?P<root>.+)/(?P<job>[0-9a-f]{32})/chk-[0-9]+/
 
 
 class StillRuns(ConfigError):
-    """The last job has not ended. `job`: its id."""
+    """The last job has not ended. `job`: its id; `info`: as it was found."""
 
     def __init__(self, job: JobId, info: JobInfo) -> None:
         super().__init__(
@@ -39,6 +43,7 @@ class StillRuns(ConfigError):
             f"'unistream stop {job[:8]}' does it with a savepoint"
         )
         self.job = job
+        self.info = info
 
 
 def latest_snapshot(
@@ -47,6 +52,9 @@ def latest_snapshot(
     *,
     config: Configuration,
     target: str | None,
+    name: str = "",
+    without_line: Collection[str] = (),
+    bounded: bool = False,
 ) -> str | None:
     """Its directory.
 
@@ -56,45 +64,90 @@ def latest_snapshot(
             committed anything yet.
         config: As for the new job: which cluster, or which history, knows the last one.
         target: The same.
+        name: Of the pipeline's jobs.
+        without_line: Uids of the sinks whose targets do not record who has written them. Without a commit of
+            the others, the last job is the newest one of that name that has written to one of these.
+        bounded: The pipeline ends by itself.
 
     Returns:
-        None: no job has written there, or none that has left a snapshot to go on from, as one over bounded
-        inputs that has finished.
+        None: no job has written there, or it has read all of its input, and its targets know that.
 
     Raises:
         StillRuns: the last job runs.
-        ConfigError: the sinks have the output of several lines of jobs.
+        ConfigError: the sinks have the output of several lines of jobs, or the snapshots of the last job are
+            gone.
         CorruptSnapshot: the newest snapshot cannot be read. An older one would not do.
         Unreachable: the cluster, the database or a storage does not answer.
     """
     check_nobody_writes(writes, config=config, target=target)
-    if not commits:
-        return None
-    _check_one_line(commits)
-    last = max((commit for _, commit in commits), key=lambda commit: commit.checkpoint)
-    info = known_job(JobId(last.job), config, target)
-    if info is not None and not info.is_terminal:
-        raise StillRuns(JobId(last.job), info)
+    named = {uid: writes[uid] for uid in map(OperatorUid, without_line) if uid in writes}
+    if commits:
+        _check_one_line(commits)
+        last = max((commit for _, commit in commits), key=lambda commit: commit.checkpoint)
+        info = known_job(JobId(last.job), config, target)
+    else:
+        uris = frozenset(uri for found in named.values() for uri in found)
+        info = last_writer(name, uris, config=config, target=target)
+        if info is None:
+            return None
+        last = LineCommit(lineage=info.lineage, job=info.job, checkpoint=0)
+    if info is not None:
+        if not info.is_terminal:
+            raise StillRuns(info.job, info)
+        if named:
+            last = structs.replace(last, checkpoint=max(last.checkpoint, visible_up_to(info, named)))
     found = dict(_snapshots(_directories(last, info)))
     usable = {
         directory: (manifest.restores_as, manifest.timestamp_ms)
         for directory, manifest in found.items()
         if manifest.lineage == last.lineage and manifest.restores_as >= last.checkpoint
     }
+    if not usable and not (commits and _has_ended(info, bounded=bounded)):
+        raise _nothing_left(last, info, found, is_named_by_targets=bool(commits))
     return max(usable, key=usable.__getitem__, default=None)
+
+
+def _has_ended(info: JobInfo | None, *, bounded: bool) -> bool:
+    """Nothing is to be continued: the sinks decide whether the input may be read again. Where the job is not
+    known any more, that is so if the pipeline is bounded."""
+    return bounded if info is None else has_read_everything(info)
+
+
+def _nothing_left(
+    last: LineCommit, info: JobInfo | None, found: Collection[str], *, is_named_by_targets: bool
+) -> ConfigError:
+    named = [directory for directory in dict.fromkeys(_directories(last, info)) if directory not in found]
+    why = f"no snapshot of it is known (its last checkpoint is {last.checkpoint})"
+    if found:
+        left = ", ".join(found)
+        why = f"what it has left ({left}) is from before its last commit (checkpoint {last.checkpoint})"
+    elif named:
+        why = f"{' and '.join(named)} {'are' if len(named) > 1 else 'is'} gone"
+    elif info is not None and has_read_everything(info):
+        why = "it has read all of its input"
+    over = "start over with resume='none', or without a savepoint, which writes all rows again"
+    if is_named_by_targets:
+        over = (
+            "remove that output, or let the sink append to it (on_foreign='append'), and start over with "
+            "resume='none', or without a savepoint"
+        )
+    return ConfigError(
+        f"job {last.job}{f' ({info.name})' if info else ''} was the last to write the output, and there is "
+        f"nothing to go on from: {why}; nothing was started. Restore it, name another snapshot, or {over}"
+    )
 
 
 def check_nobody_writes(
     writes: Mapping[OperatorUid, Sequence[str]], *, config: Configuration, target: str | None
 ) -> None:
     """Raises StillRuns: a job of the remote cluster writes there, with a sink of the same uid. Jobs of other
-    targets are known by their commits alone."""
+    targets are known by their commits alone. ConfigError: the cluster is of another version."""
     if target != "remote":
         return
-    from unistream.client.submission import connect
+    from unistream.client.submission import connect_to_submit
 
     wanted = {(uid, uri) for uid, uris in writes.items() for uri in uris}
-    with connect(config) as cluster:
+    with connect_to_submit(config) as cluster:
         for job in cluster.jobs():
             if job.ended_ms is None and wanted & {
                 (uid, uri) for uid in job.writes for uri in job.writes[uid]

@@ -15,6 +15,7 @@ from unistream.client import at_exit, home
 from unistream.client.address import elected_address, is_elected
 from unistream.client.job_client import JobClient, identified
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
+from unistream.client.versions import check_version
 
 if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
@@ -64,12 +65,13 @@ def submit(
         show: Called with the lines that workers of the local target print.
 
     Raises:
-        ConfigError: the job cannot start as it is; nothing was started.
+        ConfigError: the job cannot start as it is, or the remote cluster is of another version; nothing was
+            started.
         Unreachable: there is no remote cluster.
     """
     request = identified(request)
     if target == "remote":
-        remote = connect(config)
+        remote = connect_to_submit(config)
         try:
             job = remote.submit(request).job_id
             return RestJobClient(remote, job, owns_connection=True, accepted=True)
@@ -99,6 +101,18 @@ def submit(
 def attach(job: JobId, config: Configuration) -> JobClient:
     """A job that a remote cluster has. Raises as `connect`."""
     return RestJobClient(connect(config), job, owns_connection=True, accepted=True)
+
+
+def connect_to_submit(config: Configuration) -> RestClient:
+    """The same as `connect`, if jobs of this client run there. Raises ConfigError also if they do not: it is
+    of another version (`unistream.client.versions`)."""
+    cluster = connect(config)
+    try:
+        check_version(cluster)
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
 
 
 def connect(config: Configuration) -> RestClient:

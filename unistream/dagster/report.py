@@ -54,11 +54,11 @@ class RunReport:
     def started(self, client: JobClient) -> None:
         self.note(f"job {client.job_id} runs on {self._target}", is_error=False)
         copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
-        self._tag({JOB_TAG: str(client.job_id), **copied})
+        self.tag({JOB_TAG: str(client.job_id), **copied})
 
     def policy(self, chosen: Mapping[str, str]) -> None:
         """By what the run goes: its tag for people."""
-        self._tag({POLICY_TAG: ", ".join(f"{name}={value}" for name, value in chosen.items())})
+        self.tag({POLICY_TAG: ", ".join(f"{name}={value}" for name, value in chosen.items())})
 
     def progress(self, info: JobInfo) -> None:
         self._observe(info)
@@ -98,7 +98,7 @@ class RunReport:
         self._reported(lambda: self._context.log.log(number, "%s", text))
 
     def _resume_from(self, snapshot: str) -> str:
-        self._tag({SAVEPOINT_TAG: snapshot})
+        self.tag({SAVEPOINT_TAG: snapshot})
         return f"the next run goes on from {snapshot}"
 
     def _observe(self, info: JobInfo) -> None:
@@ -119,7 +119,7 @@ class RunReport:
         counted = {} if table.rows is None else {"dagster/row_count": table.rows}
         return {COLUMN_SCHEMA: table_schema(table.schema), **counted}
 
-    def _tag(self, tags: Mapping[str, str]) -> None:
+    def tag(self, tags: Mapping[str, str]) -> None:
         run = self._context.run.run_id
         self._reported(lambda: self._context.instance.add_run_tags(run, tags))
 

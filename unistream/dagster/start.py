@@ -1,20 +1,23 @@
 """How a run comes to its job.
 
-    the run repeats another one, whose job runs        it attaches to that job
-    …, is a retry of Dagster's, and it has finished    it takes that job's result
     the run repeats one that died in an upgrade        it goes on with the upgrade
-    another job writes the same tables now             by `on_running`: it attaches to that job; or replaces
-                                                       it, if its version of the pipeline is another one; or
-                                                       it fails, as always without a remote cluster
+    the run repeats another one, whose job runs        by `on_running`: it replaces that job, if the
+                                                       pipeline has changed; else it attaches to it
+    …, is a retry of Dagster's, and it has finished    it takes that job's result
+    another job writes the same tables now             the same; or it fails, as always without a remote
+                                                       cluster
     a backfill has stopped it, and has not ended       it fails
     none of these                                      a new job, from the snapshot that `resume` names
 
-A submission is named by its run, so that one whose answer was lost is found by the run that repeats it. Jobs
+A run that attaches to a job of other code than its own says so in its log and by its tag. A submission is
+named by its run, so that one whose answer was lost is found by the run that repeats it. Jobs
 of clusters that live in the run's own process have ended with it: they leave only their snapshots.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, cast, get_args
@@ -22,16 +25,18 @@ from typing import Final, Literal, Protocol, cast, get_args
 import dagster as dg
 
 from unistream.api.environment import Environment
-from unistream.api.upgrade import is_other_version, upgraded
+from unistream.api.upgrade import runs_other_code, upgraded
 from unistream.backfill.journal import unfinished
-from unistream.base.errors import ConfigError, NotFound
+from unistream.base.errors import ConfigError, NotFound, UnistreamError
 from unistream.base.ids import JobId, job_of_request
 from unistream.client.home import BACKFILLS, home
 from unistream.client.job_client import JobClient
 from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.resume import LATEST, StillRuns
-from unistream.client.submission import attach, connect
+from unistream.client.submission import attach, connect, connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX
+from unistream.master.job_info import JobInfo
+from unistream.model.graph import JobType
 
 RESUME_TAG: Final = "unistream/resume"
 """Tag of a run, instead of the resource's `resume`."""
@@ -40,6 +45,9 @@ ON_RUNNING_TAG: Final = "unistream/on_running"
 """Tag of a run, instead of the resource's `on_running`."""
 
 JOB_TAG: Final = "unistream/job_id"
+
+CODE_TAG: Final = "unistream/code"
+"""Tag of a run: whether its job runs the code of the run: "same", "other" or "unknown"."""
 
 BEGINNING: Final = "none"
 """`resume`: start without a snapshot."""
@@ -50,9 +58,11 @@ OnRunning = Literal["upgrade", "attach", "refuse"]
 
 
 class Log(Protocol):
-    """Takes a sentence for the run's log."""
+    """Takes what the run shows: a sentence for its log, tags."""
 
     def note(self, text: str, *, is_error: bool) -> None: ...
+
+    def tag(self, tags: Mapping[str, str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,23 +90,25 @@ class JobStart:
     def __call__(self) -> JobClient:
         """Raises as `Environment.execute_async`."""
         if self.target == "remote":
+            connect_to_submit(self.environment.config).close()  # it is asked for more only if it is ours
             begun = self._begun_upgrade()
             if begun is not None:
                 return self._upgraded(*begun)
             known = self._of_repeated_run()
             if known is not None:
-                return self._attached(known, "which the run that this one repeats has started")
+                return self._joined(known, "which the run that this one repeats has started")
         try:
             savepoint = self._savepoint()
         except StillRuns as running:
             if self.target != "remote" or self.on_running == "refuse" or self.resume != LATEST:
                 raise
-            if self.on_running == "upgrade" and self._is_other_version(running.job):
-                return self._upgraded(running.job, request_of(self.run.run_id, self.step))
-            return self._attached(running.job, "which writes the same tables already")
+            return self._joined(running.info, "which writes the same tables already")
         self._check_backfill()
+        if savepoint is None:
+            self._check_new_lines()
         begin = f"starts from {savepoint}" if savepoint else "starts from the beginning of its sources"
         self.log.note(f"job {self.name} {begin}", is_error=False)
+        self.log.tag({CODE_TAG: "same"})
         request = request_of(self.run.run_id, self.step) if self.target == "remote" else None
         return self.environment.execute_async(self.name, savepoint=savepoint, request_id=request)
 
@@ -112,13 +124,45 @@ class JobStart:
     def _savepoint(self) -> str | None:
         """Raises StillRuns, as `Environment.latest_snapshot`."""
         if self.resume == LATEST:
-            return self.environment.latest_snapshot()
+            return self.environment.latest_snapshot(self.name)
         self.environment.check_nobody_writes()
         return None if self.resume == BEGINNING else self.resume
 
-    def _is_other_version(self, running: JobId) -> bool:
-        with connect(self.environment.config) as cluster:
-            return is_other_version(self.environment, self.name, cluster.info(running))
+    def _check_new_lines(self) -> None:
+        """Before anything is logged or started. Where the beginning was chosen, the error names what 'latest'
+        would have been: the target knows the last commit alone, and a stop may have come after it."""
+        try:
+            self.environment.check_new_lines()
+        except ConfigError as refused:
+            found = None
+            with contextlib.suppress(UnistreamError):
+                found = self.environment.latest_snapshot(self.name)
+            if found is None:
+                raise
+            raise ConfigError(f"{refused}; with resume='latest' the job goes on from {found}") from refused
+
+    def _joined(self, found: JobInfo, why: str) -> JobClient:
+        """A job that is there is attached to, or replaced if it runs other code and may be: it is stopped
+        before its successor starts, so there are never two."""
+        is_other = runs_other_code(self.environment, self.name, found)
+        stays_because = self._stays_because(found)
+        if is_other and not stays_because:
+            return self._upgraded(found.job, request_of(self.run.run_id, self.step))
+        self.log.tag({CODE_TAG: {True: "other", False: "same", None: "unknown"}[is_other]})
+        differs = f"; the code of this run is another version, and does not run: {stays_because}"
+        return self._attached(found.job, why, differs if is_other else "")
+
+    def _stays_because(self, found: JobInfo) -> str:
+        """Why a job is not replaced; empty: it may be."""
+        if found.is_terminal:
+            return "that job has finished already"
+        if self.on_running != "upgrade":
+            return f"on_running is {self.on_running!r}"
+        if self.resume != LATEST:
+            return f"resume is {self.resume!r}, and only a run that goes on from the latest replaces a job"
+        if found.job_type != JobType.STREAMING.value:
+            return "a BATCH job cannot be stopped with a savepoint"
+        return ""
 
     def _begun_upgrade(self) -> tuple[JobId, str] | None:
         """Of the repeated run, which died in it: the job that was to be replaced, and the request id."""
@@ -139,9 +183,10 @@ class JobStart:
             first_checkpoint_s=self.first_checkpoint_s,
             note=lambda text: self.log.note(text, is_error=False),
         )
+        self.log.tag({CODE_TAG: "same"})
         return self._attached(job, f"the new version of job {old}")
 
-    def _of_repeated_run(self) -> JobId | None:
+    def _of_repeated_run(self) -> JobInfo | None:
         parent, tags = self.run.parent_run_id, self.run.tags
         if parent is None:
             return None
@@ -155,13 +200,14 @@ class JobStart:
                 except NotFound:
                     continue
                 if not info.is_terminal or (info.state == "FINISHED" and _RETRY_TAG in tags):
-                    return job
+                    return info
         return None
 
-    def _attached(self, job: JobId, why: str) -> JobClient:
+    def _attached(self, job: JobId, why: str, differs: str = "") -> JobClient:
         client = attach(job, self.environment.config)
         submitted = datetime.fromtimestamp(client.status().submitted_ms / 1000, UTC)
         text = f"attached to job {job}, {why}; it runs the code that was submitted at {submitted:%F %T} UTC"
+        text += differs
         self.log.note(text, is_error=False)
         return client
 

@@ -30,10 +30,14 @@ logger = logging.getLogger(__name__)
 def read_ended(store: MetadataStore, now_ms: int, own: ClusterId) -> list[JobSummary]:
     """Jobs of all clusters that do not run, newest first. `own`: of the cluster that asks, if one does; it
     knows which of its jobs run."""
+    return [summary for summary in read_listed(store, now_ms, own) if summary.state in TERMINAL_STATES]
+
+
+def read_listed(store: MetadataStore, now_ms: int, own: ClusterId) -> list[JobSummary]:
+    """The same with those that run in another cluster."""
     clusters = {cluster.cluster: cluster for cluster in store.clusters() if cluster.cluster != own}
     lines = store.history(LISTED_MAX)
-    found = (summary_from_line(line, clusters.get(line.record.cluster), now_ms) for line in lines)
-    return [summary for summary in found if summary.state in TERMINAL_STATES]
+    return [summary_from_line(line, clusters.get(line.record.cluster), now_ms) for line in lines]
 
 
 class RecentPages:

@@ -169,16 +169,18 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
     """A job that is only in the database: as it was when it ended, or what its rows say."""
     record = found.record
     sinks = {uid: _sink(of_sink) for uid, of_sink in store.sinks(record.job).items()}
+    graph = graph_of(record)
     archive = restored(store.archive(record.job), found.ended_ms)
     if archive is not None:
         info = archive.info
         metrics = {**info.metrics, **_committed(sinks)}
-        return replace(info, sinks=sinks or info.sinks, metrics=metrics, cluster=record.cluster)
+        return replace(
+            info, sinks=sinks or info.sinks, metrics=metrics, cluster=record.cluster, writes=graph.writes
+        )
     checkpoints = store.checkpoints(record.job, limit=CHECKPOINTS_KEPT_MAX)
     totals = store.checkpoint_totals(record.job)
     saved = None if totals.latest_savepoint is None else totals.latest_savepoint.path
     latest = [c for c in (totals.latest_completed, totals.latest_savepoint) if c is not None]
-    graph = graph_of(record)
     return JobInfo(
         job=record.job,
         name=record.name,
@@ -202,6 +204,7 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         metrics=_committed(sinks),
         failure=found.failure,
         cluster=record.cluster,
+        writes=graph.writes,
         incomplete="" if found.state not in TERMINAL_STATES else NO_ARCHIVE,
     )
 

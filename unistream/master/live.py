@@ -61,6 +61,7 @@ def live_info(
         failure=view.failure if end is None else end.failure,
         cluster=cluster,
         digest=setup.digest,
+        writes=setup.graph.writes,
     )
 
 

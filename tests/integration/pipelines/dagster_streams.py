@@ -1,6 +1,7 @@
 """A code location for tests with a daemon and a webserver: many streams, each with a table of its own.
 
-Settings come from the environment: LAKE; BROKEN (what is wrong with the definitions; empty: nothing).
+Settings come from the environment: LAKE; KAFKA (the broker of the streams into topics; empty: they cannot
+run); BROKEN (what is wrong with the definitions; empty: nothing).
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
@@ -35,6 +36,14 @@ CONFIG = {
 COLUMNS = {"id": us.datagen.Sequential(), "at": us.datagen.EventTime(start_ms=START_MS, step_ms=STEP_MS)}
 
 
+def sink_of(name: str) -> Any:
+    """A topic of the name, if that says so, else a table; `appending`: whichever line of jobs writes it."""
+    if "topic" in name:
+        servers = os.environ.get("KAFKA") or "127.0.0.1:9"
+        return us.KafkaSink(bootstrap_servers=servers, topic=name)
+    return us.DeltaSink(str(LAKE / name), on_foreign="append" if "appending" in name else "refuse")
+
+
 def numbers(env: us.Environment, name: str) -> None:
     """An unbounded stream of numbers into a table. The file NAME.version changes it: "broken" fails."""
     version = LAKE / f"{name}.version"
@@ -46,7 +55,7 @@ def numbers(env: us.Environment, name: str) -> None:
     by_at = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
     source = us.DatagenSource(COLUMNS, rows=None, bounded=False, rows_per_second=RATE)
     rows = env.from_source(source, by_at, name="numbers").uid("numbers").filter(checked).uid("checked")
-    rows.sink_to(us.DeltaSink(str(LAKE / name))).uid("lake")
+    rows.sink_to(sink_of(name)).uid("lake")
 
 
 def stream(
@@ -72,9 +81,14 @@ def stream(
 DETACHED = [
     stream(name) for name in ("clicks", "ended", "daemon", "days", "below", "upgraded", "nightly", "evening")
 ]
+GOES_ON = [
+    stream(name) for name in ("topic", "lost_topic", "gone", "gone_appending", "chosen", "over", "redeployed")
+]
 MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
 DETACHED.append(stream("fresh", freshness=MINUTE))
-ATTACHED = [stream(name, "attached") for name in ("killed", "lost", "leader", "terminated")]
+ATTACHED = [
+    stream(name, "attached") for name in ("killed", "lost", "leader", "terminated", "retried", "kept")
+]
 EMBEDDED = [stream("embedded", "embedded")]
 WRONG = [stream("wrong", sink_uid="lakes")]
 
@@ -134,7 +148,7 @@ if os.environ.get("BROKEN") == "partitions":
     )
 
 defs = dg.Definitions(
-    assets=[*DETACHED, *ATTACHED, *EMBEDDED, *WRONG, hours, summary, report],
+    assets=[*DETACHED, *GOES_ON, *ATTACHED, *EMBEDDED, *WRONG, hours, summary, report],
     resources={
         "unistream": resource(),
         "attached": resource(mode="attached"),

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.unit.client.stored_snapshots import JOB, LINE, Stored
 from unistream.base import process_mark
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot
-from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch, LineageId
+from unistream.base.ids import ClusterId, JobId, LeaderEpoch
 from unistream.client import home
 from unistream.client.resume import StillRuns, latest_snapshot
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
-from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.line import LineCommit
 from unistream.port.metadata import ClusterRecord, JobRecord
-from unistream.storage.fs import FsCheckpointStorage
 
-JOB, OTHER = JobId("a" * 32), JobId("b" * 32)
-LINE = LineageId("line")
+OTHER = JobId("b" * 32)
 CONFIG = Configuration()
 
 
@@ -32,43 +29,13 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A snapshot on disk. `place`: below the folder of the test."""
-
-    place: str
-    checkpoint: int
-    kind: SnapshotKind = SnapshotKind.CHECKPOINT
-    lineage: str = LINE
-    job: JobId = JOB
-    resumable: str | None = None
-    resumes_after: int | None = None
-
-    def write(self, root: Path) -> str:
-        folder = root / self.place
-        folder.mkdir(parents=True)
-        manifest = Manifest(
-            job=self.job,
-            job_name="numbers",
-            lineage=LineageId(self.lineage),
-            checkpoint_id=CheckpointId(self.checkpoint),
-            kind=self.kind,
-            timestamp_ms=self.checkpoint,
-            resumable=self.resumable,
-            resumes_after=None if self.resumes_after is None else CheckpointId(self.resumes_after),
-            vertices=(),
-        )
-        FsCheckpointStorage(str(folder)).write_manifest(str(folder), manifest)
-        return str(folder)
-
-
 def commit(checkpoint: int, snapshot: str, *, job: JobId = JOB, lineage: str = LINE) -> LineCommit:
     return LineCommit(lineage=lineage, job=job, checkpoint=checkpoint, snapshot=snapshot)
 
 
-def found(*commits: LineCommit) -> str | None:
+def found(*commits: LineCommit, bounded: bool = False) -> str | None:
     named = [(f"sink {number}", one) for number, one in enumerate(commits)]
-    return latest_snapshot(named, {}, config=CONFIG, target="local")
+    return latest_snapshot(named, {}, config=CONFIG, target="local", bounded=bounded)
 
 
 SAVEPOINT, DRAINED = SnapshotKind.SUSPEND, SnapshotKind.TERMINATE
@@ -90,12 +57,6 @@ SAVEPOINT, DRAINED = SnapshotKind.SUSPEND, SnapshotKind.TERMINATE
             f"{JOB}/chk-4",
             id="the later one alone: that of the commit was replaced by it",
         ),
-        pytest.param([Stored(f"{JOB}/chk-2", 2)], f"{JOB}/chk-3", None, id="an older one would repeat rows"),
-        pytest.param([], f"{JOB}/chk-3", None, id="nothing is left"),
-        pytest.param([], "", None, id="nothing was ever named"),
-        pytest.param(
-            [Stored(f"{JOB}/chk-3", 3, lineage="foreign")], f"{JOB}/chk-3", None, id="of another line"
-        ),
         pytest.param([Stored("sp/one", 3, SAVEPOINT)], "sp/one", "sp/one", id="a savepoint"),
         pytest.param(
             [
@@ -109,13 +70,49 @@ SAVEPOINT, DRAINED = SnapshotKind.SUSPEND, SnapshotKind.TERMINATE
     ],
 )
 def test_the_newest_snapshot_behind_the_last_commit(
-    tmp_path: Path, stored: list[Stored], named: str, expected: str | None
+    tmp_path: Path, stored: list[Stored], named: str, expected: str
 ) -> None:
     for one in stored:
         one.write(tmp_path)
-    checkpoint = 4 if named == "sp/end" else 3
-    answer = found(commit(checkpoint, f"{tmp_path}/{named}" if named else ""))
-    assert (answer and answer.removeprefix("file://")) == (expected and f"{tmp_path}/{expected}")
+    answer = found(commit(4 if named == "sp/end" else 3, f"{tmp_path}/{named}"))
+    assert (answer or "").removeprefix("file://") == f"{tmp_path}/{expected}"
+
+
+@pytest.mark.parametrize(
+    ("stored", "named", "why"),
+    [
+        pytest.param([], f"{JOB}/chk-3", r"/chk-3 is gone; nothing was started", id="nothing is left"),
+        pytest.param(
+            [], "", r"no snapshot of it is known \(its last checkpoint is 3\)", id="nothing was named"
+        ),
+        pytest.param(
+            [Stored(f"{JOB}/chk-2", 2)],
+            f"{JOB}/chk-3",
+            r"/chk-2\) is from before its last commit \(checkpoint 3\)",
+            id="an older one would repeat rows",
+        ),
+    ],
+)
+def test_where_the_last_job_has_left_nothing_no_job_starts_over_unasked(
+    tmp_path: Path, stored: list[Stored], named: str, why: str
+) -> None:
+    for one in stored:
+        one.write(tmp_path)
+    with pytest.raises(ConfigError, match=rf"job {JOB} was the last to write the output.*{why}") as refused:
+        found(commit(3, f"{tmp_path}/{named}" if named else ""))
+    assert "remove that output" in str(refused.value)
+    assert "resume='none'" in str(refused.value)
+
+
+def test_a_snapshot_of_another_line_is_not_taken(tmp_path: Path) -> None:
+    snapshot = Stored(f"{JOB}/chk-3", 3, lineage="foreign").write(tmp_path)
+    with pytest.raises(ConfigError, match="nothing to go on from"):
+        found(commit(3, snapshot))
+
+
+def test_a_bounded_pipeline_whose_last_job_nobody_knows_leaves_it_to_its_sinks(tmp_path: Path) -> None:
+    """It may have read all of its input, and be there to append to the table once a day."""
+    assert found(commit(3, f"{tmp_path}/{JOB}/chk-3"), bounded=True) is None
 
 
 def test_without_a_commit_a_job_begins() -> None:

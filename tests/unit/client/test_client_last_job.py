@@ -1,0 +1,176 @@
+"""Which job was the last one to write to targets that do not say so, by the history of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.client.stored_snapshots import JOB, LINE, Stored
+from unistream.base import process_mark
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch, LineageId, OperatorUid
+from unistream.client import home
+from unistream.client.last_job import ASKED_MAX
+from unistream.client.resume import StillRuns, latest_snapshot
+from unistream.metadata.schema import ensure
+from unistream.metadata.store import SqlMetadataStore
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.model.graph import JobGraph
+from unistream.model.snapshot_kind import SnapshotKind
+from unistream.port.metadata import ClusterRecord, CommitRecord, JobRecord
+
+CONFIG = Configuration()
+TOPIC, UID = "kafka://broker:9092/out", OperatorUid("topic")
+LATER = JobId("b" * 32)
+EPOCH = LeaderEpoch(1)
+
+
+class History:
+    """The database of this machine."""
+
+    def __init__(self) -> None:
+        url = home.metadata_url(CONFIG)
+        ensure(url)
+        self.store = SqlMetadataStore(url)
+
+    def job(self, job: JobId = JOB, at_ms: int = 1, writes: str = TOPIC, **changes: Any) -> None:
+        graph = JobGraph(name="copy", vertices=(), edges=(), writes={UID: (writes,)} if writes else {})
+        given = {
+            "job": job,
+            "name": "copy",
+            "lineage": LINE,
+            "state": "FINISHED",
+            "target": "local",
+            "submitted_ms": at_ms,
+            "ended_ms": at_ms + 1,
+            "graph_json": msgspec.json.encode(graph).decode(),
+        }
+        self.store.add_job(JobRecord(**{**given, **changes}), EPOCH)
+
+    def snapshot(
+        self, checkpoint: int, path: str, kind: SnapshotKind = SnapshotKind.SUSPEND, job: JobId = JOB
+    ) -> None:
+        figures = CheckpointFigures(
+            checkpoint_id=CheckpointId(checkpoint),
+            kind=kind,
+            status=SnapshotStatus.COMPLETED,
+            timestamp_ms=checkpoint,
+            duration_ms=1,
+            path=path,
+        )
+        self.store.record_checkpoint(job, figures, EPOCH)
+
+    def commit(self, checkpoint: int, job: JobId = JOB) -> None:
+        record = CommitRecord(job=job, sink_uid=UID, checkpoint_id=CheckpointId(checkpoint), at_ms=1, rows=5)
+        self.store.record_commit(record, EPOCH)
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    history = History()
+    yield history
+    history.store.close()
+
+
+def found(name: str = "copy", uri: str = TOPIC) -> str:
+    directory = latest_snapshot(
+        [], {UID: (uri,)}, config=CONFIG, target="local", name=name, without_line=[UID]
+    )
+    return (directory or "").removeprefix("file://")
+
+
+def test_a_topic_is_continued_by_what_the_history_knows(tmp_path: Path, history: History) -> None:
+    savepoint = Stored("sp/one", 3, SnapshotKind.SUSPEND).write(tmp_path)
+    history.job()
+    history.commit(3)
+    history.snapshot(3, savepoint)
+    assert found() == savepoint
+
+
+@pytest.mark.parametrize(
+    ("name", "uri"), [("other", TOPIC), ("copy", "kafka://broker:9092/in")], ids=["name", "target"]
+)
+def test_a_job_of_another_name_or_target_is_none_of_the_pipeline(
+    tmp_path: Path, history: History, name: str, uri: str
+) -> None:
+    history.job()
+    history.snapshot(3, Stored("sp/one", 3, SnapshotKind.SUSPEND).write(tmp_path))
+    assert found(name, uri) == ""
+
+
+def test_a_later_job_that_has_completed_nothing_is_passed_over(tmp_path: Path, history: History) -> None:
+    savepoint = Stored("sp/one", 3, SnapshotKind.SUSPEND).write(tmp_path)
+    history.job()
+    history.snapshot(3, savepoint)
+    history.job(LATER, at_ms=9, state="FAILED")
+    assert found() == savepoint
+
+
+def test_the_last_job_counts_and_no_earlier_one_though_only_that_has_left_a_snapshot(
+    tmp_path: Path, history: History
+) -> None:
+    history.job()
+    history.snapshot(3, Stored("sp/one", 3, SnapshotKind.SUSPEND).write(tmp_path))
+    history.job(LATER, at_ms=9, lineage=LineageId("other"))
+    history.snapshot(2, f"{tmp_path}/sp/two", job=LATER)
+    with pytest.raises(ConfigError, match=rf"job {LATER} \(copy\).*/sp/two is gone.*resume='none'"):
+        found()
+
+
+def test_an_older_checkpoint_would_repeat_what_was_committed_since(tmp_path: Path, history: History) -> None:
+    history.job(state="CANCELED")
+    history.snapshot(2, Stored(f"{JOB}/chk-2", 2).write(tmp_path), SnapshotKind.CHECKPOINT)
+    history.commit(3)
+    with pytest.raises(ConfigError, match=r"/chk-2\) is from before its last commit \(checkpoint 3\)"):
+        found()
+
+
+def test_a_job_that_has_read_everything_is_not_repeated_unasked(history: History) -> None:
+    history.job()
+    history.commit(3)
+    with pytest.raises(ConfigError, match="it has read all of its input; nothing was started"):
+        found()
+
+
+def test_a_job_that_runs_in_another_process_is_named(history: History) -> None:
+    cluster = ClusterId("c" * 32)
+    history.store.record_cluster(
+        ClusterRecord(
+            cluster=cluster,
+            target="local",
+            goes_on="",
+            process="here",
+            mark=process_mark.own(),
+            started_ms=1,
+            heartbeat_ms=1,
+        )
+    )
+    history.job(state="RUNNING", ended_ms=None, cluster=cluster)
+    with pytest.raises(StillRuns, match=rf"job {JOB} \(copy\) is RUNNING"):
+        found()
+
+
+def test_a_job_whose_targets_are_lost_is_not_passed_over(history: History) -> None:
+    history.job(graph_json="")
+    history.commit(3)
+    with pytest.raises(Unreachable, match=rf"which targets job {JOB} \(copy\) wrote is not known"):
+        found()
+
+
+def test_a_name_that_many_pipelines_share_is_refused(history: History) -> None:
+    for number in range(ASKED_MAX + 1):
+        history.job(JobId(f"{number:032x}"), at_ms=number, writes=f"kafka://broker:9092/{number}")
+    with pytest.raises(ConfigError, match=rf"more than {ASKED_MAX} jobs are named 'copy'"):
+        found()
+
+
+def test_a_sink_that_names_no_target_begins(history: History) -> None:
+    history.job(writes="")
+    history.commit(3)
+    assert latest_snapshot([], {}, config=CONFIG, target="local", name="copy", without_line=[UID]) is None
