@@ -15,8 +15,9 @@ from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, Unistrea
 from unistream.client.job_client import JobClient
 from unistream.client.lookup import find_job
 from unistream.client.submission import NothingRuns
-from unistream.dagster.report import SAVEPOINT_TAG
+from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.watching import RunWatch
 
 RESOURCE: Final = "unistream"
 
@@ -99,13 +100,19 @@ def _schedule(
     @dg.op(name=f"{how}_of_{step}", required_resource_keys={resource})
     def operation(context: dg.OpExecutionContext) -> None:
         unistream: UnistreamResource = getattr(context.resources, resource)
-        savepoint = _savepoint_of(context, unistream, streamed, take)
+        with closing(unistream.watch(context, is_operation=True)) as watch:
+            savepoint = _savepoint_of(context, unistream, streamed, take, watch)
         if savepoint is not None:
             context.log.info("job %s: savepoint %s", streamed, savepoint)
             context.instance.add_run_tags(context.run_id, {SAVEPOINT_TAG: savepoint})
             context.add_output_metadata({SAVEPOINT_TAG: dg.MetadataValue.path(savepoint)})
 
-    @dg.job(name=name, executor_def=dg.in_process_executor, description=f"{how} of the stream {streamed}")
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        description=f"{how} of the stream {streamed}",
+        metadata={OPERATION_METADATA: streamed},
+    )
     def job() -> None:
         operation()
 
@@ -117,6 +124,7 @@ def _savepoint_of(
     unistream: UnistreamResource,
     name: str,
     take: Callable[[JobClient], str],
+    watch: RunWatch,
 ) -> str | None:
     """None: the job does not run. Raises dg.Failure: it could not be taken."""
     try:
@@ -133,10 +141,28 @@ def _savepoint_of(
                 "there is nothing to do: job %s (%s) has ended as %s", name, info.job, info.state
             )
             return None
+        watch.begin(client.job_id)
         try:
-            return take(client)
+            savepoint = take(client)
         except AlreadyEnded as error:
             context.log.info("there is nothing to do: %s", error)
             return None
         except UnistreamError as error:
             raise dg.Failure(f"job {name} ({info.job}): {error}") from error
+        check_own(watch)
+        return savepoint
+
+
+def check_own(watch: RunWatch) -> None:
+    """A process that was paused leaves everything else to the run that repeats its own.
+
+    Raises:
+        dg.Failure: the run was reported as failed meanwhile, or another one has its link.
+        dg.DagsterExecutionInterruptedError: it is CANCELED.
+    """
+    lost = watch.ask()
+    if lost is None:
+        return
+    if lost.is_canceled:
+        raise dg.DagsterExecutionInterruptedError(lost.reason)
+    raise dg.Failure(f"{lost.reason}: this run does nothing more", allow_retries=False)

@@ -31,6 +31,7 @@ from unistream.dagster.watching import (
     LeftToAnother,
     RunWatch,
     key_of,
+    operation_key_of,
     watcher_of,
 )
 from unistream.master.job_info import JobInfo
@@ -173,8 +174,11 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         resource, and the sensor, have to find the same."""
         return open_links(self.configuration(), self.target, timeout_s=CALL_TIMEOUT_S)
 
-    def watch(self, context: dg.AssetExecutionContext) -> RunWatch:
-        """The heartbeats of the step; they begin when it has a job."""
+    def watch(
+        self, context: dg.AssetExecutionContext | dg.OpExecutionContext, *, is_operation: bool = False
+    ) -> RunWatch:
+        """The heartbeats of the step; they begin when it has a job. `is_operation`: the job is not that of
+        its run, which only does something with it."""
         step, run, instance = context.op_execution_context.op.name, context.run, context.instance
 
         def status() -> dg.DagsterRunStatus | None:
@@ -182,7 +186,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             return None if known is None else known.status
 
         return RunWatch(
-            key_of(run, step),
+            operation_key_of(run, step) if is_operation else key_of(run, step),
             watcher_of(run, step, context.op_execution_context.retry_number),
             open_links=self.links,
             status=status,
