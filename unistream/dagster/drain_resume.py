@@ -26,6 +26,7 @@ from unistream.client.lookup import find_job
 from unistream.client.resume import LATEST
 from unistream.client.submission import NothingRuns
 from unistream.dagster.attached import stop_when_running
+from unistream.dagster.maintenance import MAINTAINS_TAG, STAGE_TAG, await_starts
 from unistream.dagster.operations import RESOURCE, check_own
 from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
@@ -33,9 +34,6 @@ from unistream.dagster.start import RESUME_TAG
 from unistream.dagster.watching import RunWatch
 from unistream.master.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
-
-STAGE_TAG: Final = "unistream/drain_stage"
-"""Tag of a run: how far it is, a `Stage`. A run that repeats another one has a copy."""
 
 DRAINS_TAG: Final = "unistream/drains"
 """Tag of a run: id of the job that it drains."""
@@ -205,13 +203,18 @@ class _Turn:
                     raise dg.Failure(f"stream {self.name}: {why}")
                 case Step.DRAIN if found is not None:
                     stage, drains = Stage.DRAINING, found.job
-                    _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains})
+                    self._working(context, stage, drains)
                     watch.begin(JobId(drains))
                     self._drain(context, unistream, drains)
                 case Step.BETWEEN:
                     drains = found.job if found is not None and found.was_drained else drains
-                    _tag(context, {STAGE_TAG: Stage.DRAINED.value, DRAINS_TAG: drains})
+                    stage = Stage.DRAINED
+                    self._working(context, stage, drains)
                     watch.begin(JobId(drains))
+                    await_starts(context.instance, self.name, unistream.terminate_timeout_s)
+                    found = self._found(unistream)
+                    if found is not None and found.runs:  # by a run that had begun to start it
+                        continue
                     if self.between is not None:
                         self.between(context)
                     stage = Stage.RESUME
@@ -221,6 +224,10 @@ class _Turn:
                 case _:
                     _tag(context, {STAGE_TAG: Stage.NOTHING.value})
                     return
+
+    def _working(self, context: dg.OpExecutionContext, stage: Stage, drains: str) -> None:
+        """From now on no run starts the stream."""
+        _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains, MAINTAINS_TAG: self.name})
 
     def _found(self, unistream: UnistreamResource) -> Found | None:
         try:

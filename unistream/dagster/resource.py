@@ -23,6 +23,7 @@ from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_sinks
 from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.maintenance import GuardedStart
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
 from unistream.dagster.watching import (
@@ -122,7 +123,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             start = self._start(context, env, name, report)
             report.policy(self._policy(start, detaches=detaches))
             watch = self.watch(context)
-            info = run_step(start, self.end_policy(), report, detaches=detaches, watch=watch)
+            guarded = GuardedStart(context.instance, context.run_id, name, start)
+            info = run_step(guarded, self.end_policy(), report, detaches=detaches, watch=watch)
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
         except (ConfigError, CorruptSnapshot) as error:

@@ -5,6 +5,7 @@ Settings come from the environment: LAKE; BROKEN (what is wrong with the definit
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from unistream.dagster import (
     build_commit_sensor,
     build_drain_and_resume_schedule,
     build_reconciling_sensor,
+    build_savepoint_schedule,
     build_stop_with_savepoint_schedule,
     sink_asset,
     unistream_assets,
@@ -72,6 +74,7 @@ def stream(
 DETACHED = [
     stream(name) for name in ("clicks", "ended", "daemon", "days", "below", "upgraded", "nightly", "evening")
 ]
+DETACHED += [stream(name) for name in ("kept", "saved")]
 MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
 DETACHED.append(stream("fresh", freshness=MINUTE))
 ATTACHED = [stream(name, "attached") for name in ("killed", "lost", "leader", "terminated")]
@@ -108,6 +111,15 @@ def between(context: dg.OpExecutionContext) -> None:
         file.write("1\n")
 
 
+def held(context: dg.OpExecutionContext) -> None:
+    """Works on the table of `kept` as long as the file held.by.test is there."""
+    with (LAKE / "held.txt").open("a") as file:
+        file.write(f"{context.run_id}\n")
+    until = time.monotonic() + 120
+    while (LAKE / "held.by.test").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+
+
 DEFAULTS = {
     "target": "remote",
     "config": CONFIG,
@@ -125,6 +137,8 @@ def named(name: str) -> dg.AssetsDefinition:
 
 
 nightly = build_drain_and_resume_schedule(named("nightly"), "* * * * *", between=between, drain=False)
+kept = build_drain_and_resume_schedule(named("kept"), "0 3 1 1 *", between=held, drain=False)
+saved = build_savepoint_schedule(named("saved"), "0 3 1 1 *", savepoint_dir=str(LAKE / "saved.savepoints"))
 
 if os.environ.get("BROKEN") == "partitions":
     unistream_assets(
@@ -145,7 +159,15 @@ defs = dg.Definitions(
         build_reconciling_sensor(
             ATTACHED, resource="attached", silent_after_s=4.0, minimum_interval_seconds=1
         ),
+        build_reconciling_sensor(
+            [],
+            operations=[kept, saved],
+            name="operations",
+            silent_after_s=4.0,
+            minimum_interval_seconds=1,
+        ),
         nightly.sensor,
+        kept.sensor,
         dg.AutomationConditionSensorDefinition(
             "automation",
             target=dg.AssetSelection.assets("summary", "report"),
@@ -153,6 +175,6 @@ defs = dg.Definitions(
             default_status=dg.DefaultSensorStatus.RUNNING,
         ),
     ],
-    schedules=[build_stop_with_savepoint_schedule(named("evening"), "* * * * *"), nightly.schedule],
+    schedules=[build_stop_with_savepoint_schedule(named("evening"), "* * * * *"), nightly.schedule, kept.schedule, saved],
     executor=dg.in_process_executor,
 )
