@@ -5,14 +5,15 @@ another tool, is only reported; a stop that is under way is waited for.
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import hashlib
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final
 
 import dagster as dg
 
-from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
-from unistream.client.job_client import JobClient
+from unistream.base.errors import AlreadyEnded, ClusterEnded, ConfigError, NotFound, UnistreamError
+from unistream.client.rest_client import RestJobClient
 from unistream.client.lookup import find_job
 from unistream.client.submission import NothingRuns
 from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
@@ -20,6 +21,13 @@ from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.watching import RunWatch
 
 RESOURCE: Final = "unistream"
+
+FAILED_TAG: Final = "unistream/savepoints_failed"
+"""Tag of a run: how many savepoints it, and the runs that it repeats, have seen fail. The cluster knows the
+outcome of each by its trigger id, so the next one has another id."""
+
+Take = Callable[[RestJobClient, str], str]
+"""(job, trigger id) -> the savepoint."""
 
 
 def build_stop_with_savepoint_schedule(
@@ -47,7 +55,7 @@ def build_stop_with_savepoint_schedule(
     """
     how = "drain" if drain else "stop_with_savepoint"
 
-    def stop(client: JobClient) -> str:
+    def stop(client: RestJobClient, trigger_id: str) -> str:
         return client.stop(drain=drain, target=savepoint_dir)
 
     return _schedule(
@@ -71,8 +79,8 @@ def build_savepoint_schedule(
     """A schedule whose runs take a savepoint of the job of `assets`, which goes on. Arguments as of
     `build_stop_with_savepoint_schedule`."""
 
-    def savepoint(client: JobClient) -> str:
-        return client.savepoint(savepoint_dir)
+    def savepoint(client: RestJobClient, trigger_id: str) -> str:
+        return client.savepoint(savepoint_dir, trigger_id=trigger_id)
 
     return _schedule(
         *(assets, "savepoint", savepoint),
@@ -86,7 +94,7 @@ def build_savepoint_schedule(
 def _schedule(
     assets: dg.AssetsDefinition,
     how: str,
-    take: Callable[[JobClient], str],
+    take: Take,
     *,
     cron_schedule: str,
     job_name: str | None,
@@ -123,7 +131,7 @@ def _savepoint_of(
     context: dg.OpExecutionContext,
     unistream: UnistreamResource,
     name: str,
-    take: Callable[[JobClient], str],
+    take: Take,
     watch: RunWatch,
 ) -> str | None:
     """None: the job does not run. Raises dg.Failure: it could not be taken."""
@@ -143,14 +151,32 @@ def _savepoint_of(
             return None
         watch.begin(client.job_id)
         try:
-            savepoint = take(client)
+            savepoint = take(client, trigger_of(context, name))
         except AlreadyEnded as error:
             context.log.info("there is nothing to do: %s", error)
             return None
         except UnistreamError as error:
+            if isinstance(error, ConfigError):  # else the outcome is not known: the same one is asked for again
+                failed = int(context.run.tags.get(FAILED_TAG, 0)) + 1
+                context.instance.add_run_tags(context.run_id, {FAILED_TAG: str(failed)})
             raise dg.Failure(f"job {name} ({info.job}): {error}") from error
         check_own(watch)
         return savepoint
+
+
+def trigger_of(context: dg.OpExecutionContext, name: str) -> str:
+    """The trigger id of the savepoint that a run takes: that of the run which it repeats, if that has died or
+    failed before it could say so. *Re-execute* of a run that has succeeded takes another savepoint."""
+    run: dg.DagsterRun | None = context.run
+    first = context.run_id
+    while run is not None and run.parent_run_id is not None:
+        parent = context.instance.get_run_by_id(run.parent_run_id)
+        if parent is not None and parent.status == dg.DagsterRunStatus.SUCCESS:
+            break
+        first, run = run.parent_run_id, parent
+    failed = context.run.tags.get(FAILED_TAG, "0")
+    words = " ".join((first, context.op.name, name, failed))
+    return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
 def check_own(watch: RunWatch) -> None:

@@ -123,7 +123,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             start = self._start(context, env, name, report)
             report.policy(self._policy(start, detaches=detaches))
             watch = self.watch(context)
-            guarded = GuardedStart(context.instance, context.run_id, name, start)
+            guarded = GuardedStart(context.instance, context.run.run_id, name, start)
             info = run_step(guarded, self.end_policy(), report, detaches=detaches, watch=watch)
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
