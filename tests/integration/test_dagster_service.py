@@ -311,6 +311,7 @@ def test_a_stream_makes_room_at_night_and_goes_on_though_the_daemon_dies(service
     service.assert_exact("nightly")
 
 
+@pytest.mark.timeout(500)  # two runs lost and repeated, three started and refused
 def test_a_maintenance_whose_host_dies_goes_on_and_nobody_writes_meanwhile(service: Service) -> None:
     """A click on *Materialize* while the step between works, the worker of that step and the process that had
     started it killed, another click before the retry: no job runs until the table is free."""
