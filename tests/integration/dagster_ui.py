@@ -94,6 +94,11 @@ class Ui:
         params = {"selector": selector, "mode": "default", "executionMetadata": metadata}
         return _run_of(self.ask(LAUNCH, params=params)["launchRun"])
 
+    def launch(self, job: str) -> str:
+        """A run of a job, as its page launches it."""
+        params = {"selector": {**self._of, "pipelineName": job}, "mode": "default"}
+        return _run_of(self.ask(LAUNCH, params=params)["launchRun"])
+
     def again(self, run: str) -> str:
         """Re-executes all of it; the new run."""
         params = {"parentRunId": run, "strategy": "ALL_STEPS"}

@@ -7,6 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run_iterator
 from deltalake import DeltaTable
 
 import unistream as us
@@ -190,6 +192,62 @@ def test_a_schedule_stops_a_stream_once_and_the_next_run_goes_on(
         assert stopped.job.execute_in_process(**common).success
     found = sorted(DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()["id"].to_pylist())
     assert found == list(range(len(found)))
+
+
+class Dies(Exception):
+    """The process of the run dies here."""
+
+
+def test_a_run_that_repeats_one_that_has_died_takes_no_second_savepoint(
+    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies when the savepoint is there, before anybody in Dagster knows it. *Re-execute* of a run that has
+    succeeded takes another one; so does one that repeats a run whose savepoint has failed."""
+
+    @unistream_assets(specs=[sink_asset("rows", sink_uid="lake")], name="rows")
+    def rows(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, lambda env: endless(env, tmp_path / "lake"))
+
+    folder = tmp_path / "daily"
+    job = build_savepoint_schedule(rows, "0 3 * * *", savepoint_dir=str(folder)).job
+    unistream = UnistreamResource(target="remote", config=STREAMING | FREQUENT)
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def again(parent: str, root: str) -> dg.DagsterRun:
+            """As Dagster's retry or *Re-execute* does: with a copy of the tags."""
+            known = instance.get_run_by_id(parent)
+            tags = {**known.tags, "dagster/parent_run_id": parent, "dagster/root_run_id": root}
+            run = instance.create_run_for_job(
+                defs.resolve_job_def(job.name), parent_run_id=parent, root_run_id=root, tags=tags
+            )
+            list(execute_run_iterator(InMemoryJob(defs.resolve_job_def(job.name)), run, instance))
+            return instance.get_run_by_id(run.run_id)
+
+        common = {"resources": {"unistream": unistream}, "instance": instance}
+        defs = dg.Definitions([rows], jobs=[job], resources={"unistream": unistream})
+        assert dg.materialize([rows], **common).success
+        with monkeypatch.context() as patch:
+            add = instance.add_run_tags
+
+            def dies(run_id: str, tags: dict[str, str]) -> None:
+                if "unistream/savepoint" in tags:
+                    raise Dies
+                add(run_id, tags)
+
+            patch.setattr(instance, "add_run_tags", dies)
+            first = defs.resolve_job_def(job.name).execute_in_process(
+                instance=instance, raise_on_error=False
+            )
+        assert not first.success
+        [taken] = folder.iterdir()
+        retry = again(first.run_id, first.run_id)
+        assert retry.tags["unistream/savepoint"].removeprefix("file://") == str(taken)
+        assert list(folder.iterdir()) == [taken]
+        clicked = again(retry.run_id, first.run_id)
+        assert clicked.tags["unistream/savepoint"] != retry.tags["unistream/savepoint"]
+        assert len(list(folder.iterdir())) == 2
+        for one in cluster.dispatcher.jobs():
+            cluster.dispatcher.cancel(one.job)
 
 
 def test_a_stream_makes_room_and_goes_on(cluster: EmbeddedCluster, tmp_path: Path) -> None:

@@ -311,6 +311,49 @@ def test_a_stream_makes_room_at_night_and_goes_on_though_the_daemon_dies(service
     service.assert_exact("nightly")
 
 
+@pytest.mark.timeout(500)  # two runs lost and repeated, three started and refused
+def test_a_maintenance_whose_host_dies_goes_on_and_nobody_writes_meanwhile(service: Service) -> None:
+    """A click on *Materialize* while the step between works, the worker of that step and the process that had
+    started it killed, another click before the retry: no job runs until the table is free."""
+    ui, held = service.ui, service.lake / "held.txt"
+    hold = service.lake / "held.by.test"
+    service.await_end(ui.materialize("upkept"))
+    rows = service.await_rows("upkept")
+    hold.touch()
+    first = ui.launch("upkept_stop_and_resume")
+
+    def held_by() -> list[str]:
+        return held.read_text().splitlines() if held.exists() else []
+
+    def refused() -> None:
+        clicked = ui.materialize("upkept")
+        service.await_end(clicked, "FAILURE")
+        said = [line for line in service.log_of(clicked) if "has stopped the stream upkept to work on" in line]
+        assert said, service.log_of(clicked)
+
+    service.await_that("the step between works", lambda: held_by() == [first])
+    refused()
+    worker = service.worker_of(first)
+    host = worker.parent()
+    assert host is not None
+    for process in (host, worker):
+        process.send_signal(signal.SIGKILL)
+    service.await_that("it is reported", lambda: ui.status(first) == "FAILURE")
+    assert any("the stream upkept may be stopped" in line for line in service.log_of(first))
+    service.await_that("the retry works", lambda: len(held_by()) == 2)
+    refused()
+    assert [job.state for job in service.jobs("upkept")] == ["FINISHED"]
+    assert len(service.ids("upkept")) >= rows
+    before = len(service.ids("upkept"))
+    hold.unlink()
+    [_, retry] = held_by()
+    service.await_end(retry)
+    service.await_that("the stream goes on", lambda: len(service.jobs("upkept")) == 2)
+    service.await_rows("upkept", before)
+    service.stop("upkept")
+    service.assert_exact("upkept")
+
+
 def _runs_of_job(service: Service, part: str) -> list[str]:
     """Runs of jobs with this in their name."""
     return [run.run_id for run in service.instance.get_runs(limit=20) if part in run.job_name]

@@ -278,12 +278,18 @@ class RestJobClient(Closing):
             )["location"]
         )
 
-    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
+    def savepoint(
+        self, target: str | None = None, *, format: str = "canonical", trigger_id: str | None = None
+    ) -> str:
+        """`trigger_id`: 32 hex digits, Flink's `triggerId`. The same one again takes no second savepoint of
+        this job, and has the outcome of the first, also if that is a failure. None: one of this call."""
         form = SavepointFormat.parse(format)
         path = f"{self._path}/savepoints"
         body = {"target-directory": target, "cancel-job": False, "formatType": form.name}
         return str(
-            self._performed(_Operation("a savepoint", path, path, body, _newest_savepoint))["location"]
+            self._performed(
+                _Operation("a savepoint", path, path, body, _newest_savepoint), trigger_id=trigger_id
+            )["location"]
         )
 
     def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
@@ -320,15 +326,21 @@ class RestJobClient(Closing):
     def _info(self, timeout_s: float) -> JobInfo:
         return self._cluster.info(self._job, timeout_s=timeout_s)
 
-    def _performed(self, operation: _Operation, on_progress: OnProgress | None = None) -> dict[str, Any]:
-        """Starts it and waits for its end; what it has made. Its id is chosen here (Flink's `triggerId`), so
-        that it is started once, however often the request is sent.
+    def _performed(
+        self,
+        operation: _Operation,
+        on_progress: OnProgress | None = None,
+        *,
+        trigger_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Starts it and waits for its end; what it has made. Its id is chosen here (Flink's `triggerId`) or
+        by the caller, so that it is started once, however often the request is sent.
 
         Raises:
             OutcomeUnknown: the cluster was started again meanwhile; the message says what is known.
         """
         requested_ms = SystemClock().wall_ms()
-        body = msgspec.json.encode({**operation.body, "triggerId": uuid.uuid4().hex})
+        body = msgspec.json.encode({**operation.body, "triggerId": trigger_id or uuid.uuid4().hex})
         doubt = f"whether {operation.what} of job {self._job} has begun is not known"
         answer = self._cluster.request("POST", operation.path, call=Call.TRIGGER, content=body, doubt=doubt)
         try:

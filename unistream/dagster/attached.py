@@ -184,7 +184,7 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
             client.wait(timeout_s=POLL_S)
             info = client.status()
             lines.note(info, now_s=time.monotonic())
-            lines.forward()
+            lines.forward(now_s=time.monotonic(), is_end=True)
             return info
         _check(watch.lost)
         now_s = time.monotonic()
@@ -193,7 +193,7 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
             with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
                 info = client.status()
                 before = info.checkpoints_completed if before is None else before
-                lines.forward()
+                lines.forward(now_s=now_s)
                 if detaches and info.checkpoints_completed > before:
                     return info
                 lines.note(info, now_s=now_s)
@@ -206,7 +206,7 @@ class _Lines:
 
     def __init__(self, client: JobClient, listener: StepListener) -> None:
         self._listener = listener
-        self._functions = FunctionLines(client.log)
+        self._functions = FunctionLines(client.log, client.job_id)
         self._stages = StageLines()
         self._failures = FailureLines()
 
@@ -216,10 +216,10 @@ class _Lines:
         for text in self._failures.new_lines(info, now_s=now_s):
             self._listener.note(text, is_error=True)
 
-    def forward(self) -> None:
+    def forward(self, *, now_s: float, is_end: bool = False) -> None:
         """Lines are for people: a cluster that has none, such as one of an earlier version, ends no run."""
         with contextlib.suppress(UnistreamError):
-            for level, text in self._functions.new_lines():
+            for level, text in self._functions.new_lines(now_s=now_s, is_end=is_end):
                 self._listener.forward(text, level=level)
 
 

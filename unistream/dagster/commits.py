@@ -14,12 +14,14 @@ The watermark of each commit closes time partitions of assets below (`closing_pa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
+from unistream.base.config import CLIENT_TIMEOUT, RETENTION_OUTBOX, RETENTION_OUTBOX_AGE, Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import CheckpointId, JobId
 from unistream.client.commits import commits_after
@@ -34,7 +36,10 @@ SEQ_METADATA: Final = "unistream/outbox_seq"
 """Metadata of an event: the last commit in it."""
 
 EVERY_S: Final = 30
-LOOK_BACK: Final = 20  # events of an asset, among which the last one with SEQ_METADATA is looked for
+LOOK_BACK: Final = 100  # events of an asset that are read at once to find the last one with SEQ_METADATA
+READ_S: Final = 15.0  # of a tick, which Dagster ends after 60 s; what is left is read by the next one
+ASK_S: Final = 30.0  # since the begin of a tick: later the jobs are not asked for what they are at now
+CALL_S: Final = 10.0  # longest wait for an answer of the cluster
 
 Written: TypeAlias = tuple[str, str]
 """(name of the job, uid of the sink)."""
@@ -77,50 +82,103 @@ def coalesced(
         assets: Which one a sink of a job writes; others are left out.
         reported: The last commit of an asset that was reported, 0: none.
     """
-    of_asset: dict[dg.AssetKey, dict[tuple[JobId, str, CheckpointId], OutboxRecord]] = {}
-    for record in records:
-        commit = record.commit
-        key = assets.get((record.job_name, commit.sink_uid))
-        if key is not None:
-            same = (
-                commit.job,
-                commit.sink_uid,
-                commit.checkpoint_id,
-            )  # again with other rows: the last counts
-            of_asset.setdefault(key, {})[same] = record
-    found: dict[dg.AssetKey, Visible] = {}
-    for key, of_commits in of_asset.items():
-        known = reported(key)
-        new = [record for record in of_commits.values() if record.seq > known]
-        if new:
-            last = max(new, key=lambda record: record.seq)
-            found[key] = Visible(
-                rows=sum(record.commit.rows for record in new),
-                commits=len(new),
-                job=last.commit.job,
-                checkpoint_id=last.commit.checkpoint_id,
-                table_version=last.commit.table_version,
-                seq=last.seq,
-                lag_ms=_lag_ms(last.commit),
-                positions=last.commit.positions,
-            )
-    return found
+    reading = Reading(assets, reported)
+    reading.add(list(records))
+    return reading.visible()
+
+
+class Reading:
+    """What a tick has read of the outbox, page by page. Of a commit only its number and its rows are kept.
+
+    Args:
+        assets, reported: See `coalesced`.
+        after: The last commit that was read before; 0: none.
+    """
+
+    def __init__(
+        self,
+        assets: Mapping[Written, dg.AssetKey],
+        reported: Callable[[dg.AssetKey], int],
+        after: int = 0,
+    ) -> None:
+        self._assets = assets
+        self._reported = reported
+        self._after = after
+        self._known: dict[dg.AssetKey, int] = {}
+        self._new: dict[dg.AssetKey, dict[tuple[JobId, str, CheckpointId], int]] = {}
+        self._last: dict[dg.AssetKey, OutboxRecord] = {}
+        self.watermarks: dict[dg.AssetKey, int] = {}
+        self.seq = after
+        self.records = 0
+
+    def add(self, page: Sequence[OutboxRecord]) -> None:
+        """In the order of the outbox."""
+        for record in page:
+            commit = record.commit
+            key = self._assets.get((record.job_name, commit.sink_uid))
+            if key is None:
+                continue
+            if key not in self._known:
+                self._known[key] = self._reported(key)
+            if commit.watermark_ms is not None:
+                known_ms = self.watermarks.get(key, commit.watermark_ms)
+                self.watermarks[key] = max(commit.watermark_ms, known_ms)
+            if record.seq > self._known[key]:
+                same = (commit.job, commit.sink_uid, commit.checkpoint_id)
+                self._new.setdefault(key, {})[same] = commit.rows  # again with other rows: the last counts
+                self._last[key] = record
+        if page:
+            self.seq, self.records = page[-1].seq, self.records + len(page)
+
+    @property
+    def not_kept(self) -> int:
+        """Commits that were removed before they were read: numbers have no gaps by themselves. Of a sensor
+        that has read none before nobody knows."""
+        return max(0, self.seq - self._after - self.records) if self._after else 0
+
+    def visible(self) -> dict[dg.AssetKey, Visible]:
+        """See `coalesced`."""
+        return {key: self._visible(self._last[key], rows) for key, rows in self._new.items()}
+
+    def _visible(self, last: OutboxRecord, rows: Mapping[Any, int]) -> Visible:
+        return Visible(
+            rows=sum(rows.values()),
+            commits=len(rows),
+            job=last.commit.job,
+            checkpoint_id=last.commit.checkpoint_id,
+            table_version=last.commit.table_version,
+            seq=last.seq,
+            lag_ms=_lag_ms(last.commit),
+            positions=last.commit.positions,
+        )
+
+
+def read_within(
+    reading: Reading,
+    pages: Iterator[Sequence[OutboxRecord]],
+    until_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Adds pages until there are no more or `until_s` has passed; at least one. What has been read before the
+    cluster is away counts.
+
+    Raises:
+        UnistreamError: nothing could be read.
+    """
+    before = reading.records
+    try:
+        for page in pages:
+            reading.add(page)
+            if clock() >= until_s:
+                return
+    except UnistreamError as error:
+        if reading.records == before:
+            raise
+        logger.warning("event=outbox_read_in_part seq=%d reason=%r", reading.seq, str(error))
 
 
 def _lag_ms(commit: CommitRecord) -> int | None:
     return None if commit.watermark_ms is None else max(0, commit.at_ms - commit.watermark_ms)
-
-
-def watermarks_of(
-    records: Iterable[OutboxRecord], assets: Mapping[Written, dg.AssetKey]
-) -> dict[dg.AssetKey, int]:
-    """The highest of each asset, ms; also of commits that were reported before."""
-    found: dict[dg.AssetKey, int] = {}
-    for record in records:
-        key, watermark = assets.get((record.job_name, record.commit.sink_uid)), record.commit.watermark_ms
-        if key is not None and watermark is not None:
-            found[key] = max(watermark, found.get(key, watermark))
-    return found
 
 
 def build_commit_sensor(
@@ -160,34 +218,59 @@ def build_commit_sensor(
     )
     def commits(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         unistream: UnistreamResource = getattr(context.resources, resource)
+        began_s, config = time.monotonic(), _impatient(unistream.configuration())
         cursor = Cursor.read(context.cursor)
+        reading = Reading(keys, lambda key: last_reported(context.instance, key), cursor.seq)
         try:
-            pages = commits_after(cursor.seq, config=unistream.configuration(), target=unistream.target)
-            records = [record for page in pages for record in page]
+            pages = commits_after(cursor.seq, config=config, target=unistream.target)
+            read_within(reading, pages, began_s + READ_S)
         except UnistreamError as error:  # read again at the next tick
             return dg.SkipReason(f"the commits are not known now: {error}")
-        found = coalesced(records, keys, lambda key: last_reported(context.instance, key))
-        jobs = {job: _job_metadata(job, unistream) for job in {visible.job for visible in found.values()}}
-        events = [_event(key, visible, jobs[visible.job]) for key, visible in found.items()]
-        seen = cursor.seen(watermarks_of(records, keys), records[-1].seq if records else cursor.seq)
+        found = reading.visible()
+        jobs = _jobs_metadata(found.values(), config, unistream.target, began_s + ASK_S)
+        events = [_event(key, one, jobs[one.job], reading.not_kept) for key, one in found.items()]
+        seen = cursor.seen(reading.watermarks, reading.seq)
         steps = {asset.key: newly_closed(asset, seen, _known(context.instance, asset)) for asset in closing}
         events += [event for key, step in steps.items() for event in _closed(key, step.partitions, seen.seq)]
         nothing = None if events else "nothing new is visible in these assets"
-        if not records:
+        if not reading.records:
             nothing = nothing and f"there is no commit behind number {cursor.seq}"
+        if reading.not_kept:
+            context.log.warning("%s", lost_text(reading.not_kept))
+            nothing = nothing and f"{nothing}; {lost_text(reading.not_kept)}"
         return dg.SensorResult(asset_events=events, cursor=seen.after(steps).written(), skip_reason=nothing)
 
     return commits
 
 
 def last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
-    """Number of the last commit of an asset in the event log; 0: none. Runs report events of their own."""
-    for record in instance.fetch_materializations(key, limit=LOOK_BACK).records:
-        event = record.asset_materialization
-        value = None if event is None else event.metadata.get(SEQ_METADATA)
-        if value is not None and isinstance(value.value, int):
-            return value.value
-    return 0
+    """Number of the last commit of an asset in the event log; 0: none. Runs report events of their own, any
+    number of them between two of this sensor."""
+    page = instance.fetch_materializations(key, limit=LOOK_BACK)
+    while True:
+        for record in page.records:
+            event = record.asset_materialization
+            value = None if event is None else event.metadata.get(SEQ_METADATA)
+            if value is not None and isinstance(value.value, int):
+                return value.value
+        if not page.has_more:
+            return 0
+        page = instance.fetch_materializations(key, limit=LOOK_BACK, cursor=page.cursor)
+
+
+def lost_text(commits: int) -> str:
+    """For people."""
+    return (
+        f"{commits:,} commits, of these assets or others, were removed from the outbox before this sensor has "
+        f"read them, as {RETENTION_OUTBOX.key} and {RETENTION_OUTBOX_AGE.key} say: their rows are not reported"
+    )
+
+
+def _impatient(config: Configuration) -> Configuration:
+    """A tick that waits for a cluster for a minute is ended by Dagster."""
+    if config.get(CLIENT_TIMEOUT) <= 1_000 * CALL_S:
+        return config
+    return Configuration({**config.to_dict(), CLIENT_TIMEOUT.key: f"{CALL_S:.0f} s"})
 
 
 def _specs(given: Iterable[dg.AssetSpec | dg.AssetsDefinition]) -> Iterable[dg.AssetSpec]:
@@ -227,17 +310,29 @@ def _keys(assets: Sequence[dg.AssetsDefinition], names: Mapping[str, str]) -> di
     return found
 
 
-def _job_metadata(job: JobId, unistream: UnistreamResource) -> dict[str, Any]:
-    """Its checkpoints, watermark and so on, as they are now; its id alone if nobody knows."""
-    try:
-        info = known_job(job, unistream.configuration(), unistream.target)
-    except UnistreamError as error:
-        logger.warning("event=job_not_asked job=%s reason=%r", job, str(error))
-        info = None
-    return {"unistream/job_id": str(job)} if info is None else job_metadata(info)
+def _jobs_metadata(
+    found: Iterable[Visible], config: Configuration, target: str, until_s: float
+) -> dict[JobId, dict[str, Any]]:
+    """Of each job its checkpoints, watermark and so on, as they are now; its id alone if nobody knows, or if
+    `until_s` has passed."""
+    jobs: dict[JobId, dict[str, Any]] = {}
+    for job in {visible.job for visible in found}:
+        jobs[job] = {"unistream/job_id": str(job)}
+        if time.monotonic() >= until_s:
+            continue
+        try:
+            info = known_job(job, config, target)
+        except UnistreamError as error:
+            logger.warning("event=job_not_asked job=%s reason=%r", job, str(error))
+            continue
+        if info is not None:
+            jobs[job] = job_metadata(info)
+    return jobs
 
 
-def _event(key: dg.AssetKey, visible: Visible, of_job: Mapping[str, Any]) -> dg.AssetMaterialization:
+def _event(
+    key: dg.AssetKey, visible: Visible, of_job: Mapping[str, Any], not_kept: int
+) -> dg.AssetMaterialization:
     metadata = {
         **of_job,
         "unistream/new_rows": visible.rows,
@@ -246,10 +341,13 @@ def _event(key: dg.AssetKey, visible: Visible, of_job: Mapping[str, Any]) -> dg.
         "unistream/checkpoint_id": visible.checkpoint_id,
         SEQ_METADATA: visible.seq,
     }
+    if not_kept:
+        metadata["unistream/commits_not_kept"] = not_kept
     tags = {}
     if visible.lag_ms is not None:
         metadata["unistream/lag_s"] = visible.lag_ms / 1000
     if visible.table_version is not None:
         metadata["unistream/table_version"] = visible.table_version
         tags["dagster/data_version"] = str(visible.table_version)
-    return dg.AssetMaterialization(asset_key=key, metadata=metadata, tags=tags)
+    text = lost_text(not_kept) if not_kept else None
+    return dg.AssetMaterialization(asset_key=key, metadata=metadata, tags=tags, description=text)

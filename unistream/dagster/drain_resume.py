@@ -20,20 +20,20 @@ from typing import Any, Final, NamedTuple
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
+from unistream.base.ids import JobId
 from unistream.client.job_client import JobClient
 from unistream.client.lookup import find_job
 from unistream.client.resume import LATEST
 from unistream.client.submission import NothingRuns
 from unistream.dagster.attached import stop_when_running
-from unistream.dagster.operations import RESOURCE
-from unistream.dagster.report import SAVEPOINT_TAG
+from unistream.dagster.maintenance import MAINTAINS_TAG, STAGE_TAG, await_starts
+from unistream.dagster.operations import RESOURCE, check_own
+from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.start import RESUME_TAG
+from unistream.dagster.watching import RunWatch
 from unistream.master.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
-
-STAGE_TAG: Final = "unistream/drain_stage"
-"""Tag of a run: how far it is, a `Stage`. A run that repeats another one has a copy."""
 
 DRAINS_TAG: Final = "unistream/drains"
 """Tag of a run: id of the job that it drains."""
@@ -140,12 +140,15 @@ def build_drain_and_resume_schedule(
 
     @dg.op(name=f"{name}_op", required_resource_keys={resource}, pool=f"unistream_{name}")
     def operation(context: dg.OpExecutionContext) -> None:
-        turn.run(context, getattr(context.resources, resource))
+        unistream: UnistreamResource = getattr(context.resources, resource)
+        with closing(unistream.watch(context, is_operation=True)) as watch:
+            turn.run(context, unistream, watch)
 
     @dg.job(
         name=name,
         executor_def=dg.in_process_executor,
         description=f"Drains the stream {turn.name}, which goes on after a batch step",
+        metadata={OPERATION_METADATA: turn.name},
     )
     def job() -> None:
         operation()
@@ -186,11 +189,12 @@ class _Turn:
     drain: bool
     savepoint_dir: str | None
 
-    def run(self, context: dg.OpExecutionContext, unistream: UnistreamResource) -> None:
-        """Raises dg.Failure: the job could not be drained."""
+    def run(self, context: dg.OpExecutionContext, unistream: UnistreamResource, watch: RunWatch) -> None:
+        """Raises dg.Failure: the job could not be drained, or another run goes on with this."""
         tags = context.run.tags
         stage, drains = Stage(tags.get(STAGE_TAG, "")), tags.get(DRAINS_TAG, "")
         while True:
+            check_own(watch)  # a step between may have been paused for hours
             found = self._found(unistream)
             step, why = next_step(stage, drains, found)
             context.log.info("stream %s: %s; next step: %s", self.name, why, step.value)
@@ -199,11 +203,18 @@ class _Turn:
                     raise dg.Failure(f"stream {self.name}: {why}")
                 case Step.DRAIN if found is not None:
                     stage, drains = Stage.DRAINING, found.job
-                    _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains})
+                    self._working(context, stage, drains)
+                    watch.begin(JobId(drains))
                     self._drain(context, unistream, drains)
                 case Step.BETWEEN:
                     drains = found.job if found is not None and found.was_drained else drains
-                    _tag(context, {STAGE_TAG: Stage.DRAINED.value, DRAINS_TAG: drains})
+                    stage = Stage.DRAINED
+                    self._working(context, stage, drains)
+                    watch.begin(JobId(drains))
+                    await_starts(context.instance, self.name, unistream.terminate_timeout_s)
+                    found = self._found(unistream)
+                    if found is not None and found.runs:  # by a run that had begun to start it
+                        continue
                     if self.between is not None:
                         self.between(context)
                     stage = Stage.RESUME
@@ -213,6 +224,10 @@ class _Turn:
                 case _:
                     _tag(context, {STAGE_TAG: Stage.NOTHING.value})
                     return
+
+    def _working(self, context: dg.OpExecutionContext, stage: Stage, drains: str) -> None:
+        """From now on no run starts the stream."""
+        _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains, MAINTAINS_TAG: self.name})
 
     def _found(self, unistream: UnistreamResource) -> Found | None:
         try:

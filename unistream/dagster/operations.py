@@ -5,20 +5,29 @@ another tool, is only reported; a stop that is under way is waited for.
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import hashlib
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final
 
 import dagster as dg
 
-from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
-from unistream.client.job_client import JobClient
+from unistream.base.errors import AlreadyEnded, ClusterEnded, ConfigError, NotFound, UnistreamError
+from unistream.client.rest_client import RestJobClient
 from unistream.client.lookup import find_job
 from unistream.client.submission import NothingRuns
-from unistream.dagster.report import SAVEPOINT_TAG
+from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.watching import RunWatch
 
 RESOURCE: Final = "unistream"
+
+FAILED_TAG: Final = "unistream/savepoints_failed"
+"""Tag of a run: how many savepoints it, and the runs that it repeats, have seen fail. The cluster knows the
+outcome of each by its trigger id, so the next one has another id."""
+
+Take = Callable[[RestJobClient, str], str]
+"""(job, trigger id) -> the savepoint."""
 
 
 def build_stop_with_savepoint_schedule(
@@ -46,7 +55,7 @@ def build_stop_with_savepoint_schedule(
     """
     how = "drain" if drain else "stop_with_savepoint"
 
-    def stop(client: JobClient) -> str:
+    def stop(client: RestJobClient, trigger_id: str) -> str:
         return client.stop(drain=drain, target=savepoint_dir)
 
     return _schedule(
@@ -70,8 +79,8 @@ def build_savepoint_schedule(
     """A schedule whose runs take a savepoint of the job of `assets`, which goes on. Arguments as of
     `build_stop_with_savepoint_schedule`."""
 
-    def savepoint(client: JobClient) -> str:
-        return client.savepoint(savepoint_dir)
+    def savepoint(client: RestJobClient, trigger_id: str) -> str:
+        return client.savepoint(savepoint_dir, trigger_id=trigger_id)
 
     return _schedule(
         *(assets, "savepoint", savepoint),
@@ -85,7 +94,7 @@ def build_savepoint_schedule(
 def _schedule(
     assets: dg.AssetsDefinition,
     how: str,
-    take: Callable[[JobClient], str],
+    take: Take,
     *,
     cron_schedule: str,
     job_name: str | None,
@@ -99,13 +108,19 @@ def _schedule(
     @dg.op(name=f"{how}_of_{step}", required_resource_keys={resource})
     def operation(context: dg.OpExecutionContext) -> None:
         unistream: UnistreamResource = getattr(context.resources, resource)
-        savepoint = _savepoint_of(context, unistream, streamed, take)
+        with closing(unistream.watch(context, is_operation=True)) as watch:
+            savepoint = _savepoint_of(context, unistream, streamed, take, watch)
         if savepoint is not None:
             context.log.info("job %s: savepoint %s", streamed, savepoint)
             context.instance.add_run_tags(context.run_id, {SAVEPOINT_TAG: savepoint})
             context.add_output_metadata({SAVEPOINT_TAG: dg.MetadataValue.path(savepoint)})
 
-    @dg.job(name=name, executor_def=dg.in_process_executor, description=f"{how} of the stream {streamed}")
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        description=f"{how} of the stream {streamed}",
+        metadata={OPERATION_METADATA: streamed},
+    )
     def job() -> None:
         operation()
 
@@ -116,7 +131,8 @@ def _savepoint_of(
     context: dg.OpExecutionContext,
     unistream: UnistreamResource,
     name: str,
-    take: Callable[[JobClient], str],
+    take: Take,
+    watch: RunWatch,
 ) -> str | None:
     """None: the job does not run. Raises dg.Failure: it could not be taken."""
     try:
@@ -133,10 +149,46 @@ def _savepoint_of(
                 "there is nothing to do: job %s (%s) has ended as %s", name, info.job, info.state
             )
             return None
+        watch.begin(client.job_id)
         try:
-            return take(client)
+            savepoint = take(client, trigger_of(context, name))
         except AlreadyEnded as error:
             context.log.info("there is nothing to do: %s", error)
             return None
         except UnistreamError as error:
+            if isinstance(error, ConfigError):  # else the outcome is not known: the same one is asked for again
+                failed = int(context.run.tags.get(FAILED_TAG, 0)) + 1
+                context.instance.add_run_tags(context.run_id, {FAILED_TAG: str(failed)})
             raise dg.Failure(f"job {name} ({info.job}): {error}") from error
+        check_own(watch)
+        return savepoint
+
+
+def trigger_of(context: dg.OpExecutionContext, name: str) -> str:
+    """The trigger id of the savepoint that a run takes: that of the run which it repeats, if that has died or
+    failed before it could say so. *Re-execute* of a run that has succeeded takes another savepoint."""
+    run: dg.DagsterRun | None = context.run
+    first = context.run_id
+    while run is not None and run.parent_run_id is not None:
+        parent = context.instance.get_run_by_id(run.parent_run_id)
+        if parent is not None and parent.status == dg.DagsterRunStatus.SUCCESS:
+            break
+        first, run = run.parent_run_id, parent
+    failed = context.run.tags.get(FAILED_TAG, "0")
+    words = " ".join((first, context.op.name, name, failed))
+    return hashlib.sha256(words.encode()).hexdigest()[:32]
+
+
+def check_own(watch: RunWatch) -> None:
+    """A process that was paused leaves everything else to the run that repeats its own.
+
+    Raises:
+        dg.Failure: the run was reported as failed meanwhile, or another one has its link.
+        dg.DagsterExecutionInterruptedError: it is CANCELED.
+    """
+    lost = watch.ask()
+    if lost is None:
+        return
+    if lost.is_canceled:
+        raise dg.DagsterExecutionInterruptedError(lost.reason)
+    raise dg.Failure(f"{lost.reason}: this run does nothing more", allow_retries=False)

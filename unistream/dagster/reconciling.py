@@ -30,10 +30,18 @@ from unistream.client.job_client import JobClient
 from unistream.client.run_links import LinkStore
 from unistream.client.submission import attach
 from unistream.dagster.attached import EndPolicy, stop_when_running, takes_no_savepoint
-from unistream.dagster.report import BACKFILL_METADATA, SINK_METADATA
+from unistream.dagster.drain_resume import DrainAndResume
+from unistream.dagster.report import BACKFILL_METADATA, OPERATION_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.silence import Limits, Step, Suspicion, Verdict, judged, of_run, remembered, written
-from unistream.dagster.watching import MISSED_MAX, key_of, mark_of, watcher_of
+from unistream.dagster.watching import (
+    MISSED_MAX,
+    is_operation,
+    key_of,
+    mark_of,
+    operation_key_of,
+    watcher_of,
+)
 from unistream.port.run_links import RunLink
 
 EVERY_S: Final = 30
@@ -55,6 +63,7 @@ logger = logging.getLogger(__name__)
 def build_reconciling_sensor(
     assets: Sequence[dg.AssetsDefinition],
     *,
+    operations: Sequence[dg.ScheduleDefinition | DrainAndResume] = (),
     name: str = "unistream_reconciling",
     resource: str = "unistream",
     silent_after_s: float = SILENT_AFTER_S,
@@ -68,6 +77,8 @@ def build_reconciling_sensor(
 
     Args:
         assets: Made by `unistream_assets` or `build_backfill_asset`.
+        operations: Made by `build_stop_with_savepoint_schedule`, `build_savepoint_schedule` or
+            `build_drain_and_resume_schedule`: the runs of their jobs are looked after, too.
         name: Of the sensor.
         resource: Key of the `UnistreamResource` of the runs.
         silent_after_s: Since the last heartbeat of a run; at least three times `heartbeat_interval_s` counts.
@@ -78,11 +89,11 @@ def build_reconciling_sensor(
         clock: Seconds since the epoch, as Dagster stamps its events.
 
     Raises:
-        ConfigError: an asset was made by neither, or a duration is not above 0.
+        ConfigError: an asset or a schedule was made by none of them, or a duration is not above 0.
     """
     if silent_after_s <= 0 or unlinked_after_s <= 0:
         raise ConfigError("silent_after_s and unlinked_after_s must be above 0")
-    steps, backfills = _steps(assets), _backfills(assets)
+    steps, backfills, performed = _steps(assets), _backfills(assets), _operations(operations)
 
     @dg.sensor(
         name=name,
@@ -97,7 +108,7 @@ def build_reconciling_sensor(
             silent_ms=int(1_000 * max(silent_after_s, least_s)), unlinked_ms=int(1_000 * unlinked_after_s)
         )
         before = remembered(context.cursor)
-        tick = _Tick(context.instance, unistream, limits, steps, backfills, before, clock())
+        tick = _Tick(context.instance, unistream, limits, steps, backfills, performed, before, clock())
         try:
             text = tick.perform()
         except UnistreamError as error:  # who was suspected could not send a heartbeat either
@@ -131,12 +142,39 @@ def _backfills(assets: Iterable[dg.AssetsDefinition]) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """What the runs of a job of Dagster do. `stream`: name of the stream's job."""
+
+    step: str
+    stream: str
+
+
+def _operations(given: Iterable[dg.ScheduleDefinition | DrainAndResume]) -> dict[str, _Operation]:
+    """By the name of their job."""
+    found: dict[str, _Operation] = {}
+    for one in given:
+        schedule = one.schedule if isinstance(one, DrainAndResume) else one
+        job = schedule.job if schedule.has_job else None
+        stream = job.metadata.get(OPERATION_METADATA) if isinstance(job, dg.JobDefinition) else None
+        if not isinstance(job, dg.JobDefinition) or stream is None:
+            raise ConfigError(
+                f"schedule {schedule.name} does nothing with a stream: build_reconciling_sensor takes what "
+                "build_stop_with_savepoint_schedule, build_savepoint_schedule or "
+                "build_drain_and_resume_schedule has made"
+            )
+        [node] = job.nodes
+        found[job.name] = _Operation(node.name, str(stream.value))
+    return found
+
+
 @dataclass
 class _Tick:
     """One evaluation of the sensor.
 
     Attributes:
         backfills: See `_backfills`.
+        operations: See `_operations`.
         now_s: Of Dagster's clock.
         suspicions: For the next one.
         ends_until_s: Until then it waits for the ends of jobs; monotonic.
@@ -147,6 +185,7 @@ class _Tick:
     limits: Limits
     steps: Mapping[str, frozenset[dg.AssetKey]]
     backfills: Mapping[str, str]
+    operations: Mapping[str, _Operation]
     before: Mapping[str, Suspicion]
     now_s: float
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
@@ -183,6 +222,9 @@ class _Tick:
 
     def _of_ours(self, run: dg.DagsterRun) -> list[str]:
         """Those of our steps that the run performs."""
+        operation = self.operations.get(run.job_name)
+        if operation is not None:
+            return [operation.step]
         selected = run.asset_selection  # None or empty: all assets of the run's job
         if selected and not any(selected & keys for keys in self.steps.values()):
             return []
@@ -222,7 +264,7 @@ class _Tick:
     def _seen(self, run: dg.DagsterRun, name: str, links: LinkStore) -> Step:
         suspicion = self.before.get(f"{run.run_id} {name}")
         step = Step(
-            run=run, step=name, seen=links.find(key_of(run, name)), quiet_ms=None, suspicion=suspicion
+            run=run, step=name, seen=links.find(self._key_of(run, name)), quiet_ms=None, suspicion=suspicion
         )
         is_quiet = name in self.backfills  # it computes for hours, also where no job was there to be watched
         if step.link is not None or step.is_taken or is_quiet:
@@ -230,6 +272,15 @@ class _Tick:
         return Step(
             run=run, step=name, seen=step.seen, quiet_ms=self._quiet_ms(run, name), suspicion=suspicion
         )
+
+    def _key_of(self, run: dg.DagsterRun, name: str) -> str:
+        return (operation_key_of if run.job_name in self.operations else key_of)(run, name)
+
+    def _left_behind(self, run: dg.DagsterRun, name: str) -> str | None:
+        """What there is to know of a job that is not left to itself; None: it is that of the run."""
+        if run.job_name in self.operations:
+            return _OPERATED.format(self.operations[run.job_name].stream, run.job_name)
+        return _BACKFILLED.format(self.backfills[name]) if name in self.backfills else None
 
     def _quiet_ms(self, run: dg.DagsterRun, name: str) -> int | None:
         begun = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_START)
@@ -244,7 +295,7 @@ class _Tick:
         """Reports the run; None: it has come back to life, or has ended meanwhile."""
         if not step.is_taken:
             mark = mark_of(step.link.watcher if step.link else watcher_of(step.run, step.step))
-            key = key_of(step.run, step.step)
+            key = self._key_of(step.run, step.step)
             taken = links.take_over(key, mark, silent_ms=self.limits.silent_ms)
             if taken is not None and taken.watcher != mark:  # a heartbeat has come
                 return None
@@ -253,8 +304,7 @@ class _Tick:
             return None
         text = f"The process of the run is gone: {seen}"
         if run.status == dg.DagsterRunStatus.STARTED:
-            backfill = self.backfills.get(step.step)
-            then = _NEXT[self.unistream.target == "remote"] if backfill is None else _left_behind(backfill)
+            then = self._left_behind(run, step.step) or _NEXT[self.unistream.target == "remote"]
             self.instance.report_run_failed(run, f"{text}. {then}")
             return f"run {run.run_id} is reported as failed"
         how = self._ended_job(step, links)
@@ -267,7 +317,7 @@ class _Tick:
         """Dagster stores the event of a failure before the run's status. Its retries look at the status when
         they read the event, so they miss a run that they see in between; they retry a run only once."""
         for name in names:
-            step = Step(run=run, step=name, seen=links.find(key_of(run, name)), quiet_ms=None)
+            step = Step(run=run, step=name, seen=links.find(self._key_of(run, name)), quiet_ms=None)
             link = step.seen.link
             if link is None or not step.is_taken:  # not reported by this sensor, or repeated since
                 continue
@@ -282,15 +332,16 @@ class _Tick:
     def _ended_job(self, step: Step, links: LinkStore) -> str | None:
         """How the job of a run has ended that was being terminated; None: not yet."""
         link = step.seen.link
-        if step.step in self.backfills:
-            return _left_behind(self.backfills[step.step])
+        left = self._left_behind(step.run, step.step)
+        if left is not None:
+            return left
         if link is None or not (step.link or step.is_taken):
             return "it had no job"
         if self.unistream.target != "remote":
             return f"job {link.job} has ended with it"
         for other in links.of_job(link.job):
             is_alive = other.released_ms is None and not self._is_silent(other, step.seen.now_ms)
-            if other.key != link.key and is_alive:
+            if other.key != link.key and is_alive and not is_operation(other):
                 return f"run {other.watcher.run} watches job {link.job} now"
         waited_s = (step.seen.now_ms - link.attached_ms) / 1_000 if step.is_taken else 0.0
         try:
@@ -312,11 +363,13 @@ _NEXT: Final = {
 }
 
 
-def _left_behind(job: str) -> str:
-    return (
-        f"the backfill of job {job} may be unfinished, and the job stopped: the same run again goes on, and "
-        f"so does 'unistream backfill {job}'"
-    )
+_BACKFILLED: Final = (
+    "the backfill of job {0} may be unfinished, and the job stopped: the same run again goes on, and so does "
+    "'unistream backfill {0}'"
+)
+_OPERATED: Final = (
+    "the stream {0} may be stopped: the retry, *Re-execute*, or the next run of {1} goes on where this one was"
+)
 
 
 def ended(

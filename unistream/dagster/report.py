@@ -28,6 +28,9 @@ SINK_METADATA: Final = "unistream/sink_uid"
 SAVEPOINT_TAG: Final = "unistream/savepoint"
 """Tag of a run: the snapshot that its job has left; empty: none yet."""
 
+OPERATION_METADATA: Final = "unistream/operation"
+"""Metadata of a job of Dagster that stops a stream or takes its savepoint: the name of the stream's job."""
+
 BACKFILL_METADATA: Final = "unistream/backfill_of"
 """Metadata key of an AssetSpec: the name of the job whose table it computes again."""
 

@@ -23,6 +23,7 @@ from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.maintenance import GuardedStart
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
 from unistream.dagster.watching import (
@@ -31,6 +32,7 @@ from unistream.dagster.watching import (
     LeftToAnother,
     RunWatch,
     key_of,
+    operation_key_of,
     watcher_of,
 )
 from unistream.master.job_info import JobInfo
@@ -122,7 +124,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             start = self._start(context, env, name, report)
             report.policy(self._policy(start, detaches=detaches))
             watch = self.watch(context)
-            info = run_step(start, self.end_policy(), report, detaches=detaches, watch=watch)
+            guarded = GuardedStart(context.instance, context.run.run_id, name, start)
+            info = run_step(guarded, self.end_policy(), report, detaches=detaches, watch=watch)
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
         except (ConfigError, CorruptSnapshot) as error:
@@ -174,8 +177,11 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         resource, and the sensor, have to find the same."""
         return open_links(self.configuration(), self.target, timeout_s=CALL_TIMEOUT_S)
 
-    def watch(self, context: dg.AssetExecutionContext) -> RunWatch:
-        """The heartbeats of the step; they begin when it has a job."""
+    def watch(
+        self, context: dg.AssetExecutionContext | dg.OpExecutionContext, *, is_operation: bool = False
+    ) -> RunWatch:
+        """The heartbeats of the step; they begin when it has a job. `is_operation`: the job is not that of
+        its run, which only does something with it."""
         step, run, instance = context.op_execution_context.op.name, context.run, context.instance
 
         def status() -> dg.DagsterRunStatus | None:
@@ -183,7 +189,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             return None if known is None else known.status
 
         return RunWatch(
-            key_of(run, step),
+            operation_key_of(run, step) if is_operation else key_of(run, step),
             watcher_of(run, step, context.op_execution_context.retry_number),
             open_links=self.links,
             status=status,

@@ -43,6 +43,7 @@ RELEASE_WAIT_S: Final = 5.0
 
 _RECONCILED: Final = "reconciled "
 _KEY: Final = "dagster"
+_OPERATION_KEY: Final = "dagster-operation"
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +110,20 @@ def key_of(run: dg.DagsterRun, step: str) -> str:
     return f"{_KEY} {run.root_run_id or run.run_id} {step}"
 
 
+def operation_key_of(run: dg.DagsterRun, step: str) -> str:
+    """As `key_of`, of a step that does something with a job whose run is another one.
+
+    >>> operation_key_of(dg.DagsterRun("job", run_id="77aa"), "savepoint_of_orders")
+    'dagster-operation 77aa savepoint_of_orders'
+    """
+    return f"{_OPERATION_KEY} {run.root_run_id or run.run_id} {step}"
+
+
+def is_operation(link: RunLink) -> bool:
+    """Its run neither lasts as long as the job nor ends it when it is terminated."""
+    return link.key.startswith(f"{_OPERATION_KEY} ")
+
+
 def watcher_of(run: dg.DagsterRun, step: str, attempt: int = 0) -> Watcher:
     """`attempt`: Dagster's retry number of the step."""
     return Watcher(root_run=run.root_run_id or run.run_id, run=run.run_id, step=step, attempt=attempt)
@@ -156,6 +171,8 @@ class RunWatch:
         self._keeping: Future[None] | None = None
 
     def begin(self, job: JobId) -> None:
+        if self._keeping is not None:  # a step that comes to its job a second time
+            return
         self._job = job
         self._keeping = in_background(self._keep, "heartbeats")
 
@@ -222,7 +239,10 @@ class RunWatch:
             self._miss(error)
             return False
         return not any(
-            link.key != self._key and link.released_ms is None and link.attached_ms >= self._attached_ms
+            link.key != self._key
+            and not is_operation(link)
+            and link.released_ms is None
+            and link.attached_ms >= self._attached_ms
             for link in others
         )
 

@@ -6,6 +6,7 @@ run); BROKEN (what is wrong with the definitions; empty: nothing).
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from unistream.dagster import (
     build_commit_sensor,
     build_drain_and_resume_schedule,
     build_reconciling_sensor,
+    build_savepoint_schedule,
     build_stop_with_savepoint_schedule,
     sink_asset,
     unistream_assets,
@@ -84,6 +86,7 @@ DETACHED = [
 GOES_ON = [
     stream(name) for name in ("topic", "lost_topic", "gone", "gone_appending", "chosen", "over", "redeployed")
 ]
+DETACHED += [stream(name) for name in ("upkept", "saved")]
 MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
 DETACHED.append(stream("fresh", freshness=MINUTE))
 ATTACHED = [
@@ -122,6 +125,15 @@ def between(context: dg.OpExecutionContext) -> None:
         file.write("1\n")
 
 
+def held(context: dg.OpExecutionContext) -> None:
+    """Works on the table of `upkept` as long as the file held.by.test is there."""
+    with (LAKE / "held.txt").open("a") as file:
+        file.write(f"{context.run_id}\n")
+    until = time.monotonic() + 120
+    while (LAKE / "held.by.test").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+
+
 DEFAULTS = {
     "target": "remote",
     "config": CONFIG,
@@ -139,6 +151,8 @@ def named(name: str) -> dg.AssetsDefinition:
 
 
 nightly = build_drain_and_resume_schedule(named("nightly"), "* * * * *", between=between, drain=False)
+upkept = build_drain_and_resume_schedule(named("upkept"), "0 3 1 1 *", between=held, drain=False)
+saved = build_savepoint_schedule(named("saved"), "0 3 1 1 *", savepoint_dir=str(LAKE / "saved.savepoints"))
 
 if os.environ.get("BROKEN") == "partitions":
     unistream_assets(
@@ -159,7 +173,15 @@ defs = dg.Definitions(
         build_reconciling_sensor(
             ATTACHED, resource="attached", silent_after_s=4.0, minimum_interval_seconds=1
         ),
+        build_reconciling_sensor(
+            [],
+            operations=[upkept, saved],
+            name="operations",
+            silent_after_s=4.0,
+            minimum_interval_seconds=1,
+        ),
         nightly.sensor,
+        upkept.sensor,
         dg.AutomationConditionSensorDefinition(
             "automation",
             target=dg.AssetSelection.assets("summary", "report"),
@@ -167,6 +189,6 @@ defs = dg.Definitions(
             default_status=dg.DefaultSensorStatus.RUNNING,
         ),
     ],
-    schedules=[build_stop_with_savepoint_schedule(named("evening"), "* * * * *"), nightly.schedule],
+    schedules=[build_stop_with_savepoint_schedule(named("evening"), "* * * * *"), nightly.schedule, kept.schedule, saved],
     executor=dg.in_process_executor,
 )

@@ -13,7 +13,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
 from unistream.dagster import build_commit_sensor, closing_partitions, sink_asset
 from unistream.dagster.closing_partitions import Cursor, Partitioned, closed_between, newly_closed
-from unistream.dagster.commits import watermarks_of
+from unistream.dagster.commits import Reading
 
 DAYS = dg.DailyPartitionsDefinition("2013-03-08")
 NEW_YORK = dg.DailyPartitionsDefinition("2013-03-08", timezone="America/New_York")
@@ -128,7 +128,9 @@ def test_the_highest_watermark_of_all_commits_counts() -> None:
         commit(5, 1, 5, sink="other", watermark=99),
         commit(6, 1, 5, name="other", watermark=99),
     ]
-    assert watermarks_of(records, ASSETS) == {ORDERS: 30, LATE: 7}
+    reading = Reading(ASSETS, lambda _key: 6)
+    reading.add(records)
+    assert reading.watermarks == {ORDERS: 30, LATE: 7}
 
 
 def test_a_cursor_of_before_is_read() -> None:

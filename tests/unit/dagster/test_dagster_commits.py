@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from sqlalchemy import create_engine, delete, insert
 
-from unistream.base.errors import ConfigError
+from unistream.base.config import METADATA_URL
+from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
-from unistream.dagster import build_commit_sensor, sink_asset, unistream_assets
-from unistream.dagster.commits import SEQ_METADATA, coalesced, last_reported
+from unistream.client.commits import PAGES_MAX
+from unistream.dagster import UnistreamResource, build_commit_sensor, sink_asset, unistream_assets
+from unistream.dagster.commits import (
+    LOOK_BACK,
+    SEQ_METADATA,
+    Reading,
+    coalesced,
+    last_reported,
+    read_within,
+)
 from unistream.dagster.report import positions_metadata
+from unistream.metadata import tables
+from unistream.metadata.migrate import upgrade
 from unistream.model.positions import SourcePositions
-from unistream.port.metadata import CommitRecord, OutboxRecord
+from unistream.port.metadata import PAGE_ROWS, CommitRecord, OutboxRecord
 
 ORDERS, LATE = dg.AssetKey("orders"), dg.AssetKey("late")
 ASSETS = {("flow", "lake"): ORDERS, ("flow", "late"): LATE}
@@ -121,6 +135,130 @@ def test_the_last_reported_commit_is_found_behind_events_of_runs(instance: dg.Da
         instance.report_runless_asset_event(dg.AssetMaterialization(ORDERS, metadata=metadata))
     assert last_reported(instance, ORDERS) == 8
     assert last_reported(instance, LATE) == 0
+
+
+def test_the_last_reported_commit_is_found_behind_any_number_of_them(instance: dg.DagsterInstance) -> None:
+    """Runs that each end after a moment: dozens between two ticks that report something."""
+    for metadata in ({SEQ_METADATA: 8}, *[{"dagster/row_count": 5}] * (2 * LOOK_BACK + 1)):
+        instance.report_runless_asset_event(dg.AssetMaterialization(ORDERS, metadata=metadata))
+    assert last_reported(instance, ORDERS) == 8
+
+
+# --- many commits, and some that are gone -----------------------------------------------------------
+
+
+def pages_of(*numbers: int, fails: bool = False) -> Iterator[list[OutboxRecord]]:
+    """Pages of one commit."""
+    for number in numbers:
+        yield [commit(number, number, 5)]
+    if fails:
+        raise Unreachable("the cluster is away")
+
+
+@pytest.mark.parametrize(
+    ("clock", "fails", "seq"),
+    [
+        pytest.param([1, 2, 3], False, 3, id="all of it in time"),
+        pytest.param([1, 9, 9], False, 2, id="the time is over"),
+        pytest.param([9, 9, 9], False, 1, id="one page always"),
+        pytest.param([1, 2, 3], True, 3, id="the cluster goes away in between"),
+    ],
+)
+def test_a_tick_reads_as_far_as_it_comes(clock: list[float], fails: bool, seq: int) -> None:
+    reading, times = Reading(ASSETS, lambda _key: 0), iter(clock)
+    read_within(reading, pages_of(1, 2, 3, fails=fails), 5, lambda: next(times))
+    assert reading.seq == seq
+    assert reading.visible()[ORDERS].rows == 5 * seq
+
+
+def test_a_tick_that_can_read_nothing_says_so() -> None:
+    with pytest.raises(Unreachable):
+        read_within(Reading(ASSETS, lambda _key: 0), pages_of(fails=True), 5)
+
+
+@pytest.mark.parametrize(
+    ("after", "numbers", "gone"),
+    [(0, (7, 8), 0), (6, (7, 8), 0), (3, (7, 8), 3), (3, (5, 8), 3), (3, (), 0)],
+    ids=["a new sensor", "all are there", "some are gone", "also in between", "nothing new"],
+)
+def test_commits_that_were_removed_before_they_were_read_are_counted(
+    after: int, numbers: tuple[int, ...], gone: int
+) -> None:
+    reading = Reading(ASSETS, lambda _key: 0, after)
+    read_within(reading, pages_of(*numbers), 5, lambda: 0)
+    assert reading.not_kept == gone
+
+
+class Outbox:
+    """A metadata database with commits of one job, and the sensor that follows them."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.url = f"sqlite:///{folder / 'metadata.db'}"
+        upgrade(self.url)
+        self._instance = instance
+        self._engine = create_engine(self.url)
+        self.cursor: str | None = None
+
+    def fill(self, first: int, last: int) -> None:
+        same = {"job_name": "flow", "lineage": "l", "job": FIRST, "sink_uid": "lake", "at_ms": 0, "rows": 1}
+        rows = [
+            {**same, "seq": number, "checkpoint_id": number, "leader_epoch": 1}
+            for number in range(first, last + 1)
+        ]
+        with self._engine.begin() as connection:
+            connection.execute(insert(tables.outbox), rows)
+
+    def remove_up_to(self, last: int) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(delete(tables.outbox).where(tables.outbox.c.seq <= last))
+
+    def tick(self) -> list[dict[str, Any]]:
+        """Metadata of what it has reported."""
+        sensor = build_commit_sensor([assets("flow", sink_asset("orders", sink_uid="lake"))])
+        resource = UnistreamResource(target="local", config={METADATA_URL.key: self.url})
+        with dg.build_sensor_context(
+            instance=self._instance, cursor=self.cursor, resources={"unistream": resource}
+        ) as context:
+            result = sensor.evaluate_tick(context)
+        found = []
+        for event in result.asset_events:
+            assert isinstance(event, dg.AssetMaterialization)
+            self._instance.report_runless_asset_event(event)
+            found.append({name: value.value for name, value in event.metadata.items()})
+        self.cursor = result.cursor
+        return found
+
+
+@pytest.fixture
+def outbox(tmp_path: Path, instance: dg.DagsterInstance) -> Outbox:
+    return Outbox(tmp_path, instance)
+
+
+@pytest.mark.slow
+def test_a_backlog_of_days_is_reported_in_parts_each_commit_once(outbox: Outbox) -> None:
+    total = PAGES_MAX * PAGE_ROWS + 70_000
+    outbox.fill(1, total)
+    found: list[dict[str, Any]] = []
+    for _ in range(100):  # a busy machine reads few pages in its time
+        found += outbox.tick()
+        if found[-1]["unistream/outbox_seq"] == total:
+            break
+    assert len(found) > 1
+    assert sum(event["unistream/new_rows"] for event in found) == total
+    assert sum(event["unistream/new_commits"] for event in found) == total
+    assert outbox.tick() == []
+
+
+def test_commits_that_are_gone_are_said_once(outbox: Outbox) -> None:
+    outbox.fill(1, 3)
+    assert "unistream/commits_not_kept" not in outbox.tick()[0]
+    outbox.fill(4, 9)
+    outbox.remove_up_to(7)
+    [event] = outbox.tick()
+    assert (event["unistream/new_rows"], event["unistream/commits_not_kept"]) == (2, 4)
+    outbox.fill(10, 10)
+    [event] = outbox.tick()
+    assert "unistream/commits_not_kept" not in event
 
 
 def assets(name: str, *specs: dg.AssetSpec) -> dg.AssetsDefinition:

@@ -7,6 +7,8 @@ from msgspec import structs
 
 from unistream.base.ids import JobId, LineageId, VertexId
 from unistream.dagster.lines import (
+    FAILURE_LINES_A_DAY,
+    FUNCTION_LINES_A_DAY,
     FUNCTION_LINES_MAX,
     MESSAGE_CHARS_MAX,
     FailureLines,
@@ -141,14 +143,51 @@ def logged(seq: int, *, dropped: int = 0) -> JobLine:
 
 def test_lines_of_functions_are_shown_once_and_of_many_the_newest() -> None:
     kept: list[JobLine] = []
-    lines = FunctionLines(lambda after: [one for one in kept if one.seq > after])
-    assert lines.new_lines() == []
+    lines = FunctionLines(lambda after: [one for one in kept if one.seq > after], "orders")
+    assert lines.new_lines(now_s=0) == []
     kept.append(logged(1))
-    assert lines.new_lines() == [("WARNING", "map (1/1), orders: number 1")]
-    assert lines.new_lines() == []
+    assert lines.new_lines(now_s=10) == [("WARNING", "map (1/1), orders: number 1")]
+    assert lines.new_lines(now_s=20) == []
     kept += [logged(seq) for seq in range(2, FUNCTION_LINES_MAX + 5)]
     kept.append(logged(FUNCTION_LINES_MAX + 5, dropped=7))
-    more, *shown = lines.new_lines()
-    assert more == ("INFO", "11 more lines were logged: 'unistream logs' shows those that are kept")
+    more, *shown = lines.new_lines(now_s=30)
+    assert more == ("INFO", "11 more lines were logged: 'unistream logs orders' shows those that are kept")
     assert len(shown) == FUNCTION_LINES_MAX
     assert shown[-1][1].endswith(f"number {FUNCTION_LINES_MAX + 5}")
+
+
+def test_a_function_that_logs_all_the_time_fills_no_database() -> None:
+    """A week, each 10 s the newest 50 of 500 lines: how many are shown, and that none is left out in silence."""
+    seq = 0
+
+    def read(after: int) -> list[JobLine]:
+        nonlocal seq
+        seq += 1
+        return [logged(seq, dropped=499)]
+
+    lines, days = FunctionLines(read, "orders"), 7
+    found: list[tuple[str, str]] = []
+    for look in range(days * 8_640):
+        found += lines.new_lines(now_s=10.0 * look)
+    shown = [text for _, text in found if text.startswith("map")]
+    said = [int(text.split()[0].replace(",", "")) for _, text in found if "more lines" in text]
+    assert len(found) <= (days + 1) * FUNCTION_LINES_A_DAY + days * 24 + 1
+    assert len(shown) >= days * FUNCTION_LINES_A_DAY // 4, "it goes on saying something"
+    assert days * 24 - 24 <= len(said)
+    assert seq * 500 - (len(shown) + sum(said)) < 360 * 500, "at most those of the last hour are not said yet"
+    assert any("this log takes some 2,000 of them a day: 'unistream logs orders'" in text for _, text in found)
+    last = lines.new_lines(now_s=10.0 * days * 8_640, is_end=True)
+    assert last[-1][1].endswith(f"number {seq}"), "the last line of a job is always shown"
+
+
+def test_a_job_that_fails_all_the_time_fills_no_database() -> None:
+    """A day of a failure a second; all of them are counted."""
+    failures, shown = FailureLines(), 0
+    lines: list[str] = []
+    failures.new_lines(seen(), now_s=0)
+    for second in range(1, 86_401, 5):
+        lines += failures.new_lines(seen(*range(second, second + 5)), now_s=second)
+    counted = sum(int(text.split()[5]) for text in lines if " before these" in text)
+    shown = sum(" before these" not in text for text in lines)
+    assert len(lines) <= 2 * FAILURE_LINES_A_DAY
+    assert 86_400 - (counted + shown) < 2_000, "but those that wait for their line"

@@ -13,11 +13,19 @@ from tests.unit.dagster.test_dagster_attached import JOB, FakeJob, policy
 from unistream.base.config import METADATA_URL
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.client.run_links import LinkStore, LocalLinks
-from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
+from unistream.dagster import (
+    UnistreamResource,
+    build_drain_and_resume_schedule,
+    build_reconciling_sensor,
+    build_savepoint_schedule,
+    build_stop_with_savepoint_schedule,
+    sink_asset,
+    unistream_assets,
+)
 from unistream.dagster.attached import OnTerminate
 from unistream.dagster.reconciling import ended
 from unistream.dagster.report import BACKFILL_METADATA
-from unistream.dagster.watching import key_of, mark_of, watcher_of
+from unistream.dagster.watching import RunWatch, key_of, mark_of, operation_key_of, watcher_of
 from unistream.metadata.migrate import upgrade
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink, SeenLink, Watcher
@@ -42,6 +50,7 @@ class World:
         self.later_s = 0.0
         self.resource: type[UnistreamResource] = UnistreamResource
         self.others: list[dg.AssetsDefinition] = []
+        self.operations: list[Any] = []
 
     def materialize(self, inside: Callable[[dg.DagsterRun], None], *, name: str = "orders") -> None:
         """A run that calls `inside` while its step runs."""
@@ -62,6 +71,7 @@ class World:
 
         sensor = build_reconciling_sensor(
             [orders, *self.others],
+            operations=self.operations,
             silent_after_s=silent_after_s,
             unlinked_after_s=60,
             clock=lambda: time.time() + self.later_s,
@@ -318,6 +328,85 @@ def test_a_backfill_whose_host_has_died_is_repeated_and_the_job_is_left_alone(wo
     while cases:
         dg.materialize([days], instance=world.instance, raise_on_error=False)
     assert ends == ["is reported as failed", "is reported as canceled"]
+
+
+def orders_asset() -> dg.AssetsDefinition:
+    @unistream_assets(specs=[sink_asset("orders_table", sink_uid="lake")], name="orders")
+    def orders() -> Iterator[dg.MaterializeResult[Any]]:
+        yield dg.MaterializeResult(asset_key="orders_table")
+
+    return orders
+
+
+@pytest.mark.parametrize("terminated", [False, True], ids=["started", "being terminated"])
+def test_a_maintenance_whose_host_has_died_is_reported_and_says_what_it_leaves(
+    world: World, terminated: bool
+) -> None:
+    """The step between takes its time; the job that it has stopped is left alone."""
+    ends: list[str] = []
+
+    def between(context: dg.OpExecutionContext) -> None:
+        run, step = context.run, "orders_drain_and_resume_op"
+        if terminated:
+            world.instance.report_run_canceling(run)
+        own = watcher_of(run, step)
+        deadline_s = time.monotonic() + 20
+        while not (link := world.links.find(operation_key_of(run, step)).link):
+            assert time.monotonic() < deadline_s, "it sends heartbeats"
+        assert (link.job, link.watcher) == ("one", own)
+        assert world.links.take_over(operation_key_of(run, step), mark_of(own), silent_ms=0) is not None
+        ends.append(world.tick())
+        assert "The process of the run is gone" in world.said(run)
+        assert "the stream orders may be stopped" in world.said(run)
+
+    turn = build_drain_and_resume_schedule(orders_asset(), "0 3 * * *", between=between)
+    world.operations = [turn]
+    resource = UnistreamResource(
+        target="local", config={METADATA_URL.key: world.url}, heartbeat_interval_s=3_600
+    )
+    result = turn.schedule.job.execute_in_process(
+        instance=world.instance,
+        resources={"unistream": resource},
+        tags={"unistream/drain_stage": "drained", "unistream/drains": "one"},
+        raise_on_error=False,
+    )
+    assert ends == [f"run {result.run_id} is reported as {'canceled' if terminated else 'failed'}"]
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.tags["unistream/drain_stage"] == "drained", "a process that wakes up goes no further"
+    assert run.status is (CANCELED if terminated else FAILURE)
+
+
+def test_an_operation_keeps_no_job_from_its_end(world: World) -> None:
+    """While a savepoint is taken, the run of the job is forced to be CANCELED."""
+
+    def inside(run: dg.DagsterRun) -> None:
+        watch = RunWatch(
+            *(key_of(run, "orders"), watcher_of(run, "orders")),
+            open_links=lambda: LocalLinks(SqlMetadataStore(world.url)),
+            status=lambda: None if world.later_s == 0 else CANCELED,
+            every_s=3_600,
+        )
+        watch.begin(JOB)
+        assert watch.ask() is None
+        other = dg.DagsterRun("orders_savepoint")
+        world.links.attach(operation_key_of(other, "op"), JOB, watcher_of(other, "op"))
+        world.later_s = 1
+        lost = watch.ask()
+        watch.close()
+        assert lost is not None
+        assert lost.is_to_end
+
+    world.materialize(inside)
+
+
+def test_a_schedule_that_does_nothing_with_a_stream_is_refused() -> None:
+    job = dg.define_asset_job("plain", dg.AssetSelection.assets("orders_table"))
+    with pytest.raises(ConfigError, match="schedule plain_schedule does nothing with a stream"):
+        build_reconciling_sensor([], operations=[dg.ScheduleDefinition(job=job, cron_schedule="0 3 * * *")])
+    taken = build_savepoint_schedule(orders_asset(), "0 3 * * *")
+    stopped = build_stop_with_savepoint_schedule(orders_asset(), "0 3 * * *")
+    assert build_reconciling_sensor([], operations=[taken, stopped]).name == "unistream_reconciling"
 
 
 class LockedLinks(LocalLinks):
