@@ -15,14 +15,15 @@ from pydantic import Field
 
 from unistream.api.environment import Environment
 from unistream.base.config import CHECKPOINT_RETENTION, Configuration
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.client.address import options_of
 from unistream.client.hosts import default_target
+from unistream.client.rest_client import timeout_s
 from unistream.client.resume import LATEST
 from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_sinks
-from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
 from unistream.dagster.watching import (
@@ -121,12 +122,15 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             start = self._start(context, env, name, report)
             report.policy(self._policy(start, detaches=detaches))
             watch = self.watch(context)
-            info = run_step(start, self.end_policy(), report, detaches=detaches, watch=watch)
+            patience_s = timeout_s(env.config)
+            info = run_step(
+                *(start, self.end_policy(), report), detaches=detaches, watch=watch, patience_s=patience_s
+            )
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
         except (ConfigError, CorruptSnapshot) as error:
             raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
-        except LOST as error:
+        except UnistreamError as error:  # the cluster is away, or what answers for it makes no sense
             raise dg.Failure(f"job {name}: {error}") from error
         except LeftToAnother as left:
             raise _end_of(left) from left
