@@ -83,6 +83,38 @@ def test_a_run_that_repeats_one_whose_job_was_stopped_from_outside_goes_on(
     service.assert_exact("ended")
 
 
+@pytest.mark.parametrize("drain", [False, True], ids=["stop", "stop --drain"])
+def test_an_attached_run_whose_job_was_stopped_from_outside_names_what_the_next_one_goes_on_from(
+    service: Service, drain: bool
+) -> None:
+    ui, name = service.ui, "drained_outside" if drain else "stopped_outside"
+    run = ui.materialize(name)
+    rows = service.await_rows(name)
+    savepoint = service.stop(name, drain=drain)
+    service.await_end(run)
+    left = ui.tags(run)["unistream/savepoint"]
+    shown = ui.materializations(name)[0]
+    assert (shown["run"], shown["unistream/savepoint"]) == (run, left)
+    assert shown.get("unistream/terminal_savepoint") == (savepoint if drain else None)
+    assert (left == savepoint) is not drain, "what was drained is no savepoint to go on from"
+    assert any(f"goes on from {left}" in line for line in service.log_of(run))
+    chosen = ui.materialize(name, resume=left)
+    rows = service.await_rows(name, max(rows, len(service.ids(name))))
+    assert any(f"starts from {left}" in line for line in service.log_of(chosen))
+    service.stop(name, drain=drain)
+    service.await_end(chosen)
+    newest = ui.tags(chosen)["unistream/savepoint"]
+    assert newest != left
+    again = ui.again(chosen)
+    service.await_that(
+        "it goes on", lambda: any(f"starts from {newest}" in line for line in service.log_of(again))
+    )
+    service.await_rows(name, max(rows, len(service.ids(name))))
+    ui.terminate(again)
+    service.await_end(again, "CANCELED")
+    service.assert_exact(name)
+
+
 def test_a_terminated_run_leaves_a_savepoint_and_the_next_one_goes_on_from_it(service: Service) -> None:
     ui = service.ui
     first = ui.materialize("terminated")

@@ -28,8 +28,8 @@ from unistream.dagster.attached import stop_when_running
 from unistream.dagster.operations import RESOURCE
 from unistream.dagster.report import SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.savepoints import ended_by
 from unistream.dagster.start import RESUME_TAG
-from unistream.master.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
 STAGE_TAG: Final = "unistream/drain_stage"
@@ -263,12 +263,6 @@ class _Turn:
     @property
     def _kind(self) -> SnapshotKind:
         return SnapshotKind.TERMINATE if self.drain else SnapshotKind.SUSPEND
-
-
-def ended_by(info: JobInfo) -> SnapshotKind | None:
-    """Kind of the newest completed savepoint; None: there is none."""
-    done = [one for one in info.checkpoints if one.state == "completed" and one.kind.is_savepoint]
-    return max(done, key=lambda one: one.checkpoint_id).kind if done else None
 
 
 def _tag(context: dg.OpExecutionContext, tags: dict[str, str]) -> None:

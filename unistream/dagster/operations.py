@@ -12,8 +12,8 @@ from typing import Any, Final
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ClusterEnded, NotFound, UnistreamError
-from unistream.client.job_client import JobClient
 from unistream.client.lookup import find_job
+from unistream.client.rest_client import RestJobClient
 from unistream.client.submission import NothingRuns
 from unistream.dagster.report import SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
@@ -46,8 +46,8 @@ def build_stop_with_savepoint_schedule(
     """
     how = "drain" if drain else "stop_with_savepoint"
 
-    def stop(client: JobClient) -> str:
-        return client.stop(drain=drain, target=savepoint_dir)
+    def stop(client: RestJobClient) -> str:
+        return client.stopped(drain=drain, target=savepoint_dir)[1]  # from which a run can go on
 
     return _schedule(
         *(assets, how, stop),
@@ -70,7 +70,7 @@ def build_savepoint_schedule(
     """A schedule whose runs take a savepoint of the job of `assets`, which goes on. Arguments as of
     `build_stop_with_savepoint_schedule`."""
 
-    def savepoint(client: JobClient) -> str:
+    def savepoint(client: RestJobClient) -> str:
         return client.savepoint(savepoint_dir)
 
     return _schedule(
@@ -85,7 +85,7 @@ def build_savepoint_schedule(
 def _schedule(
     assets: dg.AssetsDefinition,
     how: str,
-    take: Callable[[JobClient], str],
+    take: Callable[[RestJobClient], str],
     *,
     cron_schedule: str,
     job_name: str | None,
@@ -116,7 +116,7 @@ def _savepoint_of(
     context: dg.OpExecutionContext,
     unistream: UnistreamResource,
     name: str,
-    take: Callable[[JobClient], str],
+    take: Callable[[RestJobClient], str],
 ) -> str | None:
     """None: the job does not run. Raises dg.Failure: it could not be taken."""
     try:

@@ -136,8 +136,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             raise _end_of(left) from left
         if info.is_terminal and info.state != "FINISHED":
             raise _failure(info, report)
-        if not info.is_terminal:
-            report.detached(info)
+        (report.finished if info.is_terminal else report.detached)(info)
         for spec in specs_of(context):
             metadata = {**asset_metadata(spec, info), **report.table(spec, env.sinks())}
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))

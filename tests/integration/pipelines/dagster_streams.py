@@ -74,7 +74,10 @@ DETACHED = [
 ]
 MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
 DETACHED.append(stream("fresh", freshness=MINUTE))
-ATTACHED = [stream(name, "attached") for name in ("killed", "lost", "leader", "terminated")]
+ATTACHED = [
+    stream(name, "attached")
+    for name in ("killed", "lost", "leader", "terminated", "stopped_outside", "drained_outside")
+]
 EMBEDDED = [stream("embedded", "embedded")]
 WRONG = [stream("wrong", sink_uid="lakes")]
 
