@@ -30,6 +30,7 @@ from unistream.client.job_client import JobClient
 from unistream.client.run_links import LinkStore
 from unistream.client.submission import attach
 from unistream.dagster.attached import EndPolicy, stop_when_running, takes_no_savepoint
+from unistream.dagster.policy_tag import end_policy_of
 from unistream.dagster.report import BACKFILL_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.silence import Limits, Step, Suspicion, Verdict, judged, of_run, remembered, written
@@ -296,7 +297,8 @@ class _Tick:
         try:
             with closing(attach(link.job, self.unistream.configuration())) as client:
                 within_s = max(END_WAIT_MIN_S, self.ends_until_s - time.monotonic())
-                return ended(client, self.unistream.end_policy(), waited_s, within_s=within_s)
+                policy = end_policy_of(step.run.tags, self.unistream.end_policy())
+                return ended(client, policy, waited_s, within_s=within_s)
         except NotFound as error:
             return str(error)
         except AlreadyEnded:

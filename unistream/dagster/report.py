@@ -17,6 +17,7 @@ import pyarrow as pa
 from unistream.base.errors import UnistreamError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobClient
+from unistream.dagster.policy_tag import POLICY_TAG
 from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
 from unistream.dagster.start import JOB_TAG
 from unistream.master.job_info import JobInfo
@@ -37,8 +38,6 @@ BACKFILL_METADATA: Final = "unistream/backfill_of"
 """Metadata key of an AssetSpec: the name of the job whose table it computes again."""
 
 COLUMN_SCHEMA: Final = "dagster/column_schema"
-
-POLICY_TAG: Final = "unistream/policy"
 
 _YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
@@ -61,9 +60,9 @@ class RunReport:
         copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
         self._tag({JOB_TAG: str(client.job_id), **copied})
 
-    def policy(self, chosen: Mapping[str, str]) -> None:
-        """By what the run goes: its tag for people."""
-        self._tag({POLICY_TAG: ", ".join(f"{name}={value}" for name, value in chosen.items())})
+    def policy(self, text: str) -> None:
+        """By what the run goes; see `unistream.dagster.policy_tag`."""
+        self._tag({POLICY_TAG: text})
 
     def progress(self, info: JobInfo) -> None:
         self._observe(info)

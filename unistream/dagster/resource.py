@@ -24,6 +24,7 @@ from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_sinks
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.policy_tag import written
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
 from unistream.dagster.watching import (
@@ -120,7 +121,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             report = RunReport(context, target=self.target, retention=env.config.get(CHECKPOINT_RETENTION))
             detaches = self._detaches(env)
             start = self._start(context, env, name, report)
-            report.policy(self._policy(start, detaches=detaches))
+            report.policy(written(self._policy(start, detaches=detaches), self.end_policy()))
             watch = self.watch(context)
             patience_s = timeout_s(env.config)
             info = run_step(
@@ -159,11 +160,10 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         )
 
     def _policy(self, start: JobStart, *, detaches: bool) -> dict[str, str]:
-        """As the run shows it."""
+        """How the run comes to its job, and how long it lasts, as it shows it."""
         return {
             "resume": start.resume,
             "on_running": start.on_running,
-            "on_terminate": self.on_terminate,
             "mode": "detached" if detaches else "attached",
         }
 
