@@ -31,7 +31,8 @@ query { runsOrError { ... on Runs { results { runId status parentRunId tags { ke
 EVENTS: Final = """
 query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
   assetMaterializations(limit: 1000) { runId partition metadataEntries { label
-    ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text } } } } } }
+    ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
+    ... on PathMetadataEntry { path } } } } } }
 """
 BACKFILL: Final = """
 mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
@@ -141,16 +142,20 @@ class Ui:
         return str(found["freshnessStatus"]) if found else "UNKNOWN"
 
     def materializations(self, asset: str) -> list[dict[str, Any]]:
-        """The newest first: run, partition, and numbers and texts of the metadata."""
+        """The newest first: run, partition, and numbers, texts and paths of the metadata."""
         found = self.ask(EVENTS, key={"path": [asset]})["assetOrError"].get("assetMaterializations", [])
         return [
             {
                 "run": event["runId"],
                 "partition": event["partition"],
-                **{one["label"]: one.get("intValue", one.get("text")) for one in event["metadataEntries"]},
+                **{one["label"]: _value_of(one) for one in event["metadataEntries"]},
             }
             for event in found
         ]
+
+
+def _value_of(entry: Mapping[str, Any]) -> Any:
+    return next((entry[kind] for kind in ("intValue", "text", "path") if kind in entry), None)
 
 
 def _paths(assets: Sequence[str]) -> list[dict[str, list[str]]]:

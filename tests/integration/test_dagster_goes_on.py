@@ -235,9 +235,7 @@ def test_a_run_that_repeats_one_that_has_died_takes_no_second_savepoint(
                 add(run_id, tags)
 
             patch.setattr(instance, "add_run_tags", dies)
-            first = defs.resolve_job_def(job.name).execute_in_process(
-                instance=instance, raise_on_error=False
-            )
+            first = defs.resolve_job_def(job.name).execute_in_process(instance=instance, raise_on_error=False)
         assert not first.success
         [taken] = folder.iterdir()
         retry = again(first.run_id, first.run_id)

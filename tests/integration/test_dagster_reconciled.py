@@ -169,6 +169,25 @@ def test_the_job_of_a_dead_run_that_was_being_terminated_is_stopped(
     assert ids(location) == list(range(ended.sinks["raw"].rows))
 
 
+@pytest.mark.parametrize(("on_terminate", "state"), [("cancel", "CANCELED"), ("detach", "RUNNING")])
+def test_it_is_ended_as_the_run_would_have_and_not_as_the_resource_of_the_sensor(
+    locate: Callable[..., Location], cluster: EmbeddedCluster, on_terminate: str, state: str
+) -> None:
+    """The resource of the sensor would stop it with a savepoint."""
+    location = locate(ON_TERMINATE=on_terminate, **SETTINGS)
+    ticks = Ticks(location.instance)
+    first = location.materialize()
+    job = location.await_job(progressed)
+    location.await_that("the link", lambda: len(cluster.dispatcher.run_links.of_job(job.job)) == 1)
+    first.send_signal(signal.SIGKILL)
+    location.end(first)
+    dead = the_run(location)
+    location.instance.report_run_canceling(dead)
+    location.await_that("the report", ticks.says(f"run {dead.run_id} is reported as canceled"))
+    location.await_that(f"the job is {state}", lambda: cluster.dispatcher.job(job.job).state == state)
+    assert cluster.dispatcher.job(job.job).savepoint is None
+
+
 def test_what_another_run_watches_is_not_stopped(cluster: EmbeddedCluster) -> None:
     """The job is one that the cluster does not know, so it would be said that there is none."""
     links, said = cluster.dispatcher.run_links, list[str]()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
+from unistream.dagster.attached import CANCEL_WAIT_S
 
 pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.timeout(300)]
 
@@ -83,6 +84,38 @@ def test_a_run_that_repeats_one_whose_job_was_stopped_from_outside_goes_on(
     service.assert_exact("ended")
 
 
+@pytest.mark.parametrize("drain", [False, True], ids=["stop", "stop --drain"])
+def test_an_attached_run_whose_job_was_stopped_from_outside_names_what_the_next_one_goes_on_from(
+    service: Service, drain: bool
+) -> None:
+    ui, name = service.ui, "drained_outside" if drain else "stopped_outside"
+    run = ui.materialize(name)
+    rows = service.await_rows(name)
+    savepoint = service.stop(name, drain=drain)
+    service.await_end(run)
+    left = ui.tags(run)["unistream/savepoint"]
+    shown = ui.materializations(name)[0]
+    assert (shown["run"], shown["unistream/savepoint"]) == (run, left)
+    assert shown.get("unistream/terminal_savepoint") == (savepoint if drain else None)
+    assert (left == savepoint) is not drain, "what was drained is no savepoint to go on from"
+    assert any(f"goes on from {left}" in line for line in service.log_of(run))
+    chosen = ui.materialize(name, resume=left)
+    rows = service.await_rows(name, max(rows, len(service.ids(name))))
+    assert any(f"starts from {left}" in line for line in service.log_of(chosen))
+    service.stop(name, drain=drain)
+    service.await_end(chosen)
+    newest = ui.tags(chosen)["unistream/savepoint"]
+    assert newest != left
+    again = ui.again(chosen)
+    service.await_that(
+        "it goes on", lambda: any(f"starts from {newest}" in line for line in service.log_of(again))
+    )
+    service.await_rows(name, max(rows, len(service.ids(name))))
+    ui.terminate(again)
+    service.await_end(again, "CANCELED")
+    service.assert_exact(name)
+
+
 def test_a_terminated_run_leaves_a_savepoint_and_the_next_one_goes_on_from_it(service: Service) -> None:
     ui = service.ui
     first = ui.materialize("terminated")
@@ -100,6 +133,95 @@ def test_a_terminated_run_leaves_a_savepoint_and_the_next_one_goes_on_from_it(se
     ui.terminate(second)
     service.await_end(second, "CANCELED")
     service.assert_exact("terminated")
+
+
+def test_a_terminated_run_ends_its_job_by_a_drain(service: Service) -> None:
+    first, _ = _terminated(service, "drained")
+    [job] = service.jobs("drained")
+    left = service.ui.tags(first)["unistream/savepoint"]
+    assert job.state == "FINISHED"
+    with service.cluster() as cluster:
+        drained = cluster.info(job.job)
+    assert left == drained.resumable_savepoint != drained.savepoint
+    _goes_on_from(service, "drained", first, left)
+
+
+def test_a_terminated_run_cancels_its_job_and_the_next_one_goes_on_from_the_newest_checkpoint(
+    service: Service,
+) -> None:
+    first, _ = _terminated(service, "cancelled")
+    [job] = service.jobs("cancelled")
+    left = service.ui.tags(first)["unistream/savepoint"]
+    assert (job.state, "/chk-" in left) == ("CANCELED", True)
+    _goes_on_from(service, "cancelled", first, left)
+
+
+def test_a_terminated_run_leaves_its_job_and_the_next_one_attaches(service: Service) -> None:
+    ui = service.ui
+    first, _ = _terminated(service, "left")
+    [job] = service.jobs("left")
+    assert job.ended_ms is None
+    assert "unistream/savepoint" not in ui.tags(first)
+    assert any(f"job {job.job} goes on" in line for line in service.log_of(first))
+    rows = service.await_rows("left", len(service.ids("left")))
+    second = ui.again(first)
+    service.await_that(
+        "it attaches", lambda: any(f"attached to job {job.job}" in line for line in service.log_of(second))
+    )
+    service.await_rows("left", rows)
+    ui.terminate(second)
+    service.await_end(second, "CANCELED")
+    service.stop("left")
+    assert [one.job for one in service.jobs("left")] == [job.job]
+    service.assert_exact("left")
+
+
+def test_a_job_that_cannot_be_stopped_in_time_is_cancelled(service: Service) -> None:
+    """It restarts in ten minutes; the run waits for 3 s."""
+    fails = service.lake / "late.fails"
+
+    def restarts() -> bool:
+        [job] = service.jobs("late")
+        return job.state == "RESTARTING"
+
+    def break_it() -> None:
+        fails.touch()
+        service.await_that("the job restarts", restarts)
+
+    first, took_s = _terminated(service, "late", break_it)
+    assert any("it takes longer than 3 s; it is cancelled instead" in line for line in service.log_of(first))
+    assert 3.0 <= took_s <= 3.0 + CANCEL_WAIT_S
+    [job] = service.jobs("late")
+    left = service.ui.tags(first)["unistream/savepoint"]
+    assert (job.state, "/chk-" in left) == ("CANCELED", True)
+    fails.unlink()
+    _goes_on_from(service, "late", first, left)
+
+
+def _terminated(service: Service, name: str, before: Callable[[], None] = lambda: None) -> tuple[str, float]:
+    """A run that was terminated when its job had made rows visible, and how long its end took."""
+    run = service.ui.materialize(name)
+    service.await_rows(name)
+    before()
+    began_s = time.monotonic()
+    service.ui.terminate(run)
+    service.await_end(run, "CANCELED")
+    return run, time.monotonic() - began_s
+
+
+def _goes_on_from(service: Service, name: str, first: str, left: str) -> None:
+    """The run again starts a job from this snapshot, and no row is missing or twice."""
+    rows = len(service.ids(name))
+    second = service.ui.again(first)
+    service.await_that(
+        "it goes on", lambda: any(f"starts from {left}" in line for line in service.log_of(second))
+    )
+    service.await_rows(name, rows)
+    service.ui.terminate(second)
+    service.await_end(second, "CANCELED")
+    with service.cluster() as cluster:
+        assert [job for job in cluster.jobs() if job.name == name and job.ended_ms is None] == []
+    service.assert_exact(name)
 
 
 def test_what_is_below_a_stream_runs_while_that_goes_on(service: Service) -> None:
@@ -328,7 +450,9 @@ def test_a_maintenance_whose_host_dies_goes_on_and_nobody_writes_meanwhile(servi
     def refused() -> None:
         clicked = ui.materialize("upkept")
         service.await_end(clicked, "FAILURE")
-        said = [line for line in service.log_of(clicked) if "has stopped the stream upkept to work on" in line]
+        said = [
+            line for line in service.log_of(clicked) if "has stopped the stream upkept to work on" in line
+        ]
         assert said, service.log_of(clicked)
 
     service.await_that("the step between works", lambda: held_by() == [first])

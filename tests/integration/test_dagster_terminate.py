@@ -100,11 +100,15 @@ def test_a_drain_from_outside_lets_the_run_succeed(locate: Callable[..., Locatio
     [entry] = home.clusters()
     with RestClient(entry.url) as cluster:
         savepoint = cluster.client(job.job).stop(drain=True)
+        resumable = cluster.client(job.job).status().resumable_savepoint
     assert location.end(child) == 0
-    assert the_run(location).status == dg.DagsterRunStatus.SUCCESS
+    run = the_run(location)
+    assert run.status == dg.DagsterRunStatus.SUCCESS
+    assert run.tags["unistream/savepoint"] == resumable != savepoint
     event = location.instance.get_latest_materialization_event(dg.AssetKey("rows"))
     metadata = {key: value.value for key, value in event.asset_materialization.metadata.items()}
-    assert metadata["unistream/savepoint"] == savepoint
+    assert metadata["unistream/savepoint"] == resumable
+    assert metadata["unistream/terminal_savepoint"] == savepoint
     assert metadata["dagster/row_count"] == len(ids(location)) > 0
     windows = DeltaTable(str(location.lake / "windows")).to_pyarrow_table()
     assert sum(windows["n"].to_pylist()) == len(ids(location)), "the last windows have not fired"

@@ -97,7 +97,8 @@ def test_a_changed_pipeline_replaces_the_job_and_the_same_one_attaches(
 ) -> None:
     first, _ = location.run("first")
     assert location.tags(first)["unistream/policy"] == (
-        "resume=latest, on_running=upgrade, on_terminate=stop_with_savepoint, mode=detached"
+        "resume=latest, on_running=upgrade, mode=detached, on_terminate=stop_with_savepoint, "
+        "terminate_timeout_s=120, savepoint_format=canonical"
     )
     [old] = running(session)
     same, log = location.run("first")

@@ -38,15 +38,25 @@ def field(response: Response, name: str) -> str:
 
 def errors_in(response: Response) -> list[str]:
     """What it reports, or which request failed with which status."""
+    return _reported(response) or [f"{response.method} {response.url}: status {response.status}"]
+
+
+def _reported(response: Response) -> list[str]:
+    """Empty: it is not of the form that every cluster's errors have."""
     try:
         return msgspec.json.decode(response.content, type=dict[str, list[str]])["errors"]
     except (msgspec.MsgspecError, KeyError):
-        return [f"{response.method} {response.url}: status {response.status}"]
+        return []
 
 
 def error_of(response: Response) -> UnistreamError:
     """The error of a response that is not a success."""
-    texts = errors_in(response)
+    texts = _reported(response)
+    if not texts:
+        return ProtocolError(
+            f"{response.method} {response.url}: status {response.status}, and no error of a cluster: is "
+            "another server at this address, or in front of the cluster?"
+        )
     text = "; ".join(texts)
     if texts[:1] == [INTERNAL] and response.status not in _ERRORS:
         return ProtocolError(f"the cluster failed to answer {response.url}; its log says why: {text}")

@@ -226,7 +226,7 @@ class RestJobClient(Closing):
         self._owns_connection = owns_connection
         self._path = f"/jobs/{job}"
         self._own_path = f"/unistream/jobs/{job}"
-        self._absence = Absence(cluster.timeout_s, heard=accepted)
+        self._absence = Absence(cluster.timeout_s, heard=accepted, refusable=False)
 
     @property
     def job_id(self) -> JobId:
@@ -377,7 +377,7 @@ class RestJobClient(Closing):
 
     def _after_restart(self, operation: _Operation) -> tuple[JobInfo | None, CheckpointFigures | None]:
         """The job now, None if it is not known; its newest snapshot of the kind that was requested."""
-        absence = Absence(self._cluster.timeout_s, heard=True)
+        absence = Absence(self._cluster.timeout_s, heard=True, refusable=False)
         poll = Poll(None)
         while poll.next():
             try:

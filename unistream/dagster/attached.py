@@ -11,7 +11,9 @@ Each further interruption shortens the end:
     second  it is cancelled
     third   nothing is waited for: an embedded cluster is closed while the process ends
 
-A run that is not the one that watches the job any more (`unistream.dagster.watching`) ends nothing.
+A run that is not the one that watches the job any more (`unistream.dagster.watching`) ends nothing. Nor does
+one that cannot ask for its job: a cluster that is away, and what answers for it meanwhile, say nothing of the
+job. The client bears that for `client.timeout`; then the run ends, and the job is left as it is.
 """
 
 from __future__ import annotations
@@ -26,16 +28,18 @@ from typing import Final, Literal, Protocol
 
 import dagster as dg
 
+from unistream.base.config import Configuration
 from unistream.base.errors import (
     AlreadyEnded,
     ConfigError,
-    NotFound,
     OutcomeUnknown,
     UnistreamError,
     Unreachable,
 )
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
+from unistream.client.poll import Poll
+from unistream.client.rest_client import timeout_s
 from unistream.dagster.lines import FailureLines, FunctionLines, StageLines
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
 from unistream.master.job_info import JobInfo
@@ -54,6 +58,8 @@ INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
 LOST: Final = (Unreachable, OutcomeUnknown)
 """Contact to the job, and no job: what cannot be reached for a while is not to be stopped."""
+
+PATIENCE_S: Final = timeout_s(Configuration())
 
 OnTerminate = Literal["stop_with_savepoint", "drain", "cancel", "detach"]
 SavepointFormat = Literal["canonical", "native"]
@@ -100,6 +106,7 @@ def run_step(
     *,
     detaches: bool = False,
     watch: Watch | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> JobInfo:
     """Starts a job and waits for its end; returns its last status. Its client is closed.
 
@@ -109,9 +116,11 @@ def run_step(
         listener: Is notified.
         detaches: Wait for the next complete checkpoint alone, if the job does not end before.
         watch: Says meanwhile that the step watches the job; None: nobody needs to know.
+        patience_s: How long the last status of a job that has ended may be refused.
 
     Raises:
         ConfigError: from `start`: the job cannot run.
+        Unreachable, OutcomeUnknown: from `start`, or how the job goes on is not known: it was left as it is.
         LeftToAnother: the job is not this run's any more; it was left as it is.
         DagsterExecutionInterruptedError, KeyboardInterrupt: interrupted; the job was ended by `policy`.
     """
@@ -121,7 +130,7 @@ def run_step(
         client = in_background(start, "start", starting).result()
         watch.begin(client.job_id)
         listener.started(client)
-        return _watched(client, listener, watch, detaches=detaches)
+        return _watched(client, listener, watch, detaches=detaches, patience_s=patience_s)
     except BaseException as error:
         _end(starting, error, policy, listener, watch)
         raise
@@ -166,14 +175,23 @@ def _check(lost: Lost | None) -> None:
         raise dg.DagsterExecutionInterruptedError if lost.is_to_end else LeftToAnother(lost)
 
 
-def _watched(client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool) -> JobInfo:
+def _watched(
+    client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool, patience_s: float
+) -> JobInfo:
     """As `_watch`; what another run has made of the job is not reported a second time."""
-    info = _watch(client, listener, watch, detaches=detaches)
+    try:
+        info = _watch(client, listener, watch, detaches=detaches, patience_s=patience_s)
+    except LOST:
+        raise
+    except UnistreamError as error:  # of the question, and not of the job
+        raise OutcomeUnknown(f"how job {client.job_id} goes on is not known: {error}") from error
     _check(watch.ask())
     return info
 
 
-def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool) -> JobInfo:
+def _watch(
+    client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool, patience_s: float
+) -> JobInfo:
     """Waits for the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
     pace = Pace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
     lines = _Lines(client, listener)
@@ -182,7 +200,7 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
     while True:
         with contextlib.suppress(TimeoutError):  # it still runs
             client.wait(timeout_s=POLL_S)
-            info = client.status()
+            info = _last_status(client, patience_s)
             lines.note(info, now_s=time.monotonic())
             lines.forward(now_s=time.monotonic(), is_end=True)
             return info
@@ -190,7 +208,7 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
         now_s = time.monotonic()
         if detaches or pace.is_due(now_s) or now_s >= next_look_s:
             next_look_s = now_s + LOOK_EVERY_S
-            with contextlib.suppress(NotFound, Unreachable):  # `wait` knows how long this may last
+            with contextlib.suppress(UnistreamError):  # `wait` knows how long this may last
                 info = client.status()
                 before = info.checkpoints_completed if before is None else before
                 lines.forward(now_s=now_s)
@@ -199,6 +217,20 @@ def _watch(client: JobClient, listener: StepListener, watch: Watch, *, detaches:
                 lines.note(info, now_s=now_s)
                 if pace.reports(info.checkpoints_completed, now_s=now_s):
                     listener.progress(info)
+
+
+def _last_status(client: JobClient, patience_s: float) -> JobInfo:
+    """Of a job that has ended: what refuses to say it may be another one than has said so."""
+    poll = Poll(patience_s)
+    while True:
+        is_last = not poll.next()
+        try:
+            return client.status()
+        except LOST:
+            raise
+        except UnistreamError:
+            if is_last:
+                raise
 
 
 class _Lines:

@@ -30,9 +30,9 @@ from unistream.dagster.maintenance import MAINTAINS_TAG, STAGE_TAG, await_starts
 from unistream.dagster.operations import RESOURCE, check_own
 from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.savepoints import ended_by
 from unistream.dagster.start import RESUME_TAG
 from unistream.dagster.watching import RunWatch
-from unistream.master.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
 DRAINS_TAG: Final = "unistream/drains"
@@ -278,12 +278,6 @@ class _Turn:
     @property
     def _kind(self) -> SnapshotKind:
         return SnapshotKind.TERMINATE if self.drain else SnapshotKind.SUSPEND
-
-
-def ended_by(info: JobInfo) -> SnapshotKind | None:
-    """Kind of the newest completed savepoint; None: there is none."""
-    done = [one for one in info.checkpoints if one.state == "completed" and one.kind.is_savepoint]
-    return max(done, key=lambda one: one.checkpoint_id).kind if done else None
 
 
 def _tag(context: dg.OpExecutionContext, tags: dict[str, str]) -> None:

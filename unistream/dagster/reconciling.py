@@ -31,6 +31,7 @@ from unistream.client.run_links import LinkStore
 from unistream.client.submission import attach
 from unistream.dagster.attached import EndPolicy, stop_when_running, takes_no_savepoint
 from unistream.dagster.drain_resume import DrainAndResume
+from unistream.dagster.policy_tag import end_policy_of
 from unistream.dagster.report import BACKFILL_METADATA, OPERATION_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.silence import Limits, Step, Suspicion, Verdict, judged, of_run, remembered, written
@@ -347,7 +348,8 @@ class _Tick:
         try:
             with closing(attach(link.job, self.unistream.configuration())) as client:
                 within_s = max(END_WAIT_MIN_S, self.ends_until_s - time.monotonic())
-                return ended(client, self.unistream.end_policy(), waited_s, within_s=within_s)
+                policy = end_policy_of(step.run.tags, self.unistream.end_policy())
+                return ended(client, policy, waited_s, within_s=within_s)
         except NotFound as error:
             return str(error)
         except AlreadyEnded:
@@ -367,9 +369,7 @@ _BACKFILLED: Final = (
     "the backfill of job {0} may be unfinished, and the job stopped: the same run again goes on, and so does "
     "'unistream backfill {0}'"
 )
-_OPERATED: Final = (
-    "the stream {0} may be stopped: the retry, *Re-execute*, or the next run of {1} goes on where this one was"
-)
+_OPERATED: Final = "the stream {0} may be stopped: the retry, *Re-execute*, or the next run of {1} goes on where this one was"
 
 
 def ended(

@@ -17,6 +17,8 @@ import pyarrow as pa
 from unistream.base.errors import UnistreamError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobClient
+from unistream.dagster.policy_tag import POLICY_TAG
+from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
 from unistream.dagster.start import JOB_TAG
 from unistream.master.job_info import JobInfo
 from unistream.model.positions import SourcePositions
@@ -26,7 +28,11 @@ SINK_METADATA: Final = "unistream/sink_uid"
 """Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
 
 SAVEPOINT_TAG: Final = "unistream/savepoint"
-"""Tag of a run: the snapshot that its job has left; empty: none yet."""
+"""Tag of a run: the snapshot that its job has left; empty: none yet. Also metadata: the newest savepoint from
+which a job can go on."""
+
+TERMINAL_SAVEPOINT: Final = "unistream/terminal_savepoint"
+"""Metadata: the savepoint after the end of data that a drain has taken, from which no job goes on."""
 
 OPERATION_METADATA: Final = "unistream/operation"
 """Metadata of a job of Dagster that stops a stream or takes its savepoint: the name of the stream's job."""
@@ -35,8 +41,6 @@ BACKFILL_METADATA: Final = "unistream/backfill_of"
 """Metadata key of an AssetSpec: the name of the job whose table it computes again."""
 
 COLUMN_SCHEMA: Final = "dagster/column_schema"
-
-POLICY_TAG: Final = "unistream/policy"
 
 _YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
@@ -59,9 +63,9 @@ class RunReport:
         copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
         self.tag({JOB_TAG: str(client.job_id), **copied})
 
-    def policy(self, chosen: Mapping[str, str]) -> None:
-        """By what the run goes: its tag for people."""
-        self.tag({POLICY_TAG: ", ".join(f"{name}={value}" for name, value in chosen.items())})
+    def policy(self, text: str) -> None:
+        """By what the run goes; see `unistream.dagster.policy_tag`."""
+        self.tag({POLICY_TAG: text})
 
     def progress(self, info: JobInfo) -> None:
         self._observe(info)
@@ -73,15 +77,24 @@ class RunReport:
     def interrupted(self) -> None:
         self._reported(self._mark_as_canceling)
 
+    def finished(self, info: JobInfo) -> None:
+        """The job has ended by itself, or was stopped from outside: then the run says what it has left."""
+        if was_stopped(info):
+            self._note_stop(info, "was stopped from outside", savepoints_of(info))
+
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
-        if resumable:
-            how = self._resume_from(savepoint)
-        elif info.resumable_savepoint is not None:
-            how = f"it was drained: its windows have fired; {self._resume_from(info.resumable_savepoint)}"
-        else:
-            how = "it was drained: its windows have fired, so no run can resume from it"
-        self.note(f"job {info.job} was stopped with savepoint {savepoint}; {how}", is_error=False)
+        drained = Savepoints(info.resumable_savepoint, savepoint)
+        self._note_stop(info, "was stopped", Savepoints(savepoint, None) if resumable else drained)
         self._observe(info)
+
+    def _note_stop(self, info: JobInfo, how: str, left: Savepoints) -> None:
+        """Also tags the run with what the next one goes on from."""
+        then = "so no run can resume from it" if left.resumable is None else self._resume_from(left.resumable)
+        if left.terminal is not None:
+            then = f"it was drained: its windows have fired{', ' if left.resumable is None else '; '}{then}"
+        self.note(
+            f"job {info.job} {how} with savepoint {left.terminal or left.resumable}; {then}", is_error=False
+        )
 
     def cancelled(self, info: JobInfo) -> None:
         self.note(f"job {info.job} was cancelled, without a savepoint; {self.left(info)}", is_error=False)
@@ -186,8 +199,8 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
     if info.skipped_rows:
         metadata["unistream/skipped_rows"] = sum(info.skipped_rows.values())
         metadata["unistream/skipped_rows_by_operator"] = dg.MetadataValue.json(info.skipped_rows)
-    if info.savepoint:
-        metadata["unistream/savepoint"] = dg.MetadataValue.path(info.savepoint)
+    named = zip((SAVEPOINT_TAG, TERMINAL_SAVEPOINT), savepoints_of(info), strict=True)
+    metadata |= {key: dg.MetadataValue.path(path) for key, path in named if path is not None}
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
     if watermark_ms not in (MIN_WATERMARK, MAX_WATERMARK) and abs(watermark_ms) < _YEAR_9999_MS:
         metadata["unistream/watermark"] = dg.MetadataValue.timestamp(watermark_ms / 1000)

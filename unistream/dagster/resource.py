@@ -15,15 +15,17 @@ from pydantic import Field
 
 from unistream.api.environment import Environment
 from unistream.base.config import CHECKPOINT_RETENTION, Configuration
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.client.address import options_of
 from unistream.client.hosts import default_target
+from unistream.client.rest_client import timeout_s
 from unistream.client.resume import LATEST
 from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_partition, check_sinks
-from unistream.dagster.attached import LOST, EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.maintenance import GuardedStart
+from unistream.dagster.policy_tag import written
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
 from unistream.dagster.watching import (
@@ -122,22 +124,24 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             report = RunReport(context, target=self.target, retention=env.config.get(CHECKPOINT_RETENTION))
             detaches = self._detaches(env)
             start = self._start(context, env, name, report)
-            report.policy(self._policy(start, detaches=detaches))
+            report.policy(written(self._policy(start, detaches=detaches), self.end_policy()))
             watch = self.watch(context)
             guarded = GuardedStart(context.instance, context.run.run_id, name, start)
-            info = run_step(guarded, self.end_policy(), report, detaches=detaches, watch=watch)
+            patience_s = timeout_s(env.config)
+            info = run_step(
+                *(guarded, self.end_policy(), report), detaches=detaches, watch=watch, patience_s=patience_s
+            )
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
         except (ConfigError, CorruptSnapshot) as error:
             raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
-        except LOST as error:
+        except UnistreamError as error:  # the cluster is away, or what answers for it makes no sense
             raise dg.Failure(f"job {name}: {error}") from error
         except LeftToAnother as left:
             raise _end_of(left) from left
         if info.is_terminal and info.state != "FINISHED":
             raise _failure(info, report)
-        if not info.is_terminal:
-            report.detached(info)
+        (report.finished if info.is_terminal else report.detached)(info)
         for spec in specs_of(context):
             metadata = {**asset_metadata(spec, info), **report.table(spec, env.sinks())}
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
@@ -160,11 +164,10 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         )
 
     def _policy(self, start: JobStart, *, detaches: bool) -> dict[str, str]:
-        """As the run shows it."""
+        """How the run comes to its job, and how long it lasts, as it shows it."""
         return {
             "resume": start.resume,
             "on_running": start.on_running,
-            "on_terminate": self.on_terminate,
             "mode": "detached" if detaches else "attached",
         }
 

@@ -1,7 +1,8 @@
 """A code location for the tests: pipelines whose assets are materialised in processes of their own.
 
 Settings come from the environment: LAKE, ROWS (empty: without end), FAIL_AT, ON_TERMINATE, MODE,
-EXECUTOR, TARGET, HEARTBEAT_S, SILENT_AFTER_S (empty: no sensor looks for dead runs).
+EXECUTOR, TARGET, JOBMANAGER, CLIENT_TIMEOUT, HEARTBEAT_S, SILENT_AFTER_S (empty: no sensor looks for dead
+runs).
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
@@ -103,9 +104,14 @@ def unbuildable(
 def resource(**options: Any) -> UnistreamResource:
     return UnistreamResource(
         target=os.environ.get("TARGET", "local"),
+        jobmanager=os.environ.get("JOBMANAGER", ""),
         mode=os.environ.get("MODE", "auto"),
         heartbeat_interval_s=float(os.environ.get("HEARTBEAT_S", "10")),
-        config={"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "300 ms"},
+        config={
+            "execution.runtime-mode": "STREAMING",
+            "execution.checkpointing.interval": "300 ms",
+            "client.timeout": os.environ.get("CLIENT_TIMEOUT", "60 s"),
+        },
         **options,
     )
 

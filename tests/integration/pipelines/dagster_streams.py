@@ -35,6 +35,11 @@ CONFIG = {
     "parallelism.default": "1",
     "heartbeat.interval": "500 ms",
 }
+SLOW_RESTART = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "100",
+    "restart-strategy.fixed-delay.delay": "10 min",
+}
 COLUMNS = {"id": us.datagen.Sequential(), "at": us.datagen.EventTime(start_ms=START_MS, step_ms=STEP_MS)}
 
 
@@ -47,12 +52,13 @@ def sink_of(name: str) -> Any:
 
 
 def numbers(env: us.Environment, name: str) -> None:
-    """An unbounded stream of numbers into a table. The file NAME.version changes it: "broken" fails."""
-    version = LAKE / f"{name}.version"
+    """An unbounded stream of numbers into a table. The file NAME.version changes it: "broken" fails. While
+    the file NAME.fails is there, the job fails with its next row."""
+    version, fails = LAKE / f"{name}.version", LAKE / f"{name}.fails"
     text = version.read_text() if version.exists() else ""
 
     def checked(row: dict[str, Any]) -> bool:
-        return bool(text != "broken" or row["id"] / 0)
+        return bool((text != "broken" and not fails.exists()) or row["id"] / 0)
 
     by_at = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
     source = us.DatagenSource(COLUMNS, rows=None, bounded=False, rows_per_second=RATE)
@@ -90,8 +96,20 @@ DETACHED += [stream(name) for name in ("upkept", "saved")]
 MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
 DETACHED.append(stream("fresh", freshness=MINUTE))
 ATTACHED = [
-    stream(name, "attached") for name in ("killed", "lost", "leader", "terminated", "retried", "kept")
+    stream(name, "attached")
+    for name in (
+        *("killed", "lost", "leader", "terminated", "retried", "kept"),
+        *("stopped_outside", "drained_outside"),
+    )
 ]
+POLICIES = {
+    "drained": {"on_terminate": "drain"},
+    "cancelled": {"on_terminate": "cancel"},
+    "left": {"on_terminate": "detach"},
+    "late": {"terminate_timeout_s": 3.0, "config": CONFIG | SLOW_RESTART},
+}
+"""Options of the resource with which the stream of that name runs."""
+OF_POLICIES = [stream(name, f"of_{name}") for name in POLICIES]
 EMBEDDED = [stream("embedded", "embedded")]
 WRONG = [stream("wrong", sink_uid="lakes")]
 
@@ -162,11 +180,12 @@ if os.environ.get("BROKEN") == "partitions":
     )
 
 defs = dg.Definitions(
-    assets=[*DETACHED, *GOES_ON, *ATTACHED, *EMBEDDED, *WRONG, hours, summary, report],
+    assets=[*DETACHED, *GOES_ON, *ATTACHED, *OF_POLICIES, *EMBEDDED, *WRONG, hours, summary, report],
     resources={
         "unistream": resource(),
         "attached": resource(mode="attached"),
         "embedded": resource(target="local"),
+        **{f"of_{name}": resource(mode="attached", **options) for name, options in POLICIES.items()},
     },
     sensors=[
         build_commit_sensor(DETACHED, partitions=[hours], minimum_interval_seconds=1),
@@ -189,6 +208,11 @@ defs = dg.Definitions(
             default_status=dg.DefaultSensorStatus.RUNNING,
         ),
     ],
-    schedules=[build_stop_with_savepoint_schedule(named("evening"), "* * * * *"), nightly.schedule, kept.schedule, saved],
+    schedules=[
+        build_stop_with_savepoint_schedule(named("evening"), "* * * * *"),
+        nightly.schedule,
+        upkept.schedule,
+        saved,
+    ],
     executor=dg.in_process_executor,
 )

@@ -10,7 +10,15 @@ import msgspec
 import pytest
 
 from tests.unit.client.servers import Server, answers
-from unistream.base.errors import NotFound, NothingListens, OutcomeUnknown, Unreachable
+from unistream.base.errors import (
+    ConfigError,
+    NotFound,
+    NothingListens,
+    OutcomeUnknown,
+    ProtocolError,
+    UnistreamError,
+    Unreachable,
+)
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.client import restarts
 from unistream.client.absence import ANSWER_MIN_S, Absence
@@ -168,6 +176,24 @@ def test_one_that_was_never_heard_is_not_waited_for() -> None:
         Absence(60, heard=False).ask(fails(Unreachable("silent")))
     with pytest.raises(NotFound):
         Absence(60, heard=False).ask(fails(NotFound("no job")))
+
+
+@pytest.mark.parametrize("error", [ProtocolError("status 500"), ConfigError("forbidden")], ids=repr)
+def test_answers_that_make_no_sense_are_borne_like_none(error: UnistreamError) -> None:
+    absence = Absence(0.5, heard=True, refusable=False)
+    assert absence.ask(fails(error)) is None
+    assert absence.ask(lambda _: "back") == "back"
+    began_s = time.monotonic()
+    with pytest.raises(Unreachable, match=f"{error}; there has been no other answer for .* client.timeout"):
+        ask_until_it_raises(absence, error)
+    assert time.monotonic() - began_s >= 0.4
+    with pytest.raises(type(error)):
+        Absence(60, heard=False, refusable=False).ask(fails(error))
+
+
+def test_a_refusal_of_an_operation_is_an_answer() -> None:
+    with pytest.raises(ConfigError, match="no room"):
+        Absence(60, heard=True).ask(fails(ConfigError("no room")))
 
 
 def test_what_was_known_may_be_unknown_for_a_while_after_a_restart() -> None:

@@ -18,6 +18,7 @@ from unistream.base.errors import (
     ConfigError,
     NotFound,
     OutcomeUnknown,
+    ProtocolError,
     UnistreamError,
     Unreachable,
 )
@@ -53,6 +54,7 @@ class FakeJob:
         self.exceptions: tuple[ExceptionInfo, ...] = ()
         self.lines: list[JobLine] = []
         self.log_fails: Exception | None = None
+        self.status_fails: list[UnistreamError] = []  # the next answers
         self._while_waiting = while_waiting
         self._state = "RUNNING"
         self._savepoint: str | None = None
@@ -72,6 +74,11 @@ class FakeJob:
         return [line for line in self.lines if line.seq > after]
 
     def status(self) -> JobInfo:
+        if self.status_fails:
+            raise self.status_fails.pop(0)
+        return self._info()
+
+    def _info(self) -> JobInfo:
         self.restarting -= 1
         return JobInfo(
             job=JOB,
@@ -91,7 +98,7 @@ class FakeJob:
         while_waiting(self)
         if not self._ended.wait(0 if timeout_s == POLL_S else timeout_s):
             raise TimeoutError("it still runs")
-        return result_of(self.status())
+        return result_of(self._info())
 
     def result(self, timeout_s: float | None = None) -> JobResult:
         return self.wait(timeout_s)
@@ -354,6 +361,42 @@ def test_who_loses_a_job_leaves_it(error: Exception) -> None:
         run_step(lambda: job, policy(), story)
     assert (job.status().state, job.calls) == ("RUNNING", ["close"])
     assert "the next run attaches to it" in story.notes[-1]
+
+
+@pytest.mark.parametrize(
+    "error", [ProtocolError("status 500"), ConfigError("forbidden"), NotFound("no such page")], ids=repr
+)
+def test_who_cannot_ask_for_a_job_leaves_it_and_says_so(error: UnistreamError) -> None:
+    """What refuses to say how the job goes on says nothing of the job."""
+
+    def refused(_job: FakeJob) -> None:
+        raise error
+
+    job, story = FakeJob(refused), Story()
+    with pytest.raises(OutcomeUnknown, match=f"how job {JOB} goes on is not known: {error}"):
+        run_step(lambda: job, policy(), story)
+    assert (job.status().state, job.calls) == ("RUNNING", ["close"])
+    assert "the next run attaches to it" in story.notes[-1]
+
+
+def test_a_status_that_is_refused_ends_no_run() -> None:
+    job, story = FakeJob(), Story()
+    job.status_fails = [ProtocolError("status 500"), ConfigError("forbidden")]
+    clock = threading.Timer(2 * POLL_S, job.end, ["FINISHED"])
+    clock.start()
+    assert run_step(lambda: job, policy(), story).state == "FINISHED"
+    assert (job.status_fails, job.calls) == ([], ["close"])
+
+
+def test_the_last_status_of_a_job_is_asked_for_again_but_not_for_ever() -> None:
+    job, story = FakeJob(lambda job: job.end("FINISHED")), Story()
+    job.status_fails = [ProtocolError("status 500")] * 2
+    assert run_step(lambda: job, policy(), story).state == "FINISHED"
+    job = FakeJob(lambda job: job.end("FINISHED"))
+    job.status_fails = [ProtocolError("status 500")] * 1_000
+    with pytest.raises(OutcomeUnknown, match="status 500"):
+        run_step(lambda: job, policy(), story, patience_s=0.2)
+    assert job.calls == ["close"]
 
 
 def test_an_error_of_the_step_stops_the_job_too_but_is_no_cancellation() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
-from unistream.dagster.drain_resume import DRAINS_TAG, STAGE_TAG, Found, Stage, Step, ended_by, next_step
+from unistream.dagster.drain_resume import DRAINS_TAG, STAGE_TAG, Found, Stage, Step, next_step
+from unistream.dagster.savepoints import ended_by
 from unistream.master.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
