@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +32,17 @@ from tests.integration.crash_runs import (
     run_to_end,
     submit,
 )
+from tests.integration.kafka_parts import Parts, numbers
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Transient, Unreachable, UserCodeError
-from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
+from unistream.base.ids import CheckpointId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.committers import committer_of
 from unistream.connector.kafka import KafkaSink
 from unistream.connector.kafka.transactions import decode_committable
 from unistream.connector.kafka.wire import Producing
 from unistream.model.elements import Batch
-from unistream.port.sink import CommitOutcome, Committer, SinkContext, SinkWriter
+from unistream.port.sink import CommitOutcome
 from unistream.testing.devtools.kafka_tools import (
     add_partitions,
     admin_client,
@@ -59,11 +59,6 @@ pytestmark = pytest.mark.kafka
 
 BATCH = {"execution.runtime-mode": "BATCH", "parallelism.default": "2"}
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
-
-
-def numbers(servers: str, topic: str) -> list[int]:
-    """What readers of committed rows see."""
-    return sorted(json.loads(value or b"")["id"] for value in read_committed(servers, topic, topic))
 
 
 def to_topic(servers: str, topic: str, **options: Any) -> Callable[[us.Environment, Path], None]:
@@ -122,8 +117,7 @@ def test_without_transactions_rows_come_at_once_and_without_kills_once(
 
 
 AT_LEAST_ONCE_KILLS = {
-    "with rows written that no checkpoint covers": "snapshot.uploaded:3",
-    "when the checkpoint is complete": "snapshot.uploaded:6",
+    "with rows written that no checkpoint covers": "snapshot.uploaded:2",
     "before its rows are acknowledged": "kafka.before_flush:2",
 }
 
@@ -277,62 +271,6 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, delivery: str) -
 
 
 # --- one writer, one committer ----------------------------------------------------------------------------
-
-
-class Parts:
-    """Writers and committers of one sink, without a job."""
-
-    def __init__(self, servers: str, topic: str) -> None:
-        self.servers, self.topic = servers, topic
-        self.made: list[SinkWriter | Committer] = []
-
-    def sink(self, **options: Any) -> KafkaSink:
-        return us.KafkaSink(
-            **{
-                "bootstrap_servers": self.servers,
-                "topic": self.topic,
-                "transactional_id_prefix": self.topic,
-                **options,
-            }
-        )
-
-    def writer(
-        self, sink: KafkaSink | None = None, states: list[bytes] | None = None, **where: Any
-    ) -> SinkWriter:
-        made = (sink or self.sink()).create_writer()
-        self.made.append(made)
-        made.open(context(**where), states or [])
-        return made
-
-    def committer(self, sink: KafkaSink | None = None, **where: Any) -> Committer:
-        made = (sink or self.sink()).create_committer()
-        assert made is not None
-        self.made.append(made)
-        made.open(context(**where))
-        return made
-
-    def opened(self, sink: KafkaSink, where: SinkContext) -> tuple[SinkWriter, Committer]:
-        """A committer and a writer of one job."""
-        committer, writer = sink.create_committer(), sink.create_writer()
-        assert committer is not None
-        self.made += [writer, committer]
-        committer.open(where)
-        writer.open(where, [])
-        return writer, committer
-
-    def prepared(self, writer: SinkWriter, checkpoint: int, *ids: int) -> list[bytes]:
-        writer.write(batch(*ids))
-        writer.flush(end_of_input=False)
-        committables = list(writer.prepare_commit(CheckpointId(checkpoint)))
-        writer.snapshot_state(CheckpointId(checkpoint))
-        return committables
-
-    def lose(self, committable: bytes) -> None:
-        """As the broker does after the timeout."""
-        one = decode_committable(committable)
-        producing = Producing(self.servers, {})
-        producing.begin(one.transactional_id, 10_000)
-        producing.close()
 
 
 @pytest.fixture
@@ -537,57 +475,6 @@ def test_a_writer_refuses_a_rewind_by_itself(parts: Parts, index: int) -> None:
     again = parts.prepared(parts.writer(allowed, index=index, restored=1), 2, 1)
     parts.committer(allowed, restored=2).commit(permit(2), request(2, *again))
     assert numbers(parts.servers, parts.topic) == [1, 1]
-
-
-def of_job(name: str, restored: int | None = None) -> SinkContext:
-    """Of a job; one that is restored is so from a snapshot of job a."""
-    made, job = context(restored=restored), JobId(name * 32)
-    predecessor = None if restored is None else JobId("a" * 32)
-    return replace(made, job=job, attempt=AttemptId(job, VertexId("1" * 32), 0, 0), predecessor=predecessor)
-
-
-def test_behind_an_allowed_rewind_the_job_before_it_commits_nothing_more(parts: Parts) -> None:
-    allowed = parts.sink(on_rewind="allow_duplicates")
-    old, former = parts.opened(allowed, of_job("a"))
-    for checkpoint in (1, 2):
-        prepared = parts.prepared(old, checkpoint, checkpoint)
-        former.commit(permit(checkpoint), request(checkpoint, *prepared))
-    waiting = parts.prepared(old, 3, 3)
-    new, later = parts.opened(allowed, of_job("b", restored=1))
-    assert open_transactions(parts.servers, parts.topic) == [], "those of the job before are ended at once"
-    with pytest.raises(Fenced, match=r"job b{32} has taken over"):
-        former.commit(permit(3), request(3, *waiting))
-    later.commit(permit(2), request(2, *parts.prepared(new, 2, 20)))
-    assert numbers(parts.servers, parts.topic) == [1, 2, 20]
-
-
-def test_a_rewind_that_got_no_further_can_be_made_again_by_another_job(parts: Parts) -> None:
-    allowed = parts.sink(on_rewind="allow_duplicates")
-    old, former = parts.opened(allowed, of_job("a"))
-    for checkpoint in (1, 2):
-        prepared = parts.prepared(old, checkpoint, checkpoint)
-        former.commit(permit(checkpoint), request(checkpoint, *prepared))
-    parts.opened(allowed, of_job("b", restored=1))
-    new, later = parts.opened(allowed, of_job("c", restored=1))
-    later.commit(permit(2), request(2, *parts.prepared(new, 2, 20)))
-    assert numbers(parts.servers, parts.topic) == [1, 2, 20]
-
-
-def test_what_a_refused_job_has_open_is_aborted(parts: Parts) -> None:
-    """Of two that start from one snapshot, also what the slower one prepares meanwhile."""
-    old, former = parts.opened(parts.sink(), of_job("a"))
-    former.commit(permit(1), request(1, *parts.prepared(old, 1, 1)))
-    faster, winner = parts.opened(parts.sink(), of_job("b", restored=1))
-    slower, loser = parts.opened(parts.sink(), of_job("c", restored=1))
-    winner.commit(permit(2), request(2, *parts.prepared(faster, 2, 2)))
-    refused = parts.prepared(slower, 2, 20)
-    parts.prepared(slower, 3, 30)
-    with pytest.raises(ConfigError, match=r"job b{32} writes the output of sink 'the sink'"):
-        loser.commit(permit(2), request(2, *refused))
-    slower.close()
-    loser.close()
-    assert open_transactions(parts.servers, parts.topic) == []
-    assert numbers(parts.servers, parts.topic) == [1, 2]
 
 
 # --- records ----------------------------------------------------------------------------------------------
