@@ -13,8 +13,8 @@ from typing import Any, Final
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ClusterEnded, ConfigError, NotFound, UnistreamError
-from unistream.client.rest_client import RestJobClient
 from unistream.client.lookup import find_job
+from unistream.client.rest_client import RestJobClient
 from unistream.client.submission import NothingRuns
 from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
@@ -55,7 +55,7 @@ def build_stop_with_savepoint_schedule(
     """
     how = "drain" if drain else "stop_with_savepoint"
 
-    def stop(client: RestJobClient, trigger_id: str) -> str:
+    def stop(client: RestJobClient, _: str) -> str:
         return client.stop(drain=drain, target=savepoint_dir)
 
     return _schedule(
@@ -156,7 +156,9 @@ def _savepoint_of(
             context.log.info("there is nothing to do: %s", error)
             return None
         except UnistreamError as error:
-            if isinstance(error, ConfigError):  # else the outcome is not known: the same one is asked for again
+            if isinstance(
+                error, ConfigError
+            ):  # else the outcome is not known: the same one is asked for again
                 failed = int(context.run.tags.get(FAILED_TAG, 0)) + 1
                 context.instance.add_run_tags(context.run_id, {FAILED_TAG: str(failed)})
             raise dg.Failure(f"job {name} ({info.job}): {error}") from error

@@ -368,7 +368,8 @@ _BACKFILLED: Final = (
     "'unistream backfill {0}'"
 )
 _OPERATED: Final = (
-    "the stream {0} may be stopped: the retry, *Re-execute*, or the next run of {1} goes on where this one was"
+    "the stream {0} may be stopped: the retry, *Re-execute*, or the next run of {1} goes on where this one "
+    "was"
 )
 
 

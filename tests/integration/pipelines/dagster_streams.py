@@ -175,6 +175,11 @@ defs = dg.Definitions(
             default_status=dg.DefaultSensorStatus.RUNNING,
         ),
     ],
-    schedules=[build_stop_with_savepoint_schedule(named("evening"), "* * * * *"), nightly.schedule, kept.schedule, saved],
+    schedules=[
+        build_stop_with_savepoint_schedule(named("evening"), "* * * * *"),
+        nightly.schedule,
+        kept.schedule,
+        saved,
+    ],
     executor=dg.in_process_executor,
 )
