@@ -174,6 +174,8 @@ def _settings() -> dict[str, str]:
 
 # Stopped, not drained: no window fires before it is complete.
 maintenance = build_drain_and_resume_schedule(flights_tables, "0 3 * * *", between=compact, drain=False)
+in_the_evening = build_stop_with_savepoint_schedule(flights_tables, "0 22 * * *")
+during_the_day = build_savepoint_schedule(flights_tables, "0 */6 * * *")
 
 defs = dg.Definitions(
     assets=[
@@ -196,15 +198,18 @@ defs = dg.Definitions(
     },
     sensors=[
         build_commit_sensor([flights_tables, flights_archive], partitions=[flights_months]),
-        build_reconciling_sensor([flights_tables, flights_archive, flights_history]),
+        build_reconciling_sensor(
+            [flights_tables, flights_archive, flights_history],
+            operations=[maintenance, in_the_evening, during_the_day],
+        ),
         maintenance.sensor,
         dg.AutomationConditionSensorDefinition(
             "automation", target=dg.AssetSelection.all(), default_status=dg.DefaultSensorStatus.RUNNING
         ),
     ],
     schedules=[
-        build_stop_with_savepoint_schedule(flights_tables, "0 22 * * *"),
-        build_savepoint_schedule(flights_tables, "0 */6 * * *"),
+        in_the_evening,
+        during_the_day,
         maintenance.schedule,
     ],
     asset_checks=[build_stream_checks(flights_tables, max_checkpoint_age="10 min", max_restarts=5)],

@@ -1,5 +1,6 @@
 """A run goes on from what the last one has left, however that ended, and never starts a second writer."""
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -226,6 +227,13 @@ def test_a_run_that_repeats_one_that_has_died_takes_no_second_savepoint(
         common = {"resources": {"unistream": unistream}, "instance": instance}
         defs = dg.Definitions([rows], jobs=[job], resources={"unistream": unistream})
         assert dg.materialize([rows], **common).success
+        folder.write_text("in the way")
+        refused = defs.resolve_job_def(job.name).execute_in_process(instance=instance, raise_on_error=False)
+        assert not refused.success
+        folder.unlink()
+        assert again(refused.run_id, refused.run_id).tags["unistream/savepoint"]
+        for path in folder.iterdir():
+            shutil.rmtree(path)
         with monkeypatch.context() as patch:
             add = instance.add_run_tags
 
@@ -258,6 +266,8 @@ def test_a_stream_makes_room_and_goes_on(cluster: EmbeddedCluster, tmp_path: Pat
     states: list[list[str]] = []
 
     def compact(_: dg.OpExecutionContext) -> None:
+        clicked = dg.materialize([rows], resources=unistream, instance=instance, raise_on_error=False)
+        assert not clicked.success, "nobody writes meanwhile"
         states.append([job.state for job in cluster.dispatcher.jobs()])
         DeltaTable(str(lake)).optimize.compact()
 

@@ -10,11 +10,14 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 
+from tests.eventually import eventually
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
 from unistream.dagster.attached import CANCEL_WAIT_S
 
@@ -431,6 +434,32 @@ def test_a_stream_makes_room_at_night_and_goes_on_though_the_daemon_dies(service
     assert (service.lake / "between.txt").read_text().splitlines() == ["1"]
     service.stop("nightly")
     service.assert_exact("nightly")
+
+
+def test_a_savepoint_is_taken_once_though_its_run_and_the_daemon_are_killed(service: Service) -> None:
+    """As soon as there is one: before its run has said so, or just after."""
+    ui, folder = service.ui, service.lake / "saved.savepoints"
+    service.await_end(ui.materialize("saved"))
+    service.await_rows("saved")
+    first = ui.launch("saved_savepoint")
+    eventually(lambda: folder.exists() and any(folder.iterdir()), "there is a savepoint", 90, 0.01)
+    worker = service.worker_of(first)
+    with suppress(psutil.NoSuchProcess):  # it was quicker
+        worker.send_signal(signal.SIGKILL)
+    service.kill("daemon")
+    service.start("daemon")
+    service.await_that("the run has ended", lambda: ui.has_ended(first))
+
+    def last() -> str:
+        retries = [run for run in _runs_of_job(service, "saved_savepoint") if run != first]
+        return retries[0] if retries else first
+
+    service.await_that("a run has succeeded", lambda: ui.status(last()) == "SUCCESS")
+    [taken] = folder.iterdir()
+    assert ui.tags(last())["unistream/savepoint"].removeprefix("file://") == str(taken)
+    assert (taken / "_metadata").exists()
+    service.stop("saved")
+    service.assert_exact("saved")
 
 
 @pytest.mark.timeout(500)  # two runs lost and repeated, three started and refused

@@ -261,8 +261,9 @@ def last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
 def lost_text(commits: int) -> str:
     """For people."""
     return (
-        f"{commits:,} commits, of these assets or others, were removed from the outbox before this sensor has "
-        f"read them, as {RETENTION_OUTBOX.key} and {RETENTION_OUTBOX_AGE.key} say: their rows are not reported"
+        f"{commits:,} commits, of these assets or others, were removed from the outbox before this sensor "
+        f"has read them, as {RETENTION_OUTBOX.key} and {RETENTION_OUTBOX_AGE.key} say: their rows are not "
+        "reported"
     )
 
 

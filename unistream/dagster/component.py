@@ -10,7 +10,7 @@ stop_with_savepoint: {cron_schedule: "0 22 * * *", drain: true}
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, update_wrapper
 from typing import Annotated, Any, Final
 
@@ -22,9 +22,11 @@ from unistream.api.environment import Environment
 from unistream.api.load import build, load_function
 from unistream.base.errors import ConfigError
 from unistream.dagster.assets import unistream_assets
-from unistream.dagster.checks import build_stream_checks
+from unistream.dagster.checks import build_row_count_check, build_stream_checks
 from unistream.dagster.commits import build_commit_sensor
+from unistream.dagster.drain_resume import DrainAndResume, build_drain_and_resume_schedule
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
+from unistream.dagster.reconciling import SILENT_AFTER_S, UNLINKED_AFTER_S, build_reconciling_sensor
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.scaffolder import UnistreamJobScaffolder
 from unistream.dagster.translator import SinkTranslatorData, UnistreamTranslator
@@ -75,6 +77,33 @@ class SavepointSchedule(dg.Model, dg.Resolvable):
     savepoint_dir: str | None = None
 
 
+class DrainSchedule(dg.Model, dg.Resolvable):
+    """Arguments of `build_drain_and_resume_schedule`. `between`: MODULE:FUNCTION, as `pipeline`."""
+
+    model_config = ConfigDict(extra="forbid")
+    cron_schedule: str
+    between: Annotated[Callable[..., Any], dg.Resolver(_pipeline, model_field_type=str)] | None = None
+    drain: bool = True
+    savepoint_dir: str | None = None
+
+
+class Reconciling(dg.Model, dg.Resolvable):
+    """Arguments of `build_reconciling_sensor`."""
+
+    model_config = ConfigDict(extra="forbid")
+    silent_after_s: float = SILENT_AFTER_S
+    unlinked_after_s: float = UNLINKED_AFTER_S
+
+
+class RowCount(dg.Model, dg.Resolvable):
+    """Arguments of `build_row_count_check`. `query`: MODULE:FUNCTION, as `pipeline`, without arguments."""
+
+    model_config = ConfigDict(extra="forbid")
+    query: Annotated[Callable[..., Any], dg.Resolver(_pipeline, model_field_type=str)]
+    asset: str | None = None
+    tolerance: float = 0.0
+
+
 class StreamChecks(dg.Model, dg.Resolvable):
     """Arguments of `build_stream_checks`."""
 
@@ -101,8 +130,13 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
         translation: Attributes of all assets, such as `group_name` or `key_prefix`; templates see `sink` (a
             `SinkLineage`) and `spec`.
         commit_sensor: Commits become materialisations (`build_commit_sensor`).
+        reconciling: Runs whose host has died are reported (`build_reconciling_sensor`), also those of the
+            schedules; None: they are not.
         checks: None: no asset checks.
+        row_count: The rows of a table against a query (`build_row_count_check`); None: no such check.
         stop_with_savepoint, savepoint: None: no schedule.
+        drain_and_resume: A schedule that makes room for a step, and the sensor that lets the stream go on
+            (`build_drain_and_resume_schedule`); None: neither.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -119,9 +153,12 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
         | None
     ) = None
     commit_sensor: bool = True
+    reconciling: Reconciling | None = Field(default_factory=Reconciling)
     checks: StreamChecks | None = None
     stop_with_savepoint: StopSchedule | None = None
     savepoint: SavepointSchedule | None = None
+    drain_and_resume: DrainSchedule | None = None
+    row_count: RowCount | None = None
 
     def build(self, env: Environment) -> None:
         """Adds the pipeline to the environment."""
@@ -150,18 +187,51 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
         def assets(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
             yield from self.execute(context, getattr(context.resources, resource))
 
+        schedules, drain = self._schedules(assets, resource), self._drain(assets, resource)
         return dg.Definitions(
             assets=[assets],
             resources={} if self.unistream is None else {resource: _resource(self.unistream)},
-            sensors=self._sensors(assets, name, resource),
-            schedules=self._schedules(assets, resource),
+            sensors=self._sensors(assets, name, resource, [*schedules, *drain]),
+            schedules=[*schedules, *(one.schedule for one in drain)],
             asset_checks=self._checks(assets, resource),
         )
 
-    def _sensors(self, assets: dg.AssetsDefinition, name: str, resource: str) -> list[dg.SensorDefinition]:
-        if not self.commit_sensor:
+    def _sensors(
+        self,
+        assets: dg.AssetsDefinition,
+        name: str,
+        resource: str,
+        operations: Sequence[dg.ScheduleDefinition | DrainAndResume],
+    ) -> list[dg.SensorDefinition]:
+        found = [one.sensor for one in operations if isinstance(one, DrainAndResume)]
+        if self.commit_sensor:
+            found.append(build_commit_sensor([assets], name=f"{name}_commits", resource=resource))
+        if self.reconciling is not None:
+            found.append(
+                build_reconciling_sensor(
+                    [assets],
+                    operations=operations,
+                    name=f"{name}_reconciling",
+                    resource=resource,
+                    silent_after_s=self.reconciling.silent_after_s,
+                    unlinked_after_s=self.reconciling.unlinked_after_s,
+                )
+            )
+        return found
+
+    def _drain(self, assets: dg.AssetsDefinition, resource: str) -> list[DrainAndResume]:
+        one = self.drain_and_resume
+        if one is None:
             return []
-        return [build_commit_sensor([assets], name=f"{name}_commits", resource=resource)]
+        return [
+            build_drain_and_resume_schedule(
+                *(assets, one.cron_schedule),
+                between=one.between,
+                drain=one.drain,
+                savepoint_dir=one.savepoint_dir,
+                resource=resource,
+            )
+        ]
 
     def _schedules(self, assets: dg.AssetsDefinition, resource: str) -> list[dg.ScheduleDefinition]:
         found = []
@@ -176,9 +246,16 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
         return found
 
     def _checks(self, assets: dg.AssetsDefinition, resource: str) -> list[dg.AssetChecksDefinition]:
-        if self.checks is None:
-            return []
-        return [build_stream_checks(assets, resource=resource, **self.checks.model_dump())]
+        found = []
+        if self.checks is not None:
+            found.append(build_stream_checks(assets, resource=resource, **self.checks.model_dump()))
+        one = self.row_count
+        if one is not None:
+            asset = None if one.asset is None else one.asset.split("/")
+            found.append(
+                build_row_count_check(assets, self.build, one.query, asset=asset, tolerance=one.tolerance)
+            )
+        return found
 
 
 class _OfComponent(UnistreamTranslator):

@@ -55,7 +55,7 @@ def build_stop_with_savepoint_schedule(
     """
     how = "drain" if drain else "stop_with_savepoint"
 
-    def stop(client: RestJobClient, trigger_id: str) -> str:
+    def stop(client: RestJobClient, _: str) -> str:
         return client.stopped(drain=drain, target=savepoint_dir)[1]  # from which a run can go on
 
     return _schedule(

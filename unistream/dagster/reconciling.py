@@ -369,7 +369,10 @@ _BACKFILLED: Final = (
     "the backfill of job {0} may be unfinished, and the job stopped: the same run again goes on, and so does "
     "'unistream backfill {0}'"
 )
-_OPERATED: Final = "the stream {0} may be stopped: the retry, *Re-execute*, or the next run of {1} goes on where this one was"
+_OPERATED: Final = (
+    "the stream {0} may be stopped: the retry, *Re-execute*, or the next run of {1} goes on where this one "
+    "was"
+)
 
 
 def ended(

@@ -52,7 +52,7 @@ def test_what_the_scaffolder_writes_runs(home: str, monkeypatch: pytest.MonkeyPa
             assets = defs.get_assets_def(dg.AssetKey(["lake", "orders"]))
             assert assets.op.name == "orders"
             assert assets.op.pool == "unistream_orders"
-            assert [sensor.name for sensor in defs.sensors or ()] == ["orders_commits"]
+            assert [sensor.name for sensor in defs.sensors or ()] == ["orders_commits", "orders_reconciling"]
             resources = {key: value for key, value in (defs.resources or {}).items()}
             assert dg.materialize([assets], resources=resources).success
     assert DeltaTable(f"{home}/orders").to_pyarrow_table().num_rows == 500
@@ -67,14 +67,21 @@ def test_everything_around_a_stream(home: str) -> None:
         checks={"max_restarts": 3, "max_late_ratio": 0.01, "max_watermark_lag": "5 min"},
         stop_with_savepoint={"cron_schedule": "0 22 * * *", "drain": True},
         savepoint={"cron_schedule": "0 3 * * *", "savepoint_dir": f"{home}/savepoints"},
+        drain_and_resume={"cron_schedule": "0 4 * * *", "between": ".pipeline:build", "drain": False},
+        row_count={"query": ".pipeline:build", "tolerance": 0.05},
+        reconciling={"silent_after_s": 90},
     )
     assert keys(defs) == ["silver/lake/orders"]
     [spec] = defs.resolve_all_asset_specs()
     assert (spec.group_name, spec.tags["sink"]) == ("sales", "lake")
     assert sorted(schedule.name for schedule in defs.schedules or ()) == [
-        *("sales_drain_schedule", "sales_savepoint_schedule"),
+        *("sales_drain_schedule", "sales_savepoint_schedule", "sales_stop_and_resume_schedule"),
     ]
-    [checks] = defs.asset_checks or ()
+    assert sorted(sensor.name for sensor in defs.sensors or ()) == [
+        *("sales_commits", "sales_reconciling", "sales_stop_and_resume_sensor"),
+    ]
+    [checks, rows] = defs.asset_checks or ()
+    assert [key.name for key in rows.check_keys] == ["row_count"]  # type: ignore[union-attr]
     assert {key.name for key in checks.check_keys} == {  # type: ignore[union-attr]
         *("runs", "checkpoint_age", "restarts", "late_ratio", "lag")
     }
@@ -85,7 +92,7 @@ def test_everything_around_a_stream(home: str) -> None:
 
 
 def test_without_settings_it_takes_the_resource_of_the_project(home: str) -> None:
-    defs = load(home, commit_sensor=False)
+    defs = load(home, commit_sensor=False, reconciling=None)
     assert (defs.resources or {}) == {}
     assert not list(defs.sensors or ())
     [assets] = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
@@ -115,6 +122,12 @@ def test_a_subclass_names_the_assets(home: str) -> None:
         ({"checks": {"restarts": 3}}, "restarts"),
         ({"checks": {"max_dead_letter_ratio": 3}}, "max_dead_letter_ratio is 3.0, and a share is between 0"),
         ({"schedule": "0 3 * * *"}, "schedule"),
+        ({"reconciling": {"silent_after_s": 0}}, "silent_after_s and unlinked_after_s must be above 0"),
+        (
+            {"drain_and_resume": {"cron_schedule": "0 3 * * *", "between": ".pipeline:other"}},
+            "has no 'other'",
+        ),
+        ({"row_count": {"query": "count"}}, "'count' is not MODULE:FUNCTION"),
     ],
     ids=str,
 )

@@ -157,7 +157,7 @@ def test_lines_of_functions_are_shown_once_and_of_many_the_newest() -> None:
 
 
 def test_a_function_that_logs_all_the_time_fills_no_database() -> None:
-    """A week, each 10 s the newest 50 of 500 lines: how many are shown, and that none is left out in silence."""
+    """A week, 500 lines each 10 s: how many are shown, and that none is left out in silence."""
     seq = 0
 
     def read(after: int) -> list[JobLine]:
