@@ -125,7 +125,11 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             watch = self.watch(context)
             patience_s = timeout_s(env.config)
             info = run_step(
-                *(start, self.end_policy(), report), detaches=detaches, watch=watch, patience_s=patience_s
+                *(start, self.end_policy(), report),
+                detaches=detaches,
+                watch=watch,
+                patience_s=patience_s,
+                give_up=start.give_up,
             )
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
@@ -157,6 +161,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             on_running=chosen_on_running(context.run, self.on_running),
             savepoint_dir=self.savepoint_dir or None,
             first_checkpoint_s=self.first_checkpoint_timeout_s,
+            giving_up=self.end_policy().giving_up,
         )
 
     def _policy(self, start: JobStart, *, detaches: bool) -> dict[str, str]:

@@ -15,7 +15,7 @@ of clusters that live in the run's own process have ended with it: they leave on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, cast, get_args
 
@@ -31,7 +31,7 @@ from unistream.client.job_client import JobClient
 from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.resume import LATEST, StillRuns
 from unistream.client.submission import attach, connect
-from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX
+from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX, GivingUp
 
 RESUME_TAG: Final = "unistream/resume"
 """Tag of a run, instead of the resource's `resume`."""
@@ -64,6 +64,7 @@ class JobStart:
         on_running: If another job writes the same tables.
         savepoint_dir: For the savepoint of a job that is replaced; None: as its configuration says.
         first_checkpoint_s: How long a new version may take to its first checkpoint.
+        giving_up: How an upgrade ends of a run that is terminated.
     """
 
     environment: Environment
@@ -76,6 +77,11 @@ class JobStart:
     on_running: OnRunning = "upgrade"
     savepoint_dir: str | None = None
     first_checkpoint_s: float = FIRST_CHECKPOINT_S
+    giving_up: GivingUp = field(default_factory=GivingUp)
+
+    def give_up(self) -> None:
+        """The run is terminated: it does not wait for the first checkpoint of a new version any more."""
+        self.giving_up.requested.set()
 
     def __call__(self) -> JobClient:
         """Raises as `Environment.execute_async`."""
@@ -138,8 +144,9 @@ class JobStart:
             savepoint_dir=self.savepoint_dir,
             first_checkpoint_s=self.first_checkpoint_s,
             note=lambda text: self.log.note(text, is_error=False),
+            giving_up=self.giving_up,
         )
-        return self._attached(job, f"the new version of job {old}")
+        return self._attached(job, "the old version" if job == old else f"the new version of job {old}")
 
     def _of_repeated_run(self) -> JobId | None:
         parent, tags = self.run.parent_run_id, self.run.tags
