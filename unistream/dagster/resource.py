@@ -26,7 +26,7 @@ from unistream.dagster.assets import check_sinks
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.policy_tag import written
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
-from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
+from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume, repeated_runs
 from unistream.dagster.watching import (
     CALL_TIMEOUT_S,
     HEARTBEAT_EVERY_S,
@@ -162,6 +162,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             savepoint_dir=self.savepoint_dir or None,
             first_checkpoint_s=self.first_checkpoint_timeout_s,
             giving_up=self.end_policy().giving_up,
+            repeated=repeated_runs(context.run, context.instance.get_run_by_id),
         )
 
     def _policy(self, start: JobStart, *, detaches: bool) -> dict[str, str]:
