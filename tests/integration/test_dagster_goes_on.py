@@ -381,14 +381,22 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedde
         yield cluster
 
 
-def come_to(lake: Path, run: dg.DagsterRun) -> tuple[JobClient, str]:
-    """The job that a run comes to, and how, as its log says it."""
+def come_to(lake: Path, run: dg.DagsterRun, *repeated: dg.DagsterRun) -> tuple[JobClient, str]:
+    """The job that a run comes to, and how, as its log says it. `repeated`: what Dagster knows of the runs
+    that it repeats."""
     env, notes = us.Environment(STREAMING, target="remote"), Notes()
     source = us.DatagenSource({"id": us.datagen.Sequential()}, rows=3_000, rows_per_second=1_000)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     rows.sink_to(us.DeltaSink(str(lake), on_foreign="append")).uid("lake")
     start = JobStart(
-        environment=env, target="remote", run=run, step="rows", name="rows", resume="none", log=notes
+        environment=env,
+        target="remote",
+        run=run,
+        step="rows",
+        name="rows",
+        resume="none",
+        log=notes,
+        repeated=repeated,
     )
     return start(), notes.texts[-1]
 
@@ -422,3 +430,37 @@ def test_a_run_that_repeats_another_one_submits_nothing_a_second_time(
     with further:
         assert further.job_id == other.job_id
     assert len(cluster.dispatcher.jobs()) == 2
+
+
+def test_a_job_is_found_though_runs_in_between_have_died_before_they_had_it(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """The first one died before it could say which job it had submitted."""
+    lake, retry = tmp_path / "lake", {"dagster/retry_number": "1"}
+    first = dg.DagsterRun("job")
+    second = repeat_of(first.run_id, **retry)
+
+    def third(**tags: str) -> dg.DagsterRun:
+        return dg.DagsterRun("job", root_run_id=first.run_id, parent_run_id=second.run_id, tags=tags)
+
+    job, _ = come_to(lake, first)
+    with job:
+        for repeated in ([second, first], []):  # also if Dagster does not know them any more
+            same, how = come_to(lake, third(**retry), *repeated)
+            same.close()
+            assert (same.job_id, how.split(",")[0]) == (job.job_id, f"attached to job {job.job_id}")
+        assert job.result(WAIT_S).state == "FINISHED"
+    result, _ = come_to(lake, third(**retry), second, first)
+    with result:
+        assert result.job_id == job.job_id, "what has finished is not done again by a retry of a retry"
+    other, how = come_to(lake, third(), second, first)
+    with other:
+        assert other.job_id != job.job_id, "somebody has executed it again"
+        assert other.result(WAIT_S).state == "FINISHED"
+    again = repeat_of(first.run_id)
+    fourth = dg.DagsterRun("job", root_run_id=first.run_id, parent_run_id=again.run_id, tags=retry)
+    new, how = come_to(lake, fourth, again, first)
+    with new:
+        assert new.job_id not in (job.job_id, other.job_id), "the retry of what was executed again"
+        assert new.result(WAIT_S).state == "FINISHED"
+    assert len(cluster.dispatcher.jobs()) == 3

@@ -1,5 +1,9 @@
 """A run whose pipeline has changed replaces the job that runs, or leaves it, by policy."""
 
+import dataclasses
+import os
+import signal
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,17 +14,22 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import eventually
 from tests.integration.session_jobs import stop
 from tests.modes import STREAMING
+from tests.unit.dagster.test_dagster_attached import Story, policy
 from unistream.base.ids import JobId
-from unistream.client.rest_client import RestClient
+from unistream.client import upgrade
+from unistream.client.rest_client import RestClient, RestJobClient
 from unistream.client.upgrade import _Run
 from unistream.dagster import UnistreamResource, unistream_assets
+from unistream.dagster.attached import START_GRACE_S, OnTerminate, run_step
 from unistream.dagster.start import JobStart
 
 pytestmark = pytest.mark.timeout(180)
 
 CONFIG = STREAMING | {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
+HOURS_S = 10_000.0
 ROWS = pa.schema([("id", pa.int64()), ("version", pa.string())])
 
 
@@ -147,6 +156,87 @@ class Notes:
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Nobody reads them."""
+
+
+class Terminates:
+    """A run's log; the run is terminated when this is said."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def note(self, text: str, *, is_error: bool) -> None:
+        if self._text in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Nobody reads them."""
+
+
+STOPPING, STARTING = "is stopped with a savepoint, to be replaced", "starts the new version from"
+
+
+@pytest.mark.parametrize(
+    ("when", "on_terminate", "states"),
+    [
+        pytest.param(STOPPING, "stop_with_savepoint", ["FINISHED"], id="the same stop"),
+        pytest.param(STOPPING, "drain", ["FINISHED"], id="another stop, which has to wait"),
+        pytest.param(STOPPING, "detach", ["FINISHED", "RUNNING"], id="a job is left, so there has to be one"),
+        pytest.param(STARTING, "stop_with_savepoint", ["FINISHED", "FINISHED"], id="the new job is stopped"),
+        pytest.param(STARTING, "cancel", ["FINISHED", "CANCELED"], id="the new job is cancelled"),
+        pytest.param(STARTING, "detach", ["FINISHED", "RUNNING"], id="the new job is left"),
+    ],
+)
+def test_a_run_that_is_terminated_in_an_upgrade_ends_its_job_by_the_policy(
+    session: RestClient,
+    location: Location,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    when: str,
+    on_terminate: OnTerminate,
+    states: list[str],
+) -> None:
+    """The first checkpoint of the new version would take hours."""
+    assert location.run("first")[0].success
+    env = us.Environment(CONFIG, target="remote")
+    pipeline(env, tmp_path / "lake", "second")
+    end, story = policy(on_terminate, timeout_s=60), Story()
+    run = dg.DagsterRun("job")
+    start = JobStart(
+        environment=env, target="remote", run=run, step="rows", name="rows", resume="latest",
+        log=Terminates(when), first_checkpoint_s=HOURS_S, giving_up=end.giving_up,
+    )  # fmt: skip
+    began_s = time.monotonic()
+    with monkeypatch.context() as patched:
+        patched.setattr(upgrade, "PROBATION_S", HOURS_S)
+        with dg.raise_execution_interrupts(), pytest.raises(dg.DagsterExecutionInterruptedError):
+            run_step(start, end, story, give_up=start.give_up)
+    assert time.monotonic() - began_s < START_GRACE_S
+    eventually(lambda: len(session.jobs()) == len(states), f"there are {states}")
+    assert _states(session) == states, story
+    again = dg.DagsterRun("job", root_run_id=run.run_id, parent_run_id=run.run_id)
+    if on_terminate == "detach":
+        [left] = running(session)
+        RestJobClient(session, left).checkpoint()
+        with dataclasses.replace(start, run=again, log=Notes())() as client:
+            assert client.job_id == left, "it is the new version, and has a checkpoint"
+    else:
+        assert location.run("second")[0].success
+    [left] = running(session)
+    stop(session, left)
+    assert location.versions() == ["first", "second"]
+
+
+def _states(session: RestClient) -> list[str]:
+    """Of the jobs, once those that are to end have ended, in the order of their submission."""
+    ended = {"FINISHED", "CANCELED"}
+    jobs = sorted(session.jobs(), key=lambda job: job.submitted_ms)
+    found = []
+    for job in jobs:
+        client = RestJobClient(session, job.job, accepted=True)
+        eventually(lambda client=client: client.status().state in ended | {"RUNNING"}, "it runs or has ended")
+        found.append(client.status().state)
+    return found
 
 
 class Killed(BaseException):

@@ -11,7 +11,7 @@ from unistream.api.environment import Environment
 from unistream.api.frames import frame_sources, refuse_detached
 from unistream.base.ids import JobId
 from unistream.client.submission import connect_to_submit
-from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, Upgrade
+from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, GivingUp, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest, digest_of
@@ -33,8 +33,10 @@ def upgraded(
     savepoint_dir: str | None = None,
     first_checkpoint_s: float = FIRST_CHECKPOINT_S,
     note: Callable[[str], None] = lambda _text: None,
+    giving_up: GivingUp | None = None,
 ) -> JobId:
-    """Replaces job `old` of the environment's cluster by its pipeline; the new job, once it has a checkpoint.
+    """Replaces job `old` of the environment's cluster by its pipeline; the new job, once it has a checkpoint,
+    or the one that is there when the upgrade is given up (see `Upgrade.run`).
 
     Args:
         environment: The new version, with the target "remote".
@@ -44,6 +46,7 @@ def upgraded(
         savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
         first_checkpoint_s: How long the new version may take to its first checkpoint.
         note: Is given a sentence about each step.
+        giving_up: How it ends before its end; None: it does not.
 
     Raises:
         ConfigError: the new version cannot start from what the old one has, or reads a DataFrame; the old
@@ -68,6 +71,7 @@ def upgraded(
             savepoint_dir=savepoint_dir,
             first_checkpoint_s=first_checkpoint_s,
             note=note,
+            giving_up=giving_up or GivingUp(),
         ).run()
 
 

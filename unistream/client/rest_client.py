@@ -304,15 +304,21 @@ class RestJobClient(Closing):
         return self.stopped(drain=drain, target=target, format=format)[0]
 
     def stopped(
-        self, *, drain: bool = False, target: str | None = None, format: str = "canonical"
+        self,
+        *,
+        drain: bool = False,
+        target: str | None = None,
+        format: str = "canonical",
+        on_progress: OnProgress | None = None,
     ) -> tuple[str, str]:
         """As `stop`; with the savepoint from which a job can resume. In one answer, since the cluster of an
-        attached job ends with it."""
+        attached job ends with it. `on_progress`: called now and then while it waits; what it raises ends the
+        wait, and not the stop."""
         form = SavepointFormat.parse(format)
         body = {"targetDirectory": target, "drain": drain, "formatType": form.name}
         statuses = f"{self._path}/savepoints"
         done = self._performed(
-            _Operation("the stop", f"{self._path}/stop", statuses, body, _newest_savepoint)
+            _Operation("the stop", f"{self._path}/stop", statuses, body, _newest_savepoint), on_progress
         )
         return str(done["location"]), str(done.get("resumable-location", done["location"]))
 

@@ -10,16 +10,20 @@
 
 What comes next follows from what the cluster knows (`next_step`), under names that are derived from the
 request id. So a client that was killed anywhere is followed by one with the same id, which goes on there.
+
+A client that is to end meanwhile gives the upgrade up: it returns at the next step, with the job that is
+there then, instead of waiting for a first checkpoint. How that job ends is not decided here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -109,6 +113,23 @@ class WentBack(UnistreamError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GivingUp:
+    """How an upgrade is given up.
+
+    Attributes:
+        requested: Once it is set, `Upgrade.run` returns as soon as it can, with the job that is there.
+        leaves_running: That is to be a running one: if the old job has been stopped by then, the new version
+            is started first, and not waited for.
+        awaits_stop: A stop of the old job that is under way is waited for. False: the client requests the
+            same stop again, or cancels the job.
+    """
+
+    requested: threading.Event = field(default_factory=threading.Event)
+    leaves_running: bool = False
+    awaits_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
     """See the module.
 
@@ -121,6 +142,7 @@ class Upgrade:
         savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
         first_checkpoint_s: How long the new version may take to its first checkpoint.
         note: Is given a sentence about each step.
+        giving_up: How a client ends that is to end meanwhile.
     """
 
     cluster: RestClient
@@ -130,9 +152,11 @@ class Upgrade:
     savepoint_dir: str | None = None
     first_checkpoint_s: float = FIRST_CHECKPOINT_S
     note: Callable[[str], None] = lambda _text: None
+    giving_up: GivingUp = field(default_factory=GivingUp)
 
     def run(self) -> JobId:
-        """The new job, once it has a checkpoint.
+        """The new job, once it has a checkpoint; or, if it is given up, the job that is there: the old one,
+        which may be ending, or have ended, with a savepoint; the new one; or the one that has gone back.
 
         Raises:
             ConfigError: the new version cannot start from what the old one has; that goes on. Or the old
@@ -144,6 +168,10 @@ class Upgrade:
         if name is None or not 0 < len(name) <= REQUEST_ID_CHARS_MAX:
             raise ConfigError(f"an upgrade needs a request id of 1 to {REQUEST_ID_CHARS_MAX} characters")
         return _Run(self, name).run()
+
+
+class _GivenUp(Exception):
+    """The stop is not waited for any more."""
 
 
 class _Run:
@@ -164,7 +192,11 @@ class _Run:
     def run(self) -> JobId:
         while True:
             facts = self._facts()
-            match next_step(facts):
+            step = next_step(facts)
+            job = self._outcome_at(step)
+            if job is not None:
+                return job
+            match step:
                 case Step.KEEP:
                     self._check_and_keep(facts)
                 case Step.STOP:
@@ -174,21 +206,37 @@ class _Run:
                 case Step.WAIT:
                     self._wait(facts)
                 case Step.GO_BACK:
-                    assert facts.new is not None
-                    failure = facts.new.failure
-                    ended = f"it is {facts.new.state}" if failure is None else failure.message
-                    self._go_back(self._snapshot(facts), self._why or ended)
+                    self._go_back(self._snapshot(facts), self._why or _why_ended(facts))
                 case Step.WENT_BACK:
                     self._kept.release(self._name)
                     raise WentBack(_back_of(self._name), self._why or "see its job", self._snapshot(facts))
-                case Step.DONE:
-                    self._kept.release(self._name)
-                    return self._new
                 case Step.LOST:
                     raise ConfigError(
                         f"job {self._old}, which is to be upgraded, has ended and left no snapshot: start "
                         "the new version without one"
                     )
+
+    def _outcome_at(self, step: Step) -> JobId | None:
+        """The job that is there, if the upgrade is done or given up at this step; None: the step is taken.
+        The old version stays kept where the same upgrade again goes on."""
+        if step is Step.DONE:
+            self._kept.release(self._name)
+            return self._new
+        if not self._upgrade.giving_up.requested.is_set():
+            return None
+        goes_on = self._upgrade.giving_up.leaves_running
+        match step:
+            case Step.KEEP:
+                return self._old
+            case Step.SUBMIT:
+                return None if goes_on else self._old
+            case Step.WAIT if goes_on:
+                return self._new
+            case Step.STOP | Step.WAIT | Step.WENT_BACK:
+                self._kept.release(self._name)
+                return {Step.STOP: self._old, Step.WAIT: self._new}.get(step, _back_of(self._name))
+            case _:
+                return None
 
     def _facts(self) -> Facts:
         return Facts(
@@ -229,23 +277,40 @@ class _Run:
     def _stop(self) -> None:
         """As soon as all its tasks run: a savepoint cannot be taken while it starts or restarts."""
         self._upgrade.note(f"job {self._old} is stopped with a savepoint, to be replaced by a new version")
-        client = RestJobClient(self._cluster, self._old)
+        client = RestJobClient(self._cluster, self._old, accepted=True)
         poll = Poll(self._upgrade.first_checkpoint_s)
         while poll.next():
             try:
-                savepoint = client.stop(target=self._upgrade.savepoint_dir)
+                savepoint = self._stopped(client)
             except AlreadyEnded:
                 return
             except ConfigError:
                 if client.status().all_tasks_run:
                     raise
             else:
-                self._upgrade.note(f"job {self._old} has ended with savepoint {savepoint}")
+                if savepoint is not None:
+                    self._upgrade.note(f"job {self._old} has ended with savepoint {savepoint}")
+                return
+            if self._upgrade.giving_up.requested.is_set():
                 return
         raise ConfigError(
             f"job {self._old} could not be stopped with a savepoint within "
             f"{self._upgrade.first_checkpoint_s:.0f} s, because not all its tasks run; it goes on as it is"
         )
+
+    def _stopped(self, client: RestJobClient) -> str | None:
+        """The savepoint; None: the upgrade is given up, and the stop is under way. Raises as
+        `RestJobClient.stop`."""
+        giving_up = self._upgrade.giving_up
+
+        def check(_info: JobInfo) -> None:
+            if giving_up.requested.is_set() and not giving_up.awaits_stop:
+                raise _GivenUp
+
+        try:
+            return client.stopped(target=self._upgrade.savepoint_dir, on_progress=check)[0]
+        except _GivenUp:
+            return None
 
     def _submit(self, savepoint: str) -> None:
         try:
@@ -314,6 +379,13 @@ class _Run:
         self._upgrade.note(f"the new version did not come up: {why}; the old one is started again")
         self._why = why
         self._kept.start(self._name, savepoint, f"{self._name} back")
+
+
+def _why_ended(facts: Facts) -> str:
+    """The new version."""
+    assert facts.new is not None
+    failure = facts.new.failure
+    return f"it is {facts.new.state}" if failure is None else failure.message
 
 
 def _back_of(name: str) -> JobId:

@@ -40,6 +40,7 @@ from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
 from unistream.client.poll import Poll
 from unistream.client.rest_client import timeout_s
+from unistream.client.upgrade import GivingUp
 from unistream.dagster.lines import FailureLines, FunctionLines, StageLines
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
 from unistream.master.job_info import JobInfo
@@ -74,6 +75,15 @@ class EndPolicy:
     timeout_s: float
     savepoint_format: SavepointFormat = "canonical"
 
+    @property
+    def giving_up(self) -> GivingUp:
+        """Of an upgrade, whose stop of the old job is the same one, or another one."""
+        is_same = self.on_terminate == "stop_with_savepoint" and self.savepoint_format == "canonical"
+        return GivingUp(
+            leaves_running=self.on_terminate == "detach",
+            awaits_stop=not is_same and self.on_terminate != "cancel",
+        )
+
 
 class StepListener(Protocol):
     """Notified while a job runs; must not raise (see `unistream.dagster.report`)."""
@@ -88,6 +98,9 @@ class StepListener(Protocol):
 
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         """The job was ended with a savepoint."""
+
+    def finished(self, info: JobInfo) -> None:
+        """The job has ended before it was to be ended."""
 
     def cancelled(self, info: JobInfo) -> None:
         """The job was ended without one."""
@@ -107,6 +120,7 @@ def run_step(
     detaches: bool = False,
     watch: Watch | None = None,
     patience_s: float = PATIENCE_S,
+    give_up: Callable[[], None] = lambda: None,
 ) -> JobInfo:
     """Starts a job and waits for its end; returns its last status. Its client is closed.
 
@@ -117,6 +131,7 @@ def run_step(
         detaches: Wait for the next complete checkpoint alone, if the job does not end before.
         watch: Says meanwhile that the step watches the job; None: nobody needs to know.
         patience_s: How long the last status of a job that has ended may be refused.
+        give_up: Called if the step is interrupted in `start`, which may end early then.
 
     Raises:
         ConfigError: from `start`: the job cannot run.
@@ -132,7 +147,7 @@ def run_step(
         listener.started(client)
         return _watched(client, listener, watch, detaches=detaches, patience_s=patience_s)
     except BaseException as error:
-        _end(starting, error, policy, listener, watch)
+        _end(starting, error, policy, listener, watch, give_up=give_up)
         raise
     finally:
         try:
@@ -261,6 +276,8 @@ def _end(
     policy: EndPolicy,
     listener: StepListener,
     watch: Watch,
+    *,
+    give_up: Callable[[], None],
 ) -> None:
     """Ends the job, if there is one; raises further interruptions."""
     if isinstance(error, LOST) and starting.done():
@@ -270,7 +287,7 @@ def _end(
     try:
         if isinstance(error, INTERRUPTIONS):
             listener.interrupted()
-        client = _started(starting)
+        client = _started(starting, listener, give_up)
         lost = watch.ask()  # a run that was paused may be interrupted before its next heartbeat
         if lost is not None and not lost.is_to_end:
             listener.note(f"{lost.reason}: this run leaves the job as it is", is_error=True)
@@ -283,13 +300,18 @@ def _end(
         raise
 
 
-def _started(starting: Future[JobClient]) -> JobClient | None:
+def _started(
+    starting: Future[JobClient], listener: StepListener, give_up: Callable[[], None]
+) -> JobClient | None:
     """None: it was not started, or the start takes too long (then `_close` closes it later)."""
     if starting.cancel():
         return None
+    give_up()
     try:
         failure = starting.exception(START_GRACE_S)
     except TimeoutError:
+        text = f"the job has not started within {START_GRACE_S:.0f} s, so this run leaves it as it is"
+        listener.note(text, is_error=True)
         return None
     return starting.result() if failure is None else None
 
@@ -309,6 +331,8 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         savepoint = stopping.result(policy.timeout_s)
     except AlreadyEnded as late:
         listener.note(str(late), is_error=False)
+        with contextlib.suppress(UnistreamError):
+            listener.finished(client.status())
     except (UnistreamError, TimeoutError) as failure:
         why = str(failure) if stopping.done() else f"it takes longer than {policy.timeout_s:.0f} s"
         text = f"job {client.job_id} could not be stopped with a savepoint: {why}; it is cancelled instead"

@@ -52,7 +52,8 @@ def build_stream_checks(
         max_records_behind: Records that are in the topics and that the job has not read; of a job whose
             sources do not say so (files, tables) the check fails.
         max_dead_letter_ratio: Such as 0.001: of the records that a source could not decode to all that it
-            has read, since its tasks began; the worst source counts.
+            has read, and of the rows that another operator could not process to all that its tasks have got,
+            since they began; the worst one counts.
         severity: Of a check that fails.
         job_name: Of the job, if `UnistreamResource.run` was given another one than that of the step.
         resource: Key of the `UnistreamResource` that knows the cluster.

@@ -6,15 +6,17 @@ restart, so the ratios are about the time since then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import dagster as dg
 
+from unistream.base.ids import VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.master.job_info import JobInfo
-from unistream.master.row_counts import late_rows_of
+from unistream.master.row_counts import dead_letters_of, late_rows_of
 from unistream.model.checkpoint_figures import CheckpointFigures
 
 RUNS: Final = "runs"
@@ -25,8 +27,6 @@ LATE_RATIO: Final = "late_ratio"
 LAG: Final = "lag"
 RECORDS_BEHIND: Final = "records_behind"
 DEAD_LETTERS: Final = "dead_letters"
-
-_DEAD_LETTERS_COUNTER: Final = "dead_letters"  # of a source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,8 @@ class Limits:
         late_ratio: Of these, to the rows that its sources have read; 0 to 1.
         watermark_lag_ms: Wall clock minus watermark.
         records_behind: Records that its sources know of and have not read.
-        dead_letter_ratio: Of any source, records that it could not decode, to all that it has read; 0 to 1.
+        dead_letter_ratio: Of any source, records that it could not decode, to all that it has read; of any
+            other operator, rows that it could not process, to all that its tasks have got; 0 to 1.
     """
 
     checkpoint_age_ms: int | None = None
@@ -88,6 +89,19 @@ class SourceRows:
         return _ratio(self.dead_letters, self.rows + self.dead_letters)
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorRows:
+    """What the current tasks of one operator have got, and what of it the operator could not process."""
+
+    name: str
+    rows: int
+    dead_letters: int
+
+    @property
+    def dead_letter_ratio(self) -> float:
+        return _ratio(self.dead_letters, self.rows)
+
+
 def judged(
     info: JobInfo, newest: CheckpointFigures | None, limits: Limits, now_ms: int
 ) -> dict[str, Verdict]:
@@ -127,11 +141,24 @@ def source_rows(info: JobInfo) -> list[SourceRows]:
     rows: dict[str, list[int]] = {}
     for subtask in info.subtasks:
         if subtask.source is not None:
-            dead = subtask.metrics.user.get(f"{subtask.source}.{_DEAD_LETTERS_COUNTER}", 0)
+            dead = dead_letters_of(subtask.metrics.user).get(subtask.source, 0)
             total = rows.setdefault(subtask.source, [0, 0])
             total[0] += subtask.metrics.records_in
             total[1] += dead
     return [SourceRows(name, read, dead) for name, (read, dead) in sorted(rows.items())]
+
+
+def operator_rows(info: JobInfo) -> list[OperatorRows]:
+    """Of each operator with dead letters that is no source, by name. A task counts its rows where they enter
+    it, so operators of one task have the same."""
+    rows: Counter[VertexId] = Counter()
+    dead: Counter[tuple[str, VertexId]] = Counter()
+    for subtask in info.subtasks:
+        rows[subtask.vertex] += subtask.metrics.records_in
+        for name, count in dead_letters_of(subtask.metrics.user).items():
+            if name != subtask.source:
+                dead[name, subtask.vertex] += count
+    return [OperatorRows(name, rows[vertex], count) for (name, vertex), count in sorted(dead.items())]
 
 
 def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> Verdict:
@@ -190,16 +217,26 @@ def _records_behind(info: JobInfo, limit: int) -> Verdict:
 
 
 def _dead_letters(info: JobInfo, limit: float) -> Verdict:
-    sources = source_rows(info)
-    if not sources:
-        return Verdict(True, "no source has read anything yet", {"by_source": dg.MetadataValue.json({})})
-    worst = max(sources, key=lambda source: source.dead_letter_ratio)
-    text = (
-        f"source {worst.name}: {worst.dead_letters:,} of {worst.rows + worst.dead_letters:,} records could "
-        f"not be decoded ({worst.dead_letter_ratio:.2%}), allowed {limit:.2%}"
-    )
-    counts = {one.name: {"rows": one.rows, "dead_letters": one.dead_letters} for one in sources}
-    return Verdict(worst.dead_letter_ratio <= limit, text, {"by_source": dg.MetadataValue.json(counts)})
+    sources, operators = source_rows(info), operator_rows(info)
+    metadata = {
+        "by_source": dg.MetadataValue.json(
+            {one.name: {"rows": one.rows, "dead_letters": one.dead_letters} for one in sources}
+        ),
+        "by_operator": dg.MetadataValue.json(
+            {one.name: {"rows": one.rows, "dead_letters": one.dead_letters} for one in operators}
+        ),
+    }
+    if not sources and not operators:
+        return Verdict(True, "no source has read anything yet", metadata)
+    measured: list[SourceRows | OperatorRows] = [*sources, *operators]
+    worst = max(measured, key=lambda one: one.dead_letter_ratio)
+    if isinstance(worst, SourceRows):
+        read = worst.rows + worst.dead_letters
+        what = f"source {worst.name}: {worst.dead_letters:,} of {read:,} records could not be decoded"
+    else:
+        what = f"operator {worst.name}: {worst.dead_letters:,} of {worst.rows:,} rows could not be processed"
+    text = f"{what} ({worst.dead_letter_ratio:.2%}), allowed {limit:.2%}"
+    return Verdict(worst.dead_letter_ratio <= limit, text, metadata)
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -80,21 +80,20 @@ class RunReport:
     def finished(self, info: JobInfo) -> None:
         """The job has ended by itself, or was stopped from outside: then the run says what it has left."""
         if was_stopped(info):
-            self._note_stop(info, "was stopped from outside", savepoints_of(info))
+            self._note_stop(info, savepoints_of(info))
 
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         drained = Savepoints(info.resumable_savepoint, savepoint)
-        self._note_stop(info, "was stopped", Savepoints(savepoint, None) if resumable else drained)
+        self._note_stop(info, Savepoints(savepoint, None) if resumable else drained)
         self._observe(info)
 
-    def _note_stop(self, info: JobInfo, how: str, left: Savepoints) -> None:
+    def _note_stop(self, info: JobInfo, left: Savepoints) -> None:
         """Also tags the run with what the next one goes on from."""
         then = "so no run can resume from it" if left.resumable is None else self._resume_from(left.resumable)
         if left.terminal is not None:
             then = f"it was drained: its windows have fired{', ' if left.resumable is None else '; '}{then}"
-        self.note(
-            f"job {info.job} {how} with savepoint {left.terminal or left.resumable}; {then}", is_error=False
-        )
+        savepoint = left.terminal or left.resumable
+        self.note(f"job {info.job} was stopped with savepoint {savepoint}; {then}", is_error=False)
 
     def cancelled(self, info: JobInfo) -> None:
         self.note(f"job {info.job} was cancelled, without a savepoint; {self.left(info)}", is_error=False)

@@ -27,7 +27,7 @@ from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, 
 from unistream.dagster.maintenance import GuardedStart
 from unistream.dagster.policy_tag import written
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
-from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume
+from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume, repeated_runs
 from unistream.dagster.watching import (
     CALL_TIMEOUT_S,
     HEARTBEAT_EVERY_S,
@@ -129,7 +129,11 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             guarded = GuardedStart(context.instance, context.run.run_id, name, start)
             patience_s = timeout_s(env.config)
             info = run_step(
-                *(guarded, self.end_policy(), report), detaches=detaches, watch=watch, patience_s=patience_s
+                *(guarded, self.end_policy(), report),
+                detaches=detaches,
+                watch=watch,
+                patience_s=patience_s,
+                give_up=start.give_up,
             )
         except WentBack as error:
             raise dg.Failure(f"pipeline {name}: {error}", allow_retries=False) from error
@@ -161,6 +165,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             on_running=chosen_on_running(context.run, self.on_running),
             savepoint_dir=self.savepoint_dir or None,
             first_checkpoint_s=self.first_checkpoint_timeout_s,
+            giving_up=self.end_policy().giving_up,
+            repeated=repeated_runs(context.run, context.instance.get_run_by_id),
         )
 
     def _policy(self, start: JobStart, *, detaches: bool) -> dict[str, str]:

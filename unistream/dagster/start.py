@@ -10,15 +10,18 @@
     none of these                                      a new job, from the snapshot that `resume` names
 
 A run that attaches to a job of other code than its own says so in its log and by its tag. A submission is
-named by its run, so that one whose answer was lost is found by the run that repeats it. Jobs
-of clusters that live in the run's own process have ended with it: they leave only their snapshots.
+named by its run, so that one whose answer was lost is found by the runs that repeat it, also when those in
+between have died before they had it. The root run does not name it: *Re-execute* of a run whose job has
+finished starts a new one. Jobs of clusters that live in the run's own process have ended with it, and leave
+only their snapshots.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, cast, get_args
 
@@ -34,7 +37,7 @@ from unistream.client.job_client import JobClient
 from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.resume import LATEST, StillRuns
 from unistream.client.submission import attach, connect, connect_to_submit
-from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX
+from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX, GivingUp
 from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
 
@@ -49,12 +52,17 @@ JOB_TAG: Final = "unistream/job_id"
 CODE_TAG: Final = "unistream/code"
 """Tag of a run: whether its job runs the code of the run: "same", "other" or "unknown"."""
 
+REPEATED_MAX: Final = 20  # each is looked up in the cluster
+
 BEGINNING: Final = "none"
 """`resume`: start without a snapshot."""
 
 _RETRY_TAG: Final = "dagster/retry_number"
 
 OnRunning = Literal["upgrade", "attach", "refuse"]
+
+
+logger = logging.getLogger(__name__)
 
 
 class Log(Protocol):
@@ -74,6 +82,8 @@ class JobStart:
         on_running: If another job writes the same tables.
         savepoint_dir: For the savepoint of a job that is replaced; None: as its configuration says.
         first_checkpoint_s: How long a new version may take to its first checkpoint.
+        giving_up: How an upgrade ends of a run that is terminated.
+        repeated: The runs that this one repeats, as far as they are known; see `repeated_runs`.
     """
 
     environment: Environment
@@ -86,6 +96,12 @@ class JobStart:
     on_running: OnRunning = "upgrade"
     savepoint_dir: str | None = None
     first_checkpoint_s: float = FIRST_CHECKPOINT_S
+    giving_up: GivingUp = field(default_factory=GivingUp)
+    repeated: Sequence[dg.DagsterRun] = ()
+
+    def give_up(self) -> None:
+        """The run is terminated: it does not wait for the first checkpoint of a new version any more."""
+        self.giving_up.requested.set()
 
     def __call__(self) -> JobClient:
         """Raises as `Environment.execute_async`."""
@@ -165,13 +181,17 @@ class JobStart:
         return ""
 
     def _begun_upgrade(self) -> tuple[JobId, str] | None:
-        """Of the repeated run, which died in it: the job that was to be replaced, and the request id."""
+        """Of a repeated run, which died in it: the job that was to be replaced, and the request id."""
         if self.run.parent_run_id is None:
             return None
-        request = request_of(self.run.parent_run_id, self.step)
         with connect(self.environment.config) as cluster:
-            old = KeptJobsClient(cluster).kept(request)
-        return None if old is None else (old, request)
+            kept = KeptJobsClient(cluster)
+            for run, _ in self._chain():
+                request = request_of(run, self.step)
+                old = kept.kept(request)
+                if old is not None:
+                    return old, request
+        return None
 
     def _upgraded(self, old: JobId, request_id: str) -> JobClient:
         job = upgraded(
@@ -182,26 +202,42 @@ class JobStart:
             savepoint_dir=self.savepoint_dir,
             first_checkpoint_s=self.first_checkpoint_s,
             note=lambda text: self.log.note(text, is_error=False),
+            giving_up=self.giving_up,
         )
-        self.log.tag({CODE_TAG: "same"})
-        return self._attached(job, f"the new version of job {old}")
+        self.log.tag({CODE_TAG: "other" if job == old else "same"})
+        return self._attached(job, "the old version" if job == old else f"the new version of job {old}")
 
     def _of_repeated_run(self) -> JobInfo | None:
-        parent, tags = self.run.parent_run_id, self.run.tags
-        if parent is None:
+        """A job that runs; or that has finished, if all runs since are Dagster's own retries."""
+        tags = self.run.tags
+        found = [(job_of_request(request_of(run, self.step)), is_retry) for run, is_retry in self._chain()]
+        if found and tags.get(JOB_TAG):  # copied: of a run further back, to which the repeated one attached
+            found.insert(1, (JobId(tags[JOB_TAG]), _RETRY_TAG in tags))
+        if not found:
             return None
-        found = [job_of_request(request_of(parent, self.step))]
-        if tags.get(JOB_TAG):  # copied: of a run further back, to whose job the repeated run had attached
-            found.append(JobId(tags[JOB_TAG]))
         with connect(self.environment.config) as cluster:
-            for job in found:
+            for job, is_retry in found:
                 try:
                     info = cluster.info(job)
                 except NotFound:
                     continue
-                if not info.is_terminal or (info.state == "FINISHED" and _RETRY_TAG in tags):
+                if not info.is_terminal or (info.state == "FINISHED" and is_retry):
                     return info
         return None
+
+    def _chain(self) -> list[tuple[str, bool]]:
+        """Ids of the runs that this one repeats, nearest first, and whether all runs since are retries."""
+        known = {run.run_id: run for run in self.repeated}
+        run: dg.DagsterRun | None = self.run
+        chain: dict[str, bool] = {}
+        is_retry = True
+        while run is not None and run.parent_run_id is not None and run.parent_run_id not in chain:
+            is_retry = is_retry and _RETRY_TAG in run.tags
+            chain[run.parent_run_id] = is_retry
+            run = known.get(run.parent_run_id)
+        if chain and self.run.root_run_id is not None:  # who are in between may have been deleted
+            chain.setdefault(self.run.root_run_id, False)
+        return list(chain.items())
 
     def _attached(self, job: JobId, why: str, differs: str = "") -> JobClient:
         client = attach(job, self.environment.config)
@@ -210,6 +246,22 @@ class JobStart:
         text += differs
         self.log.note(text, is_error=False)
         return client
+
+
+def repeated_runs(run: dg.DagsterRun, find: Callable[[str], dg.DagsterRun | None]) -> list[dg.DagsterRun]:
+    """The runs that a run repeats, the nearest first, up to one that was deleted. `find`: by id."""
+    found: list[dg.DagsterRun] = []
+    while run.parent_run_id is not None and len(found) < REPEATED_MAX:
+        try:
+            parent = find(run.parent_run_id)
+        except Exception as error:  # Dagster's database is away for a moment
+            logger.warning("event=repeated_run_unknown run=%s reason=%r", run.run_id, str(error))
+            break
+        if parent is None:
+            break
+        found.append(parent)
+        run = parent
+    return found
 
 
 def chosen_resume(run: dg.DagsterRun, resource: str) -> str:

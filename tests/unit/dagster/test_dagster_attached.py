@@ -153,6 +153,9 @@ class Story:
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         self.reported.append(f"stopped {info.state} {savepoint} resumable={resumable}")
 
+    def finished(self, info: JobInfo) -> None:
+        self.reported.append(f"finished {info.state}")
+
     def cancelled(self, info: JobInfo) -> None:
         self.reported.append(f"cancelled {info.state}")
 
@@ -306,6 +309,7 @@ def test_a_job_that_has_just_ended_is_left_as_it_is() -> None:
     story = interrupted_run(job)
     assert job.calls == ["stop drain=False target=None", "close"]
     assert story.notes == ["job has already ended as FINISHED"]
+    assert story.reported == ["started", "interrupted", "finished RUNNING"]
 
 
 def test_a_job_that_can_neither_be_stopped_nor_cancelled_is_named() -> None:
@@ -338,6 +342,20 @@ def test_a_signal_while_the_job_starts_does_not_tear_the_start_apart() -> None:
 
     with dg.raise_execution_interrupts(), pytest.raises(dg.DagsterExecutionInterruptedError):
         run_step(start, policy(), Story())
+    assert job.calls == ["stop drain=False target=None", "close"]
+
+
+def test_a_start_that_takes_its_time_is_requested_to_give_up() -> None:
+    """As an upgrade does, which waits for minutes; the job that is there then is ended by the policy."""
+    job, requested = FakeJob(), threading.Event()
+
+    def start() -> FakeJob:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert requested.wait(WAIT_S), "nobody requests it"
+        return job
+
+    with dg.raise_execution_interrupts(), pytest.raises(dg.DagsterExecutionInterruptedError):
+        run_step(start, policy(), Story(), give_up=requested.set)
     assert job.calls == ["stop drain=False target=None", "close"]
 
 

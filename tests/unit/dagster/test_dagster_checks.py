@@ -93,7 +93,7 @@ def test_how_far_a_job_is_behind_its_topics(metrics: dict[str, int], text: str) 
 
 
 def reader(index: int, rows: int, dead: int = 0, *, source: str = "orders") -> SubtaskInfo:
-    user = {f"{source}.dead_letters": dead, "another.dead_letters": 99} if dead else {}
+    user = {f"{source}.dead_letters": dead} if dead else {}
     metrics = TaskMetrics(records_in=rows, user=user)
     vertex = VertexId(source)
     return SubtaskInfo(
@@ -107,8 +107,20 @@ def reader(index: int, rows: int, dead: int = 0, *, source: str = "orders") -> S
     )
 
 
-def later(rows: int) -> SubtaskInfo:
-    return structs.replace(reader(0, rows), vertex=VertexId("sink"), vertex_name="sink", source=None)
+def later(rows: int, **dead: int) -> SubtaskInfo:
+    """A task behind the sources. `dead`: rows that failed there, by operator."""
+    metrics = TaskMetrics(
+        records_in=rows, user={f"{name}.dead_letters": count for name, count in dead.items()}
+    )
+    task = structs.replace(reader(0, rows), vertex=VertexId("sink"), vertex_name="sink", source=None)
+    return structs.replace(task, metrics=metrics)
+
+
+def chained(rows: int, dead: int) -> SubtaskInfo:
+    """A source with an operator in its task."""
+    return structs.replace(
+        reader(0, rows), metrics=TaskMetrics(records_in=rows, user={"parse.dead_letters": dead})
+    )
 
 
 def late(rows: int) -> dict[str, int]:
@@ -160,6 +172,21 @@ FAILED_EARLIER = ExceptionInfo(at_ms=NOW_MS - 59_000, kind="OSError", message="a
             {"metrics": late(0), "subtasks": (reader(0, 89, 11), reader(0, 9_000, 1, source="flights"))},
             {"dead_letters": "source orders: 11 of 100 records could not be decoded (11.00%), allowed"},
             id="the worst source counts",
+        ),
+        pytest.param(
+            {"metrics": late(0), "subtasks": (reader(0, 1_000), later(60, price=5), later(40, price=5))},
+            {},
+            id="at the dead letters of an operator",
+        ),
+        pytest.param(
+            {"metrics": late(0), "subtasks": (reader(0, 1_000, 1), later(60, price=11), later(40))},
+            {"dead_letters": "operator price: 11 of 100 rows could not be processed (11.00%), allowed"},
+            id="rows that an operator could not process, of those of its tasks",
+        ),
+        pytest.param(
+            {"metrics": late(0), "subtasks": (chained(89, 11),)},
+            {"dead_letters": "operator parse: 11 of 89 rows could not be processed (12.36%), allowed"},
+            id="in the task of a source",
         ),
     ],
 )
