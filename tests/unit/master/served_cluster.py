@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from unistream import __version__
 from unistream.base.clock import SystemClock
 from unistream.rest.app import create_app
 from unistream.rest.server import RestServer
@@ -25,7 +26,7 @@ class Api:
         app = create_app(
             cluster.dispatcher,
             clock=SystemClock(),
-            version="0.0-test",
+            version=__version__,
             triggers=Triggers(lambda: uuid.uuid4().hex),
             on_shutdown=self.shutdown_asked.set,
         )
