@@ -161,6 +161,12 @@ class Service:
             found = [job for job in client.jobs() if job.name == name]
         return sorted(found, key=lambda job: job.submitted_ms)
 
+    def dead_letters(self, name: str) -> int:
+        """Of the running job."""
+        [job] = [job for job in self.jobs(name) if job.ended_ms is None]
+        with self.cluster() as client:
+            return sum(client.info(JobId(job.job)).dead_letters.values())
+
     def stop(self, name: str, *, drain: bool = False) -> str:
         """The running job, from outside of Dagster; the savepoint."""
         [job] = [job for job in self.jobs(name) if job.ended_ms is None]

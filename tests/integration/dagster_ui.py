@@ -34,6 +34,11 @@ query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
     ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
     ... on PathMetadataEntry { path } } } } } }
 """
+CHECKED: Final = """
+query($key: AssetKeyInput!, $name: String!) {
+  assetCheckExecutions(assetKey: $key, checkName: $name, limit: 1) {
+    runId status evaluation { description } } }
+"""
 BACKFILL: Final = """
 mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on Error { message } } }
@@ -99,6 +104,23 @@ class Ui:
         """A run of a job, as its page launches it."""
         params = {"selector": {**self._of, "pipelineName": job}, "mode": "default"}
         return _run_of(self.ask(LAUNCH, params=params)["launchRun"])
+
+    def check(self, asset: str, *names: str) -> str:
+        """The run that performs these checks."""
+        checks = [{"assetKey": {"path": [asset]}, "name": name} for name in names]
+        selector = {
+            **self._of,
+            "pipelineName": "__ASSET_JOB",
+            "assetSelection": [],
+            "assetCheckSelection": checks,
+        }
+        params = {"selector": selector, "mode": "default"}
+        return _run_of(self.ask(LAUNCH, params=params)["launchRun"])
+
+    def checked(self, asset: str, name: str) -> tuple[str, str]:
+        """Status of the newest execution of a check (SUCCEEDED, FAILED, …), and what it says."""
+        [newest] = self.ask(CHECKED, key={"path": [asset]}, name=name)["assetCheckExecutions"]
+        return str(newest["status"]), str((newest["evaluation"] or {}).get("description"))
 
     def again(self, run: str) -> str:
         """Re-executes all of it; the new run."""

@@ -286,6 +286,28 @@ def test_a_wrong_sink_fails_the_run_in_one_sentence_and_writes_nothing(service: 
     assert service.ui.materializations("wrong") == []
 
 
+def test_a_check_fails_while_rows_fail_and_passes_when_they_do_not_any_more(service: Service) -> None:
+    """Rows that an operator sends to dead letters; the check allows half of them."""
+    ui, fails = service.ui, service.lake / "letters.fails"
+
+    def dead_letters() -> tuple[str, str]:
+        service.await_end(ui.check("letters", "runs", "checkpoint_age", "dead_letters"))
+        assert ui.checked("letters", "runs")[0] == "SUCCEEDED"
+        return ui.checked("letters", "dead_letters")
+
+    fails.touch()
+    service.await_end(ui.materialize("letters"))
+    service.await_that("rows have failed", lambda: service.dead_letters("letters") > 0)
+    status, said = dead_letters()
+    assert (status, "operator checked: " in said) == ("FAILED", True), said
+    assert "rows could not be processed (100.00%), allowed 50.00%" in said
+    fails.unlink()
+    bad = service.dead_letters("letters")
+    service.await_rows("letters", 2 * bad)
+    service.await_that("it passes", lambda: dead_letters()[0] == "SUCCEEDED")
+    service.stop("letters")
+
+
 # --- who dies ---------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from unistream.dagster import (
     build_reconciling_sensor,
     build_savepoint_schedule,
     build_stop_with_savepoint_schedule,
+    build_stream_checks,
     sink_asset,
     unistream_assets,
 )
@@ -53,7 +54,7 @@ def sink_of(name: str) -> Any:
 
 def numbers(env: us.Environment, name: str) -> None:
     """An unbounded stream of numbers into a table. The file NAME.version changes it: "broken" fails. While
-    the file NAME.fails is there, the job fails with its next row."""
+    the file NAME.fails is there, the job fails with its next row; of the stream "letters" its rows fail."""
     version, fails = LAKE / f"{name}.version", LAKE / f"{name}.fails"
     text = version.read_text() if version.exists() else ""
 
@@ -62,7 +63,9 @@ def numbers(env: us.Environment, name: str) -> None:
 
     by_at = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
     source = us.DatagenSource(COLUMNS, rows=None, bounded=False, rows_per_second=RATE)
-    rows = env.from_source(source, by_at, name="numbers").uid("numbers").filter(checked).uid("checked")
+    rows = env.from_source(source, by_at, name="numbers").uid("numbers")
+    rows = rows.filter(checked, on_error="dead-letter" if name == "letters" else "fail").name("checked")
+    rows = rows.uid("checked")
     rows.sink_to(sink_of(name)).uid("lake")
 
 
@@ -94,7 +97,8 @@ GOES_ON = [
 ]
 DETACHED += [stream(name) for name in ("upkept", "saved")]
 MINUTE = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1))
-DETACHED.append(stream("fresh", freshness=MINUTE))
+DETACHED += [stream("fresh", freshness=MINUTE), stream("letters")]
+CHECKS = build_stream_checks(DETACHED[-1], max_dead_letter_ratio=0.5)
 ATTACHED = [
     stream(name, "attached")
     for name in (
@@ -181,6 +185,7 @@ if os.environ.get("BROKEN") == "partitions":
 
 defs = dg.Definitions(
     assets=[*DETACHED, *GOES_ON, *ATTACHED, *OF_POLICIES, *EMBEDDED, *WRONG, hours, summary, report],
+    asset_checks=[CHECKS],
     resources={
         "unistream": resource(),
         "attached": resource(mode="attached"),
