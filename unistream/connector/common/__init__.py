@@ -16,6 +16,7 @@ from unistream.connector.common.committing import (
     rewound,
     uncommitted_elsewhere,
 )
+from unistream.connector.common.databases import remedy, sqlite_code, sqlstate
 from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json
 from unistream.connector.common.json_text import json_column, json_lines, json_misfit, json_rows
 from unistream.connector.common.partitions import (

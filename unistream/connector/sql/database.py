@@ -17,13 +17,13 @@ from sqlalchemy.exc import (
     DBAPIError,
     IntegrityError,
     NoSuchModuleError,
-    OperationalError,
     ProgrammingError,
 )
 
 from unistream.base.errors import ConfigError, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, resolved
+from unistream.connector.common import remedy, sqlite_code, sqlstate
 from unistream.connector.sql.columns import csv_pieces, python_rows
 from unistream.connector.sql.statements import Target
 
@@ -32,6 +32,7 @@ CONNECT_TIMEOUT_S: Final = 10
 STATEMENT_TIMEOUT_MS: Final = 120_000  # PostgreSQL: a commit that takes longer is given up
 LOCK_TIMEOUT_MS: Final = 30_000  # of both: longest wait for another writer
 SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges what is sent
+SQLITE_ERROR: Final = sqlite3.SQLITE_ERROR  # a statement that does not fit the tables that are there
 CREATED_TWICE: Final = ("42P07", "23505")  # PostgreSQL: two writers create one table at once
 
 
@@ -115,7 +116,7 @@ class Database:
             with connection, connection.begin():
                 table.create(connection, checkfirst=True)
         except DBAPIError as error:
-            if _code(error) not in CREATED_TWICE and "already exists" not in str(error.orig):
+            if sqlstate(error.orig or error) not in CREATED_TWICE and "already exists" not in str(error.orig):
                 raise self.our_error(error, doing) from error
 
     def lock(self, connection: Connection, name: str) -> None:
@@ -170,12 +171,12 @@ class Database:
 
     def our_error(self, error: DBAPIError, doing: str) -> UnistreamError:
         text = str(error.orig).strip().partition("\n")[0]
-        if (
-            isinstance(error, IntegrityError | DataError | ProgrammingError)
-            and not error.connection_invalidated
-        ):
+        if (what := remedy(error)) is not None:
+            return ConfigError(f"{self.where} refused {doing}: {text}; {what}")
+        is_refused = isinstance(error, IntegrityError | DataError | ProgrammingError)
+        if is_refused and not error.connection_invalidated:
             return ConfigError(f"{self.where} refused {doing}: {text}")
-        if isinstance(error, OperationalError) and "no such table" in text:
+        if error.orig is not None and sqlite_code(error.orig) == SQLITE_ERROR:
             return ConfigError(f"{self.where} refused {doing}: {text}")
         return Unreachable(f"{self.where} did not answer while {doing}: {text}")
 
@@ -207,7 +208,3 @@ def _without_own_transactions(connection: sqlite3.Connection, _record: object) -
 
 def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _code(error: DBAPIError) -> str:
-    return str(getattr(error.orig, "sqlstate", "") or "")
