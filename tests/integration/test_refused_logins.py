@@ -223,7 +223,6 @@ def test_access_that_s3_refuses_to_a_committer(s3: str) -> None:
     assert wrong is not None
     with pytest.raises(ConfigError, match=f"table {url}: its store refused access"):
         wrong.open(context())
-        wrong.commit(permit(1), request(1, *prepared))
     wrong.close()
     committer = sink.create_committer()
     assert committer is not None

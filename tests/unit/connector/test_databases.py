@@ -66,7 +66,7 @@ def test_what_can_be_done_about_a_refusal(error: BaseException, says: str | None
     ("text", "says"),
     [
         (
-            "Kernel error -> The operation lacked the necessary privileges to complete for path t/_delta_log\n"
+            "Kernel error -> The operation lacked the necessary privileges to complete for path t\n"
             " 403 Forbidden\n<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>",
             "its store refused access (403 AccessDenied Access Denied)",
         ),

@@ -11,6 +11,7 @@ from typing import Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
+from unistream.base.config import parse_duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, is_reference
 from unistream.connector.common import OnRewind
@@ -29,6 +30,8 @@ from unistream.port.sink import Committer, RowCheck, SinkWriter
 Mode: TypeAlias = Literal["append", "upsert"]
 MODES: Final[tuple[Mode, ...]] = ("append", "upsert")
 BATCH_ROWS: Final = 20_000
+COMMIT_TIMEOUT: Final = "120 s"
+COMMIT_TIMEOUT_MS_MAX: Final = 2**31 - 1  # of PostgreSQL
 
 
 class SqlSink:
@@ -44,6 +47,9 @@ class SqlSink:
         key: Column, or columns, of the key; they are the primary key, or unique. With "upsert".
         create: The table is made if it is not there, with the columns of the rows, and `key` as primary key.
         batch_rows: Rows that are sent to the database together.
+        commit_timeout: How long a statement of a commit may take in PostgreSQL, such as the one that moves
+            the rows of a checkpoint into the table; what takes longer is given up, and tried again when the
+            job restarts.
         on_rewind: If the job is restored from a checkpoint older than the table's last: "refuse" to start, or
             "allow_duplicates" (of rows that are appended).
         on_foreign: If another line of jobs writes the table (this job was not started from a snapshot of it):
@@ -66,6 +72,7 @@ class SqlSink:
         key: str | Sequence[str] = (),
         create: bool = True,
         batch_rows: int = BATCH_ROWS,
+        commit_timeout: str = COMMIT_TIMEOUT,
         on_rewind: OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
     ) -> None:
@@ -86,7 +93,13 @@ class SqlSink:
             parsed(url)
         self._url = url
         self._target = Target(name, schema)
-        self._table = SqlTable(url=url, target=self._target, key=self._key, create=create)
+        self._table = SqlTable(
+            url=url,
+            target=self._target,
+            key=self._key,
+            create=create,
+            commit_timeout_ms=_checked_timeout(commit_timeout),
+        )
         self._batch_rows = batch_rows
         self._on_rewind: OnRewind = on_rewind
         self._on_foreign: OnForeign = on_foreign
@@ -182,3 +195,11 @@ class SqlSink:
 
     def create_committer(self) -> Committer | None:
         return SqlCommitter(self._table, on_rewind=self._on_rewind, on_foreign=self._on_foreign)
+
+
+def _checked_timeout(commit_timeout: str) -> int:
+    """Raises ConfigError."""
+    found = parse_duration_ms(commit_timeout)
+    if not 0 < found <= COMMIT_TIMEOUT_MS_MAX:
+        raise ConfigError(f"SQL sink: commit_timeout is from 1 ms to 24 days, not {commit_timeout!r}")
+    return found

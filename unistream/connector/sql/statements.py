@@ -33,6 +33,7 @@ from sqlalchemy.sql import Delete, Select
 from unistream.connector.sql.columns import sql_type
 
 COMMITS: Final = "unistream_sink_commits"
+IDENTITY: Final = "table_identity"  # see `identity`; a table of a former version does not have the column
 STAGE_BEGIN: Final = "unistream_stage_"
 SUBTASK, LABEL, ATTEMPT, ROW = "__subtask", "__label", "__attempt", "__row"
 OURS: Final = (SUBTASK, LABEL, ATTEMPT, ROW)
@@ -97,6 +98,7 @@ def commits_table(schema: str) -> Table:
         Column("job", Text, nullable=False),
         Column("snapshot", Text, nullable=False),
         Column("at_ms", BigInteger, nullable=False),
+        Column(IDENTITY, Text),
         schema=schema or None,
     )
 
@@ -181,5 +183,7 @@ def move(
 def record(dialect: str, commits: Table, values: dict[str, Any]) -> Any:
     """The commit of a sink, instead of its former one."""
     insert = _INSERTS[dialect](commits).values(**values)
-    changed = {name: insert.excluded[name] for name in ("target", "label", "job", "snapshot", "at_ms")}
+    changed = {
+        name: insert.excluded[name] for name in ("target", "label", "job", "snapshot", "at_ms", IDENTITY)
+    }
     return insert.on_conflict_do_update(index_elements=["lineage", "sink_uid"], set_=changed)
