@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Boolean, Connection, select
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
@@ -29,6 +29,7 @@ from unistream.connector.sql.line import CHECKPOINT_BITS, Recorded, checkpoint_o
 from unistream.connector.sql.stage import SqlCommittable, SqlTable, decode_committable
 from unistream.connector.sql.statements import (
     COMMITS,
+    DELETED,
     IDENTITY,
     OURS,
     Target,
@@ -36,6 +37,7 @@ from unistream.connector.sql.statements import (
     count_part,
     move,
     record,
+    remove_deleted,
     remove_former,
     remove_part,
     remove_rivals,
@@ -200,6 +202,9 @@ class SqlCommitter:
         self, given: Mapping[CheckpointId, Sequence[SqlCommittable]], moved: Mapping[CheckpointId, int]
     ) -> CommitResult:
         """`moved`: rows of the checkpoints that the transaction has committed."""
+        if not self._context.checkpointing:
+            for stage in {one.stage for parts in given.values() for one in parts}:
+                self._opened.drop_empty(Target(stage, self._target.schema))
         if moved:
             self._note(max(moved))
         visible = tuple(
@@ -311,9 +316,10 @@ class SqlCommitter:
 
     def _move(self, connection: Connection, checkpoint_id: int, parts: Sequence[SqlCommittable]) -> None:
         for stage, of_stage in _by_stage(parts).items():
-            source = self._stage(stage, of_stage[0].columns)
+            source, is_there = self._stage(of_stage[0]), self._has_stage(connection, stage)
             for one in of_stage:
-                found = connection.execute(count_part(source, one.part)).scalar_one()
+                count = count_part(source, one.part)
+                found = connection.execute(count).scalar_one() if is_there else 0
                 if found != one.rows:
                     raise CorruptSnapshot(
                         f"table {self._target}: of {one.rows} rows that subtask {one.subtask} has staged in "
@@ -325,14 +331,18 @@ class SqlCommitter:
                 self._target.name, *map(sql_column, columns), schema=self._target.schema or None
             )
             moved = [one.part for one in of_stage]
+            key, has_deletes = self._table.key, of_stage[0].deletes
+            if has_deletes:
+                connection.execute(remove_deleted(stage=source, target=target, key=key, parts=moved))
             connection.execute(
                 move(
                     self._opened.dialect,
                     stage=source,
                     target=target,
                     columns=columns,
-                    key=self._table.key,
+                    key=key,
                     parts=moved,
+                    deletes=has_deletes,
                 )
             )
 
@@ -340,7 +350,9 @@ class SqlCommitter:
         """What is committed, and what nobody commits any more."""
         is_last = not self._context.checkpointing
         for stage, of_stage in _by_stage(parts).items():
-            source = self._stage(stage, of_stage[0].columns)
+            if not self._has_stage(connection, stage):  # it was empty, and dropped
+                continue
+            source = self._stage(of_stage[0])
             for one in of_stage:
                 connection.execute(remove_part(source, one.part))
             if is_last:
@@ -388,8 +400,14 @@ class SqlCommitter:
             job=followed.job, until=followed.until, address=self._address, label=label
         )
 
-    def _stage(self, name: str, columns: Sequence[str]) -> Any:
-        return sql_table(name, *map(sql_column, (*OURS, *columns)), schema=self._target.schema or None)
+    def _has_stage(self, connection: Connection, stage: str) -> bool:
+        return self._opened.has_table(connection, Target(stage, self._target.schema))
+
+    def _stage(self, one: SqlCommittable) -> Any:
+        """The staging table of a committable."""
+        names = (*OURS, *one.columns, *((DELETED,) if one.deletes else ()))
+        columns = [sql_column(name, Boolean if name == DELETED else None) for name in names]
+        return sql_table(one.stage, *columns, schema=self._target.schema or None)
 
 
 def committer_of(committables: Sequence[bytes]) -> SqlCommitter:

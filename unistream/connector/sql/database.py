@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,19 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, event, func, inspect, select, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    func,
+    inspect,
+    literal,
+    select,
+    text,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
     ArgumentError,
@@ -25,6 +38,7 @@ from unistream.connector.sql.columns import csv_pieces, python_rows
 from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, Limit, failure
 from unistream.connector.sql.statements import Target
 
+_LOG: Final = logging.getLogger(__name__)
 DIALECTS: Final = ("postgresql", "sqlite")
 CONNECT_TIMEOUT_S: Final = 10
 SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges what is sent
@@ -151,6 +165,24 @@ class Database:
         """Of a table, by name; empty: there is none."""
         with self.read(f"looking at table {target}") as connection:
             return self.columns_in(connection, target)
+
+    def has_table(self, connection: Connection, target: Target) -> bool:
+        return bool(inspect(connection).has_table(target.name, schema=target.schema or None))
+
+    def drop_empty(self, target: Target) -> None:
+        """Best effort, and no wait for others: a table that stays is in nobody's way."""
+        name = self.quoted(target)
+        try:
+            with self._engine.connect() as connection, connection.begin():
+                if not self.has_table(connection, target):
+                    return
+                if self.dialect == "postgresql":
+                    connection.exec_driver_sql(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                table = Table(target.name, MetaData(), schema=target.schema or None)
+                if connection.execute(select(literal(1)).select_from(table).limit(1)).first() is None:
+                    connection.exec_driver_sql(f"DROP TABLE {name}")
+        except DBAPIError as error:
+            _LOG.info("event=staging_table_stays table=%s reason=%s", name, error.orig)
 
     def columns_in(self, connection: Connection, target: Target) -> dict[str, dict[str, Any]]:
         """The same, in a transaction of the caller."""

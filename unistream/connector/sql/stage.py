@@ -60,6 +60,7 @@ class SqlCommittable(msgspec.Struct, frozen=True, kw_only=True):
         columns: Of the rows, in order.
         checkpoint: With which they were prepared. A snapshot may list those of several: another job that was
             started from an earlier one of them may have committed some.
+        deletes: The staging table has a column that says which rows delete that of their key.
     """
 
     table: SqlTable
@@ -70,6 +71,7 @@ class SqlCommittable(msgspec.Struct, frozen=True, kw_only=True):
     attempt: str
     checkpoint: int
     rows: int
+    deletes: bool = False
     format: int = 1
 
     @property
