@@ -119,6 +119,8 @@ class SqlWriter:
                 raise UserCodeError(
                     f"SQL sink: a row without {name!r}, which is in the key of {self._target}"
                 )
+        if not self._staged:
+            self._database.create(stage)  # an empty one may have been dropped since
         with self._database.write(f"staging rows for table {self._target}") as connection:
             before = (self._context.index, self._label, self._attempt, self._staged)
             self._database.append(connection, stage, before, rows)
