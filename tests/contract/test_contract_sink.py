@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import cloudpickle
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -186,6 +187,11 @@ def sqlite(folder: Path, **options: Any) -> Case:
     return _sql(f"sqlite:///{folder / 'rows.db'}", **options)
 
 
+def sqlite_upsert(folder: Path, **options: Any) -> Case:
+    deletes = {"key": "id", "delete_when": pc.field("name") == "deleted"}
+    return sqlite(folder, mode="upsert", **deletes, **options)
+
+
 def _sql(url: str, table: str = "rows", **options: Any) -> Case:
     engine = create_engine(url, poolclass=NullPool)
 
@@ -269,7 +275,7 @@ def _iceberg(folder: Path, uri: str, **options: Any) -> Case:
 
 SINKS = [delta, delta_upsert, iceberg, collect, files, sqlite]
 VARIANTS = [
-    *(delta_partitioned, iceberg_partitioned, files_partitioned, files_json),
+    *(delta_partitioned, iceberg_partitioned, files_partitioned, files_json, sqlite_upsert),
     *("files on s3, partitioned", "iceberg-postgresql"),
 ]
 """Of sinks that are here anyway."""

@@ -3,16 +3,20 @@ fails with one sentence and writes nothing, in the running job and from every ch
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.pool import NullPool
 
 import unistream as us
 from unistream.base.config import Configuration
@@ -63,12 +67,22 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     return made
 
 
+class HasSink(Protocol):
+    @property
+    def sink(self) -> Sink: ...
+
+
 class Committing:
     """The committer of a running job. `snapshot`: its newest."""
 
-    def __init__(self, case: Case, state: OperatorState | None = None) -> None:
+    def __init__(self, case: HasSink, state: OperatorState | None = None) -> None:
         self.case = case
-        self.harness = OperatorHarness(CommitterOperator(case.sink), name=UID, state=state).open()
+        self.harness = OperatorHarness(CommitterOperator(case.sink), name=UID, state=state)
+        try:
+            self.harness.open()
+        except Exception:
+            self.harness.close()
+            raise
         self.snapshot = OperatorSnapshot()
 
     def prepare(self, checkpoint: int, *ids: int) -> None:
@@ -109,7 +123,9 @@ def staged(sink: Sink, checkpoint: int, *ids: int) -> list[bytes]:
     )
     writer.write(Batch(pa.RecordBatch.from_arrays([pa.array(ids, pa.int64())], names=["id"])))
     writer.flush(end_of_input=False)
-    return list(writer.prepare_commit(CheckpointId(checkpoint)))
+    prepared = list(writer.prepare_commit(CheckpointId(checkpoint)))
+    writer.close()
+    return prepared
 
 
 def everything(case: Case) -> None:
@@ -434,3 +450,185 @@ def test_committed_files_may_be_moved_away(tmp_path: Path) -> None:
         path.unlink()
     Committing(case, third).checkpoint(4, 4)
     assert case.ids() == [4]
+
+
+# --- tables of a database -------------------------------------------------------------------------
+
+
+class Rows:
+    """A table of a database that a sink writes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.sink = us.SqlSink(url, "rows")
+        self.jobs: list[Committing] = []
+
+    def job(self, state: OperatorState | None = None) -> Committing:
+        """Its committer is closed with the test."""
+        made = Committing(self, state)
+        self.jobs.append(made)
+        return made
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """The rows of the last one."""
+        found: list[tuple[Any, ...]] = []
+        with create_engine(self.url, poolclass=NullPool).begin() as connection:
+            for statement in statements:
+                result = connection.execute(text(statement))
+                found = [tuple(row) for row in result] if result.returns_rows else []
+        return found
+
+    @property
+    def is_there(self) -> bool:
+        return inspect(create_engine(self.url, poolclass=NullPool)).has_table("rows")
+
+    def ids(self) -> list[int]:
+        return [id for (id,) in self.run("SELECT id FROM rows ORDER BY id")] if self.is_there else []
+
+
+COPIED = "CREATE TABLE backup AS SELECT * FROM rows"
+PUT_BACK = ("DROP TABLE rows", "ALTER TABLE backup RENAME TO rows")
+REMOVED: Mapping[str, tuple[str, ...]] = {
+    "the table was dropped": ("DROP TABLE rows",),
+    "the record was dropped": ("DROP TABLE unistream_sink_commits",),
+    "the record was deleted": ("DELETE FROM unistream_sink_commits",),
+    "the record was put back": ("UPDATE unistream_sink_commits SET label = 1",),
+    "another table was made": ("DROP TABLE rows", "CREATE TABLE rows (id BIGINT)"),
+    "a copy was put back": (COPIED, *PUT_BACK),
+}
+OF_POSTGRESQL = ("another table was made", "a copy was put back")  # SQLite does not number its tables
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rows]:
+    if request.param == "sqlite":
+        made = Rows(f"sqlite:///{tmp_path / 'rows.db'}")
+    else:
+        made = Rows(request.getfixturevalue("postgres").new_database())
+    yield made
+    for job in made.jobs:
+        job.harness.close()
+
+
+@pytest.fixture(params=list(REMOVED))
+def removed(request: pytest.FixtureRequest, rows: Rows) -> tuple[str, ...]:
+    if rows.url.startswith("sqlite") and request.param in OF_POSTGRESQL:
+        pytest.skip("SQLite does not number its tables")
+    return REMOVED[request.param]
+
+
+def refused_of(rows: Rows, attempt: Callable[[], object]) -> str:
+    """Nothing is there that was not there before."""
+    before, was_there = rows.ids(), rows.is_there
+    with pytest.raises(ConfigError) as error:
+        attempt()
+    found = str(error.value)
+    assert "table rows" in found
+    assert re.search("had committed checkpoint [23], but", found)
+    assert "nothing was written" in found
+    assert (rows.ids(), rows.is_there) == (before, was_there)
+    return found
+
+
+def test_a_table_that_changes_between_two_checkpoints(rows: Rows, removed: tuple[str, ...]) -> None:
+    job = rows.job()
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    rows.run(*removed)
+    refused_of(rows, lambda: job.checkpoint(3, 3))
+
+
+def test_a_table_that_changes_between_prepare_and_commit(rows: Rows, removed: tuple[str, ...]) -> None:
+    job = rows.job()
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    job.prepare(3, 3)
+    rows.run(*removed)
+    refused_of(rows, lambda: job.complete(3))
+
+
+def test_a_table_that_changes_while_the_job_is_stopped(rows: Rows, removed: tuple[str, ...]) -> None:
+    job = rows.job()
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    stopped = job.checkpoint(3, 3)
+    rows.run(*removed)
+    refused_of(rows, lambda: rows.job(stopped))
+
+
+def test_a_database_that_is_put_back_as_a_whole_has_other_numbers_and_is_the_same(rows: Rows) -> None:
+    """As by pg_dump: the table of records came from it as well."""
+    job = rows.job()
+    job.checkpoint(1, 1)
+    second = job.checkpoint(2, 2)
+    commits = "unistream_sink_commits"
+    rows.run(
+        COPIED,
+        *PUT_BACK,
+        f"CREATE TABLE copied AS SELECT * FROM {commits}",
+        f"DROP TABLE {commits}",
+        f"ALTER TABLE copied RENAME TO {commits}",
+        f"CREATE UNIQUE INDEX copied_key ON {commits} (lineage, sink_uid)",
+    )
+    again = rows.job(second)
+    third = again.checkpoint(3, 3)
+    rows.job(third).checkpoint(4, 4)
+    assert rows.ids() == [1, 2, 3, 4]
+
+
+def test_the_record_of_a_table_with_the_same_rows_can_be_taken_back(rows: Rows) -> None:
+    job = rows.job()
+    job.checkpoint(1, 1)
+    second = job.checkpoint(2, 2)
+    rows.run(COPIED, *PUT_BACK, "UPDATE unistream_sink_commits SET table_identity = NULL")
+    rows.job(second).checkpoint(3, 3)
+    assert rows.ids() == [1, 2, 3]
+
+
+def test_a_table_of_records_that_a_former_version_has_made(rows: Rows) -> None:
+    """It gets the column; until then the sink cannot know whether the table is the same."""
+    job = rows.job()
+    job.checkpoint(1, 1)
+    second = job.checkpoint(2, 2)
+    rows.run("ALTER TABLE unistream_sink_commits DROP COLUMN table_identity")
+    assert rows.sink.last_commit(UID) is not None, "reading needs no column"
+    again = rows.job(second)
+    again.checkpoint(3, 3)
+    [(identity,)] = rows.run("SELECT table_identity FROM unistream_sink_commits")
+    assert bool(identity) is not rows.url.startswith("sqlite")
+    assert rows.ids() == [1, 2, 3]
+
+
+def test_a_truncated_table_is_the_same(rows: Rows) -> None:
+    job = rows.job()
+    job.checkpoint(1, 1)
+    rows.run("DELETE FROM rows" if rows.url.startswith("sqlite") else "TRUNCATE rows")
+    job.checkpoint(2, 2)
+    assert rows.ids() == [2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (("ALTER TABLE rows ADD COLUMN n INT", "ALTER TABLE rows DROP COLUMN id"), "id"),
+        (
+            (
+                "ALTER TABLE rows ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
+                "ALTER TABLE rows ALTER kind DROP DEFAULT",
+            ),
+            'null value in column "kind"',
+        ),
+    ],
+)
+def test_columns_that_change_while_the_job_runs(rows: Rows, changed: tuple[str, ...], says: str) -> None:
+    """One sentence, and nothing of the checkpoint."""
+    if rows.url.startswith("sqlite") and "kind" in says:
+        pytest.skip("SQLite adds no such column")
+    job = rows.job()
+    job.checkpoint(1, 1)
+    rows.run(*changed)
+    with pytest.raises(ConfigError, match=f"refused committing to table rows: .*{says}.*; nothing was"):
+        job.checkpoint(2, 2, 3)
+    assert rows.run("SELECT COUNT(*) FROM rows") == [(1,)]
+    [(label,)] = rows.run("SELECT label FROM unistream_sink_commits")
+    assert label == 1

@@ -16,6 +16,8 @@ from unistream.connector.common.committing import (
     rewound,
     uncommitted_elsewhere,
 )
+from unistream.connector.common.databases import remedy, sqlite_code, sqlstate
+from unistream.connector.common.delete_when import check_condition, check_delete_when, deletes
 from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json
 from unistream.connector.common.json_text import json_column, json_lines, json_misfit, json_rows
 from unistream.connector.common.misfits import beyond_years, reasons_of, uncastable

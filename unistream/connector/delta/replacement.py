@@ -25,6 +25,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, OutcomeUnknown, Unreachable
+from unistream.connector.delta.access import refused_access
 from unistream.connector.delta.schema import TableShape, check_fits, stored_schema
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_storage import table_files
@@ -228,7 +229,8 @@ class DeltaRange:
         except DeltaProtocolError as error:
             raise ConfigError(f"table {self._uri} cannot be used: {_brief(error)}") from error
         except (DeltaError, OSError) as error:
-            raise Unreachable(f"table {self._uri} could not be read: {_brief(error)}") from error
+            refused = refused_access(self._uri, error)
+            raise refused or Unreachable(f"table {self._uri} could not be read: {_brief(error)}") from error
 
     def _found(self, table: DeltaTable, name: str) -> Replacement | None:
         with self._reading():

@@ -15,12 +15,19 @@ from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, resolved_options
-from unistream.connector.common import OnRewind, StageFiles, absolute, check_sink_options
+from unistream.connector.common import (
+    OnRewind,
+    StageFiles,
+    absolute,
+    check_condition,
+    check_delete_when,
+    check_sink_options,
+)
 from unistream.connector.delta.overwrite import check_partitions
 from unistream.connector.delta.row_check import DeltaRowCheck
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import Upsert, decode_committable
-from unistream.connector.delta.upsert import check_key, values_of
+from unistream.connector.delta.upsert import check_key
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
@@ -253,14 +260,7 @@ class DeltaSink:
         """Raises ConfigError."""
         if self._upsert is not None:
             check_key(self._upsert.key, stored)
-        if self._delete_when is None:
-            return
-        try:
-            kind = values_of(self._delete_when, pa.RecordBatch.from_pylist([], schema=schema)).type
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-            raise ConfigError(f"delete_when={self._delete_when}: {error}") from error
-        if not pa.types.is_boolean(kind):
-            raise ConfigError(f"delete_when={self._delete_when} is {kind}, and has to be true or false")
+        check_condition(self._delete_when, schema)
 
     def _check_creatable(self) -> None:
         if not self._create:
@@ -313,15 +313,8 @@ def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) ->
     columns = (key,) if isinstance(key, str) else tuple(key)
     if bool(columns) is not (mode == "upsert"):
         raise ConfigError("a Delta sink with mode='upsert' needs a key, and with any other mode has none")
-    if delete_when is None:
-        return Upsert(key=columns) if columns else None
-    if not columns:
-        raise ConfigError("delete_when needs mode='upsert' and a key")
-    if not isinstance(delete_when, pc.Expression):
-        raise ConfigError(
-            f"delete_when is an expression such as us.col('kind') == 'delete', not {delete_when!r:.100}"
-        )
-    return Upsert(key=columns, deletes=True)
+    check_delete_when(delete_when, columns)
+    return Upsert(key=columns, deletes=delete_when is not None) if columns else None
 
 
 def _checked_files(files: int | None) -> int | None:

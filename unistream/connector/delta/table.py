@@ -33,6 +33,7 @@ from deltalake.transaction import AddAction
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.connector.delta.access import refused_access
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.source_log import TableLog, checked_path
 from unistream.connector.delta.source_storage import table_files
@@ -123,7 +124,8 @@ class LakeTable:
             failure = Unreachable("it does not exist")
         table = cls.open(uri, options)
         if table is None:
-            raise Unreachable(f"table {uri} could not be created: {failure}") from failure
+            refused = refused_access(uri, failure)
+            raise refused or Unreachable(f"table {uri} could not be created: {failure}") from failure
         table._sync_log_entry(table.version)
         return table
 
@@ -350,7 +352,7 @@ def _reading(uri: str) -> Iterator[None]:
     except DeltaProtocolError as error:
         raise ConfigError(f"table {uri} cannot be used: {error}") from error
     except (DeltaError, OSError) as error:
-        raise Unreachable(f"table {uri} could not be read: {error}") from error
+        raise refused_access(uri, error) or Unreachable(f"table {uri} could not be read: {error}") from error
 
 
 @contextmanager
@@ -363,7 +365,7 @@ def _committing(uri: str) -> Iterator[None]:
     except DeltaProtocolError as error:
         raise ConfigError(f"table {uri} refuses the commit: {error}") from error
     except (DeltaError, OSError) as error:
-        raise Unknown(str(error)) from error
+        raise refused_access(uri, error) or Unknown(str(error)) from error
 
 
 def _add_action(file: DeltaFile) -> Any:

@@ -40,22 +40,8 @@ def check_keys(where: str, key: Sequence[str], records: pa.RecordBatch) -> None:
             raise UserCodeError(f"{where}: column {name!r} is part of the key, and null in some rows")
 
 
-def values_of(condition: pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
-    """Of an expression, for each row. Raises as Arrow."""
-    from pyarrow import acero  # late: it imports pandas, if that is installed
-
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows]))),
-            acero.Declaration("project", acero.ProjectNodeOptions([condition], [DELETED])),
-        ]
-    )
-    return plan.to_table(use_threads=False).column(0).combine_chunks()
-
-
-def with_deleted(records: pa.RecordBatch, holds: pa.Array[Any]) -> pa.RecordBatch:
-    """With the column `DELETED`: where a condition `holds`; null is no."""
-    deleted = pc.fill_null(holds, fill_value=False)
+def with_deleted(records: pa.RecordBatch, deleted: pa.Array[Any]) -> pa.RecordBatch:
+    """With the column `DELETED`."""
     names = [*records.schema.names, DELETED]
     return pa.RecordBatch.from_arrays([*records.columns, deleted], names=names)
 

@@ -19,6 +19,7 @@ from unistream.connector.common import (
     PartitionKey,
     StageFiles,
     by_partition,
+    deletes,
     overwrites_once,
     partition_folder,
 )
@@ -31,7 +32,7 @@ from unistream.connector.delta.stage import (
     statistics,
     write_parquet,
 )
-from unistream.connector.delta.upsert import check_keys, values_of, with_deleted
+from unistream.connector.delta.upsert import check_keys, with_deleted
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 
@@ -105,7 +106,7 @@ class DeltaWriter:
         if self._upsert is not None:
             check_keys(f"table {self._table_uri}", self._upsert.key, stored)
         if self._delete_when is not None:
-            stored = with_deleted(stored, values_of(self._delete_when, batch.records))
+            stored = with_deleted(stored, deletes(self._delete_when, batch.records))
         for key, records in by_partition(stored, self._folders):
             buffer = self._buffers.setdefault(key, _Buffer())
             before = buffer.nbytes

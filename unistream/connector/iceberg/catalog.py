@@ -17,7 +17,7 @@ import msgspec
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, is_reference, is_secret_name, resolved_options
-from unistream.connector.common import absolute
+from unistream.connector.common import absolute, remedy
 
 FORMAT_VERSION: Final = "format-version"
 FORMAT_VERSION_MAX: Final = 2  # that pyiceberg writes
@@ -182,6 +182,8 @@ def answering(where: str, doing: str) -> Iterator[None]:
     except Exception as error:  # of whatever library is below this catalogue
         if type(error).__name__ in _OF_URLS:
             raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error
+        if (what := remedy(error)) is not None:
+            raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}; {what}") from error
         raise Unreachable(f"Iceberg, {where} did not answer while {doing}: {_brief(error)}") from error
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Boolean, Connection, select
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
@@ -24,16 +24,20 @@ from unistream.connector.common import (
 )
 from unistream.connector.sql.database import Database
 from unistream.connector.sql.group_log import SqlGroupLog
+from unistream.connector.sql.identity import Tables, is_another, tables
 from unistream.connector.sql.line import CHECKPOINT_BITS, Recorded, checkpoint_of, foreign, recorded
 from unistream.connector.sql.stage import SqlCommittable, SqlTable, decode_committable
 from unistream.connector.sql.statements import (
     COMMITS,
+    DELETED,
+    IDENTITY,
     OURS,
     Target,
     commits_table,
     count_part,
     move,
     record,
+    remove_deleted,
     remove_former,
     remove_part,
     remove_rivals,
@@ -54,6 +58,9 @@ from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
 ENVIRONMENT: Final = "UNISTREAM_SQL_URL"
+REPLACED: Final = (
+    f"it was dropped and made again since (if it has the same rows, set {IDENTITY} in {COMMITS} to null)"
+)
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,9 +116,10 @@ class SqlCommitter:
         self._address = self._table.address
         self._commits = commits_table(self._target.schema)
         self._database.create(self._commits)
+        self._database.add_column(self._commits, IDENTITY)
         with self._database.read("looking for the last commit") as connection:
             last = self._last(connection)
-            self._check_removed(connection, last)
+            self._check_removed(self._tables(connection), last)
             is_rewind = last is not None and last.checkpoint > context.committed_max
             if last is not None and is_rewind and self._on_rewind == "refuse":
                 choices = ", or set on_rewind='allow_duplicates' and accept duplicates"
@@ -173,8 +181,11 @@ class SqlCommitter:
         if not given:
             return lambda: CommitResult(CommitOutcome.COMMITTED)
         moved: dict[CheckpointId, int] = {}  # rows
-        self._opened.lock(connection, f"unistream {self._target}")
-        last = self._last(connection)
+        self._opened.limit(connection, self._table.limit)
+        self._opened.lock(connection, self._table.lock)
+        found = self._tables(connection)
+        last = self._last(connection) if found.has_record else None
+        self._check_removed(found, last)
         self._check(connection, last)
         done = 0 if last is None else last.label
         todo = [one for one in sorted(given) if self._label(one) > done]
@@ -186,7 +197,7 @@ class SqlCommitter:
             self._check_address(new)
             self._move(connection, checkpoint_id, new)
         if todo:
-            self._record(connection, permit, todo[-1])
+            self._record(connection, permit, todo[-1], found)
         for parts in given.values():
             self._remove(connection, parts)
         return lambda: self._committed(given, moved)
@@ -195,6 +206,9 @@ class SqlCommitter:
         self, given: Mapping[CheckpointId, Sequence[SqlCommittable]], moved: Mapping[CheckpointId, int]
     ) -> CommitResult:
         """`moved`: rows of the checkpoints that the transaction has committed."""
+        if not self._context.checkpointing:
+            for stage in {one.stage for parts in given.values() for one in parts}:
+                self._opened.drop_empty(Target(stage, self._target.schema))
         if moved:
             self._note(max(moved))
         visible = tuple(
@@ -229,7 +243,7 @@ class SqlCommitter:
         context = self._context
         label = ((last.rewinds + 1) << CHECKPOINT_BITS) | (context.restored or 0)
         with self._opened.write(f"noting the rewind of table {self._target}") as connection:
-            self._opened.lock(connection, f"unistream {self._target}")
+            self._opened.lock(connection, self._table.lock)
             now = self._last(connection)
             if now != last:
                 raise succeeded(
@@ -238,7 +252,13 @@ class SqlCommitter:
                     writer=last.job if now is None else now.job,
                     has_committed=False,
                 )
-            self._write_record(connection, label=label, job=context.job, snapshot=last.snapshot)
+            self._write_record(
+                connection,
+                label=label,
+                job=context.job,
+                snapshot=last.snapshot,
+                identity=last.table_identity,
+            )
             begun = self._last(connection)
         assert begun is not None, "it was recorded"
         self._rewinds = begun.rewinds
@@ -258,8 +278,11 @@ class SqlCommitter:
         if others and self._on_foreign == "refuse":
             raise foreign(where, others)
 
-    def _check_removed(self, connection: Connection, last: Recorded | None) -> None:
-        """Raises ConfigError: what the restored checkpoint knows to be in the table is not there."""
+    def _tables(self, connection: Connection) -> Tables:
+        return tables(self._opened, connection, self._target)
+
+    def _check_removed(self, found: Tables, last: Recorded | None) -> None:
+        """Raises ConfigError: what the restored checkpoint, or the last commit, knows to be there is not."""
         remembered, where = self._remembered, f"table {self._target}"
         if remembered is not None and remembered.address == self._address:
             done = f"had committed checkpoint {checkpoint_of(remembered.label)}"
@@ -268,10 +291,13 @@ class SqlCommitter:
             if last.label < remembered.label:
                 now = f"by {COMMITS} the last one is {last.checkpoint}"
                 raise changed_target(where, self._context, done, now)
-        is_target = last is not None and last.target == str(self._target)
-        if last is not None and is_target and not self._opened.columns_in(connection, self._target):
-            done = f"had committed checkpoint {last.checkpoint}"
+        if last is None or last.target != str(self._target):
+            return
+        done = f"had committed checkpoint {last.checkpoint}"
+        if not found.has_target:
             raise changed_target(where, self._context, done, "there is no such table any more")
+        if is_another(last.table_identity, found.identity):
+            raise changed_target(where, self._context, done, REPLACED)
 
     def _check_address(self, parts: Sequence[SqlCommittable]) -> None:
         """Raises ConfigError: rows that were staged for another table are not committed yet."""
@@ -294,9 +320,10 @@ class SqlCommitter:
 
     def _move(self, connection: Connection, checkpoint_id: int, parts: Sequence[SqlCommittable]) -> None:
         for stage, of_stage in _by_stage(parts).items():
-            source = self._stage(stage, of_stage[0].columns)
+            source, is_there = self._stage(of_stage[0]), self._has_stage(connection, stage)
             for one in of_stage:
-                found = connection.execute(count_part(source, one.part)).scalar_one()
+                count = count_part(source, one.part)
+                found = connection.execute(count).scalar_one() if is_there else 0
                 if found != one.rows:
                     raise CorruptSnapshot(
                         f"table {self._target}: of {one.rows} rows that subtask {one.subtask} has staged in "
@@ -308,14 +335,18 @@ class SqlCommitter:
                 self._target.name, *map(sql_column, columns), schema=self._target.schema or None
             )
             moved = [one.part for one in of_stage]
+            key, has_deletes = self._table.key, of_stage[0].deletes
+            if has_deletes:
+                connection.execute(remove_deleted(stage=source, target=target, key=key, parts=moved))
             connection.execute(
                 move(
                     self._opened.dialect,
                     stage=source,
                     target=target,
                     columns=columns,
-                    key=self._table.key,
+                    key=key,
                     parts=moved,
+                    deletes=has_deletes,
                 )
             )
 
@@ -323,7 +354,9 @@ class SqlCommitter:
         """What is committed, and what nobody commits any more."""
         is_last = not self._context.checkpointing
         for stage, of_stage in _by_stage(parts).items():
-            source = self._stage(stage, of_stage[0].columns)
+            if not self._has_stage(connection, stage):  # it was empty, and dropped
+                continue
+            source = self._stage(of_stage[0])
             for one in of_stage:
                 connection.execute(remove_part(source, one.part))
             if is_last:
@@ -332,11 +365,21 @@ class SqlCommitter:
                 connection.execute(remove_former(source, self._context.job))
                 self._tidied.add(stage)
 
-    def _record(self, connection: Connection, permit: CommitPermit, checkpoint_id: CheckpointId) -> None:
+    def _record(
+        self, connection: Connection, permit: CommitPermit, checkpoint_id: CheckpointId, before: Tables
+    ) -> None:
+        """Raises ConfigError: the rows went into another table than was there `before` them: its name was
+        looked up again when a transaction that had dropped it let this one go on."""
         job, label = writer_of(self._context, checkpoint_id), self._label(checkpoint_id)
-        self._write_record(connection, label=label, job=job, snapshot=permit.snapshot)
+        now = self._tables(connection)
+        if is_another(before.identity, now.identity):
+            done = f"was committing checkpoint {checkpoint_id}"
+            raise changed_target(f"table {self._target}", self._context, done, REPLACED)
+        self._write_record(connection, label=label, job=job, snapshot=permit.snapshot, identity=now.identity)
 
-    def _write_record(self, connection: Connection, *, label: int, job: str, snapshot: str) -> None:
+    def _write_record(
+        self, connection: Connection, *, label: int, job: str, snapshot: str, identity: str
+    ) -> None:
         values = {
             "lineage": self._context.lineage,
             "sink_uid": self._context.sink_uid,
@@ -345,6 +388,7 @@ class SqlCommitter:
             "job": job,
             "snapshot": snapshot,
             "at_ms": int(time.time() * 1000),
+            IDENTITY: identity,
         }
         connection.execute(record(self._opened.dialect, self._commits, values))
 
@@ -360,8 +404,14 @@ class SqlCommitter:
             job=followed.job, until=followed.until, address=self._address, label=label
         )
 
-    def _stage(self, name: str, columns: Sequence[str]) -> Any:
-        return sql_table(name, *map(sql_column, (*OURS, *columns)), schema=self._target.schema or None)
+    def _has_stage(self, connection: Connection, stage: str) -> bool:
+        return self._opened.has_table(connection, Target(stage, self._target.schema))
+
+    def _stage(self, one: SqlCommittable) -> Any:
+        """The staging table of a committable."""
+        names = (*OURS, *one.columns, *((DELETED,) if one.deletes else ()))
+        columns = [sql_column(name, Boolean if name == DELETED else None) for name in names]
+        return sql_table(one.stage, *columns, schema=self._target.schema or None)
 
 
 def committer_of(committables: Sequence[bytes]) -> SqlCommitter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,29 +10,51 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Connection, Engine, Table, create_engine, event, func, inspect, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    func,
+    inspect,
+    literal,
+    select,
+    text,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
     ArgumentError,
-    DataError,
     DBAPIError,
-    IntegrityError,
     NoSuchModuleError,
-    OperationalError,
-    ProgrammingError,
 )
 
 from unistream.base.errors import ConfigError, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, resolved
+from unistream.connector.common import sqlstate
 from unistream.connector.sql.columns import csv_pieces, python_rows
+from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, Limit, failure
 from unistream.connector.sql.statements import Target
 
+_LOG: Final = logging.getLogger(__name__)
 DIALECTS: Final = ("postgresql", "sqlite")
 CONNECT_TIMEOUT_S: Final = 10
-STATEMENT_TIMEOUT_MS: Final = 120_000  # PostgreSQL: a commit that takes longer is given up
-LOCK_TIMEOUT_MS: Final = 30_000  # of both: longest wait for another writer
 SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges what is sent
+KEEPALIVES: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""Of a server that is gone while a statement runs: its own limit would not end the wait for it."""
+LIMIT: Final = "unistream limit"  # of the transaction, in `Connection.info`
+HOLDERS: Final = text("""
+SELECT DISTINCT a.pid, coalesce(nullif(a.application_name, ''), 'unknown program'), a.usename,
+    coalesce(a.state, 'unknown state')
+FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND l.pid <> pg_backend_pid() AND l.mode <> 'AccessShareLock'
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (l.relation = to_regclass(:target)::oid
+        OR (l.locktype = 'advisory' AND l.objid::bigint = (hashtext(:lock)::bigint & 4294967295)))
+ORDER BY 1 LIMIT 5
+""")
 CREATED_TWICE: Final = ("42P07", "23505")  # PostgreSQL: two writers create one table at once
 
 
@@ -80,14 +103,15 @@ class Database:
             OutcomeUnknown: the connection was lost while the transaction was being committed.
         """
         connection = self._connected(doing)
-        committing = False
+        notes, committing = connection.info, False
+        notes.pop(LIMIT, None)  # of a former transaction
         try:
             with connection, connection.begin() as transaction:
                 yield connection
                 committing = True
                 transaction.commit()
         except DBAPIError as error:
-            found = self.our_error(error, doing)
+            found = self.our_error(error, doing, notes.get(LIMIT))
             if committing and isinstance(found, Unreachable):
                 raise OutcomeUnknown(str(found)) from error
             raise found from error
@@ -115,8 +139,22 @@ class Database:
             with connection, connection.begin():
                 table.create(connection, checkfirst=True)
         except DBAPIError as error:
-            if _code(error) not in CREATED_TWICE and "already exists" not in str(error.orig):
+            if sqlstate(error.orig or error) not in CREATED_TWICE and "already exists" not in str(error.orig):
                 raise self.our_error(error, doing) from error
+
+    def add_column(self, table: Table, name: str) -> None:
+        """If a table that is there does not have it: a former version has made it."""
+        doing = f"adding column {name!r} to table {table.name!r}"
+        target = Target(table.name, table.schema or "")
+        if name in self.columns(target):
+            return
+        quote = self._engine.dialect.identifier_preparer
+        kind = table.c[name].type.compile(self._engine.dialect)
+        with self.write(doing) as connection:
+            self.lock(connection, f"unistream {table.name}")
+            if name not in self.columns_in(connection, target):
+                added = f"ADD COLUMN {quote.quote(name)} {kind}"
+                connection.exec_driver_sql(f"ALTER TABLE {quote.format_table(table)} {added}")
 
     def lock(self, connection: Connection, name: str) -> None:
         """Until the transaction ends no other one has the lock of that name. SQLite has one for all."""
@@ -127,6 +165,24 @@ class Database:
         """Of a table, by name; empty: there is none."""
         with self.read(f"looking at table {target}") as connection:
             return self.columns_in(connection, target)
+
+    def has_table(self, connection: Connection, target: Target) -> bool:
+        return bool(inspect(connection).has_table(target.name, schema=target.schema or None))
+
+    def drop_empty(self, target: Target) -> None:
+        """Best effort, and no wait for others: a table that stays is in nobody's way."""
+        name = self.quoted(target)
+        try:
+            with self._engine.connect() as connection, connection.begin():
+                if not self.has_table(connection, target):
+                    return
+                if self.dialect == "postgresql":
+                    connection.exec_driver_sql(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                table = Table(target.name, MetaData(), schema=target.schema or None)
+                if connection.execute(select(literal(1)).select_from(table).limit(1)).first() is None:
+                    connection.exec_driver_sql(f"DROP TABLE {name}")
+        except DBAPIError as error:
+            _LOG.info("event=staging_table_stays table=%s reason=%s", name, error.orig)
 
     def columns_in(self, connection: Connection, target: Target) -> dict[str, dict[str, Any]]:
         """The same, in a transaction of the caller."""
@@ -168,16 +224,30 @@ class Database:
             for piece in csv_pieces(whole):
                 copy.write(piece)
 
-    def our_error(self, error: DBAPIError, doing: str) -> UnistreamError:
-        text = str(error.orig).strip().partition("\n")[0]
-        if (
-            isinstance(error, IntegrityError | DataError | ProgrammingError)
-            and not error.connection_invalidated
-        ):
-            return ConfigError(f"{self.where} refused {doing}: {text}")
-        if isinstance(error, OperationalError) and "no such table" in text:
-            return ConfigError(f"{self.where} refused {doing}: {text}")
-        return Unreachable(f"{self.where} did not answer while {doing}: {text}")
+    def our_error(self, error: DBAPIError, doing: str, limit: Limit | None = None) -> UnistreamError:
+        return failure(error, where=self.where, doing=doing, limit=limit, holders=self._holders)
+
+    def limit(self, connection: Connection, limit: Limit) -> None:
+        """Until the transaction ends each of its statements may take so long. SQLite has no such limit."""
+        connection.info[LIMIT] = limit
+        if self.dialect == "postgresql":
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(limit.ms)}")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(limit.lock_ms)}")
+
+    def _holders(self, limit: Limit) -> list[str]:
+        """Sessions that have locks of its table, for people; none if the database does not say."""
+        names = {"target": self.quoted(limit.target), "lock": limit.lock}
+        try:
+            with self._engine.connect() as connection:
+                found = [tuple(row) for row in connection.execute(HOLDERS, names)]
+        except DBAPIError:
+            return []
+        return [f"process {pid} ({program}, user {user}, {state})" for pid, program, user, state in found]
+
+    def quoted(self, target: Target) -> str:
+        """Its name in a statement."""
+        table = Table(target.name, MetaData(), schema=target.schema or None)
+        return self._engine.dialect.identifier_preparer.format_table(table)
 
 
 def _engine(where: URL) -> Engine:
@@ -193,6 +263,7 @@ def _engine(where: URL) -> Engine:
         connect_args={
             "connect_timeout": CONNECT_TIMEOUT_S,
             "tcp_user_timeout": SILENT_TIMEOUT_MS,
+            **KEEPALIVES,
             "options": options,
             "application_name": "unistream",
         },
@@ -207,7 +278,3 @@ def _without_own_transactions(connection: sqlite3.Connection, _record: object) -
 
 def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _code(error: DBAPIError) -> str:
-    return str(getattr(error.orig, "sqlstate", "") or "")

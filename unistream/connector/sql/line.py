@@ -12,14 +12,15 @@ from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret
 from unistream.connector.common import kept_snapshot
 from unistream.connector.sql.database import Database
-from unistream.connector.sql.statements import Target, commits_table
+from unistream.connector.sql.statements import IDENTITY, Target, commits_table
 from unistream.port.line import LineCommit, foreign_line
 
 CHECKPOINT_BITS: Final = 40
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The last commit of a sink. `label`: the number of rewinds that were allowed, and of the checkpoint."""
+    """The last commit of a sink. `label`: the number of rewinds that were allowed, and of the checkpoint.
+    `table_identity`: see `identity`; "": not recorded."""
 
     lineage: str
     sink_uid: str
@@ -27,6 +28,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     label: int
     job: str
     snapshot: str
+    table_identity: str = ""
 
     @property
     def checkpoint(self) -> int:
@@ -58,10 +60,12 @@ def records(url: str | Secret, target: Target) -> list[Recorded]:
     database = Database(url)
     try:
         commits = commits_table(target.schema)
-        if not database.columns(Target(commits.name, target.schema)):
+        there = database.columns(Target(commits.name, target.schema))
+        if not there:
             return []
+        columns = [column for column in commits.c if column.name in there]
         with database.read("looking for the last commit") as connection:
-            rows = connection.execute(select(commits).order_by(commits.c.at_ms))
+            rows = connection.execute(select(*columns).order_by(commits.c.at_ms))
             found = [recorded(row._mapping) for row in rows]
     finally:
         database.close()
@@ -80,4 +84,5 @@ def checkpoint_of(label: int) -> int:
 
 
 def recorded(row: Any) -> Recorded:
-    return Recorded(**{name: row[name] for name in Recorded.__struct_fields__})
+    values: dict[str, Any] = {name: row.get(name) for name in Recorded.__struct_fields__}
+    return Recorded(**{**values, IDENTITY: values[IDENTITY] or ""})

@@ -10,17 +10,19 @@ from copy import copy
 from typing import Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from unistream.base.config import parse_duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, is_reference
-from unistream.connector.common import OnRewind
+from unistream.connector.common import OnRewind, check_condition, check_delete_when
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
 from unistream.connector.sql.database import Database, parsed
 from unistream.connector.sql.line import check_no_other, last_commit
 from unistream.connector.sql.row_check import SqlRowCheck
 from unistream.connector.sql.stage import SqlTable
-from unistream.connector.sql.statements import OURS, STAGE_BEGIN, Target
+from unistream.connector.sql.statements import DELETED, OURS, STAGE_BEGIN, Target
 from unistream.connector.sql.writer import SqlWriter
 from unistream.model.lineage import LineageDataset
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
@@ -29,6 +31,8 @@ from unistream.port.sink import Committer, RowCheck, SinkWriter
 Mode: TypeAlias = Literal["append", "upsert"]
 MODES: Final[tuple[Mode, ...]] = ("append", "upsert")
 BATCH_ROWS: Final = 20_000
+COMMIT_TIMEOUT: Final = "120 s"
+COMMIT_TIMEOUT_MS_MAX: Final = 2**31 - 1  # of PostgreSQL
 
 
 class SqlSink:
@@ -42,8 +46,13 @@ class SqlSink:
         table: ``name`` or ``schema.name``.
         mode: "append" adds rows; "upsert" replaces the row of the same key, by the last one of a checkpoint.
         key: Column, or columns, of the key; they are the primary key, or unique. With "upsert".
+        delete_when: With "upsert": an expression over the columns; rows for which it holds remove the row of
+            their key, and are not written.
         create: The table is made if it is not there, with the columns of the rows, and `key` as primary key.
         batch_rows: Rows that are sent to the database together.
+        commit_timeout: How long a statement of a commit may take in PostgreSQL, such as the one that moves
+            the rows of a checkpoint into the table; what takes longer is given up, and tried again when the
+            job restarts.
         on_rewind: If the job is restored from a checkpoint older than the table's last: "refuse" to start, or
             "allow_duplicates" (of rows that are appended).
         on_foreign: If another line of jobs writes the table (this job was not started from a snapshot of it):
@@ -64,8 +73,10 @@ class SqlSink:
         *,
         mode: Mode = "append",
         key: str | Sequence[str] = (),
+        delete_when: pc.Expression | None = None,
         create: bool = True,
         batch_rows: int = BATCH_ROWS,
+        commit_timeout: str = COMMIT_TIMEOUT,
         on_rewind: OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
     ) -> None:
@@ -74,6 +85,8 @@ class SqlSink:
         self._key = (key,) if isinstance(key, str) else tuple(key)
         if bool(self._key) is not (mode == "upsert"):
             raise ConfigError("SQL sink: mode='upsert' needs a key, and mode='append' has none")
+        check_delete_when(delete_when, self._key)
+        self._delete_when = delete_when
         if on_rewind not in ("refuse", "allow_duplicates"):
             raise ConfigError(f"SQL sink: on_rewind must be refuse or allow_duplicates, not {on_rewind!r}")
         if batch_rows < 1:
@@ -86,7 +99,13 @@ class SqlSink:
             parsed(url)
         self._url = url
         self._target = Target(name, schema)
-        self._table = SqlTable(url=url, target=self._target, key=self._key, create=create)
+        self._table = SqlTable(
+            url=url,
+            target=self._target,
+            key=self._key,
+            create=create,
+            commit_timeout_ms=_checked_timeout(commit_timeout),
+        )
         self._batch_rows = batch_rows
         self._on_rewind: OnRewind = on_rewind
         self._on_foreign: OnForeign = on_foreign
@@ -152,11 +171,12 @@ class SqlSink:
             if name not in schema.names:
                 raise ConfigError(f"SQL sink: there is no column {name!r} among {', '.join(schema.names)}")
         for field in schema:
-            if field.name in OURS:
+            if field.name in (*OURS, DELETED):
                 raise ConfigError(
                     f"SQL sink: a column cannot be called {field.name!r}: the sink has one of its own"
                 )
             sql_type(field.name, field.type)
+        check_condition(self._delete_when, schema)
 
     def appending(self) -> Self:
         """See `unistream.port.sink.AppendsToForeign`."""
@@ -180,10 +200,18 @@ class SqlSink:
 
     def create_row_check(self) -> RowCheck:
         """See `unistream.port.sink.ChecksRows`."""
-        return SqlRowCheck(self._table)
+        return SqlRowCheck(self._table, self._delete_when)
 
     def create_writer(self) -> SinkWriter:
-        return SqlWriter(self._table, self._batch_rows)
+        return SqlWriter(self._table, self._batch_rows, self._delete_when)
 
     def create_committer(self) -> Committer | None:
         return SqlCommitter(self._table, on_rewind=self._on_rewind, on_foreign=self._on_foreign)
+
+
+def _checked_timeout(commit_timeout: str) -> int:
+    """Raises ConfigError."""
+    found = parse_duration_ms(commit_timeout)
+    if not 0 < found <= COMMIT_TIMEOUT_MS_MAX:
+        raise ConfigError(f"SQL sink: commit_timeout is from 1 ms to 24 days, not {commit_timeout!r}")
+    return found

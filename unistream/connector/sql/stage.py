@@ -7,6 +7,7 @@ import msgspec
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.secrets import Secret, is_reference
 from unistream.connector.sql.database import parsed
+from unistream.connector.sql.failures import STATEMENT_TIMEOUT_MS, Limit
 from unistream.connector.sql.statements import Part, Target
 
 
@@ -18,12 +19,24 @@ class SqlTable(msgspec.Struct, frozen=True, kw_only=True):
         target: The table.
         key: With which rows replace each other; empty: they are appended.
         create: The first commit makes the table, if it is not there.
+        commit_timeout_ms: How long a statement of a commit may take.
     """
 
     url: str | Secret
     target: Target
     key: tuple[str, ...] = ()
     create: bool = True
+    commit_timeout_ms: int = STATEMENT_TIMEOUT_MS
+
+    @property
+    def limit(self) -> Limit:
+        """Of the statements of a commit."""
+        return Limit(self.target, self.lock, self.commit_timeout_ms)
+
+    @property
+    def lock(self) -> str:
+        """The name of the lock that a commit has."""
+        return f"unistream {self.target}"
 
     @property
     def address(self) -> str:
@@ -47,6 +60,7 @@ class SqlCommittable(msgspec.Struct, frozen=True, kw_only=True):
         columns: Of the rows, in order.
         checkpoint: With which they were prepared. A snapshot may list those of several: another job that was
             started from an earlier one of them may have committed some.
+        deletes: The staging table has a column that says which rows delete that of their key.
     """
 
     table: SqlTable
@@ -57,6 +71,7 @@ class SqlCommittable(msgspec.Struct, frozen=True, kw_only=True):
     attempt: str
     checkpoint: int
     rows: int
+    deletes: bool = False
     format: int = 1
 
     @property

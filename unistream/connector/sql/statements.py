@@ -24,7 +24,9 @@ from sqlalchemy import (
     Text,
     and_,
     func,
+    or_,
     select,
+    tuple_,
 )
 from sqlalchemy import delete as sql_delete
 from sqlalchemy.dialects import postgresql, sqlite
@@ -33,9 +35,11 @@ from sqlalchemy.sql import Delete, Select
 from unistream.connector.sql.columns import sql_type
 
 COMMITS: Final = "unistream_sink_commits"
+IDENTITY: Final = "table_identity"  # see `identity`; a table of a former version does not have the column
 STAGE_BEGIN: Final = "unistream_stage_"
 SUBTASK, LABEL, ATTEMPT, ROW = "__subtask", "__label", "__attempt", "__row"
 OURS: Final = (SUBTASK, LABEL, ATTEMPT, ROW)
+DELETED: Final = "__deleted"  # of rows that delete others, behind their own columns
 _INSERTS: Final[dict[str, Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 
 
@@ -97,6 +101,7 @@ def commits_table(schema: str) -> Table:
         Column("job", Text, nullable=False),
         Column("snapshot", Text, nullable=False),
         Column("at_ms", BigInteger, nullable=False),
+        Column(IDENTITY, Text),
         schema=schema or None,
     )
 
@@ -152,23 +157,16 @@ def move(
     columns: Sequence[str],
     key: Sequence[str],
     parts: Sequence[Part],
+    deletes: bool = False,
 ) -> Any:
-    """Staged rows into the target, in their order; with a key the last row of each replaces what is there."""
+    """Staged rows into the target, in their order; with a key the last row of each replaces what is there,
+    unless it `deletes`, see `remove_deleted`."""
     c = stage.c
-    of_parts = [of_part(stage, part) for part in parts]
-    condition = of_parts[0]
-    for one in of_parts[1:]:
-        condition |= one
-    chosen: list[Any] = [c[name] for name in columns]
     insert = _INSERTS[dialect](target)
     if not key:
-        rows = select(*chosen).where(condition).order_by(c[SUBTASK], c[ROW])
-        return insert.from_select(list(columns), rows)
-    place = func.row_number().over(
-        partition_by=[c[name] for name in key], order_by=[c[SUBTASK].desc(), c[ROW].desc()]
-    )
-    ranked = select(*chosen, place.label("__place")).where(condition).subquery()
-    last = select(*(ranked.c[name] for name in columns)).where(ranked.c["__place"] == 1)
+        rows = select(*(c[name] for name in columns)).where(_of_parts(stage, parts))
+        return insert.from_select(list(columns), rows.order_by(c[SUBTASK], c[ROW]))
+    last = _last_of_key(stage, columns, key, parts, deleted=False if deletes else None)
     adding = insert.from_select(list(columns), last)
     others = [name for name in columns if name not in key]
     if not others:
@@ -178,8 +176,36 @@ def move(
     )
 
 
+def remove_deleted(*, stage: Any, target: Any, key: Sequence[str], parts: Sequence[Part]) -> Delete:
+    """Rows of the target whose key has, as its last staged row, one that deletes."""
+    gone = _last_of_key(stage, key, key, parts, deleted=True)
+    return sql_delete(target).where(tuple_(*(target.c[name] for name in key)).in_(gone))
+
+
+def _last_of_key(
+    stage: Any, columns: Sequence[str], key: Sequence[str], parts: Sequence[Part], *, deleted: bool | None
+) -> Select[Any]:
+    """The last staged row of each key; of these all, or only those that delete, or that do not."""
+    c = stage.c
+    place = func.row_number().over(
+        partition_by=[c[name] for name in key], order_by=[c[SUBTASK].desc(), c[ROW].desc()]
+    )
+    marks = [] if deleted is None else [c[DELETED]]
+    chosen = select(*(c[name] for name in columns), *marks, place.label("__place"))
+    ranked = chosen.where(_of_parts(stage, parts)).subquery()
+    last = select(*(ranked.c[name] for name in columns)).where(ranked.c["__place"] == 1)
+    return last if deleted is None else last.where(ranked.c[DELETED] if deleted else ~ranked.c[DELETED])
+
+
+def _of_parts(stage: Any, parts: Sequence[Part]) -> Any:
+    """The condition."""
+    return or_(*(of_part(stage, part) for part in parts))
+
+
 def record(dialect: str, commits: Table, values: dict[str, Any]) -> Any:
     """The commit of a sink, instead of its former one."""
     insert = _INSERTS[dialect](commits).values(**values)
-    changed = {name: insert.excluded[name] for name in ("target", "label", "job", "snapshot", "at_ms")}
+    changed = {
+        name: insert.excluded[name] for name in ("target", "label", "job", "snapshot", "at_ms", IDENTITY)
+    }
     return insert.on_conflict_do_update(index_elements=["lineage", "sink_uid"], set_=changed)

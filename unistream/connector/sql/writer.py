@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Table
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
+from unistream.connector.common import deletes
 from unistream.connector.sql.database import Database
 from unistream.connector.sql.stage import SqlCommittable, SqlTable
 from unistream.connector.sql.statements import (
+    DELETED,
+    OURS,
     Part,
     attempt_of,
     remove_left,
@@ -30,8 +34,9 @@ class SqlWriter:
     """See `unistream.port.sink.SinkWriter`. The staging table is made with the first rows, which have the
     columns."""
 
-    def __init__(self, table: SqlTable, batch_rows: int) -> None:
+    def __init__(self, table: SqlTable, batch_rows: int, delete_when: pc.Expression | None = None) -> None:
         self._table = table
+        self._delete_when = delete_when
         self._stored = table.without_password()
         self._target = table.target
         self._batch_rows = batch_rows
@@ -49,10 +54,17 @@ class SqlWriter:
 
     def write(self, batch: Batch) -> None:
         if batch.num_rows:
-            self._gathered.append(batch.records)
+            self._gathered.append(self._with_deleted(batch.records))
             self._count += batch.num_rows
         if self._count >= self._batch_rows:
             self._put()
+
+    def _with_deleted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """With a column that says which rows delete, if any can."""
+        if self._delete_when is None:
+            return rows
+        columns = [*rows.columns, deletes(self._delete_when, rows)]
+        return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, DELETED])
 
     def flush(self, end_of_input: bool) -> None:
         """All rows are in the staging table, in transactions of their own."""
@@ -64,10 +76,12 @@ class SqlWriter:
         if not rows or self._stage is None:
             return []
         crash_point("sql.staged")
+        columns = [str(column.name) for column in self._stage.columns][len(OURS) :]
         committable = SqlCommittable(
             table=self._stored,
             stage=str(self._stage.name),
-            columns=tuple(str(column.name) for column in self._stage.columns)[4:],
+            columns=tuple(name for name in columns if name != DELETED),
+            deletes=DELETED in columns,
             subtask=self._context.index,
             label=label,
             attempt=self._attempt,
@@ -98,13 +112,15 @@ class SqlWriter:
         assert self._database is not None, "open() comes first"
         rows = pa.Table.from_batches(gathered).combine_chunks().to_batches()[0]
         stage = self._begin(rows.schema) if self._stage is None else self._stage
-        if [column.name for column in stage.columns][4:] != rows.schema.names:
+        if [column.name for column in stage.columns][len(OURS) :] != rows.schema.names:
             raise UserCodeError(f"SQL sink: the rows have other columns than before: {rows.schema.names}")
         for name in self._table.key:
             if rows.column(name).null_count:
                 raise UserCodeError(
                     f"SQL sink: a row without {name!r}, which is in the key of {self._target}"
                 )
+        if not self._staged:
+            self._database.create(stage)  # an empty one may have been dropped since
         with self._database.write(f"staging rows for table {self._target}") as connection:
             before = (self._context.index, self._label, self._attempt, self._staged)
             self._database.append(connection, stage, before, rows)

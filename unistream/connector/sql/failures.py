@@ -1,0 +1,92 @@
+"""What an error of a database means for a job: which sentence, and whether to try again.
+
+refused        a login, a right, a statement or rows that do not fit     ConfigError
+given up       a lock, or a statement, took too long                     Unreachable, with what to do
+anything else  it did not answer                                         Unreachable
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+
+from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.connector.common import remedy, sqlite_code, sqlstate
+from unistream.connector.sql.statements import Target
+
+STATEMENT_TIMEOUT_MS: Final = 120_000  # PostgreSQL: of one statement, if the sink does not say otherwise
+LOCK_TIMEOUT_MS: Final = 30_000  # of both: longest wait for another writer
+STATEMENT_GIVEN_UP: Final = "57014"
+LOCK_GIVEN_UP: Final = "55P03"
+BY_SOMEBODY: Final = "user request"  # of a statement that was cancelled, in English
+
+
+class Limit(NamedTuple):
+    """Of the statements of a commit: how long each may take. `lock`: the name of the sink's own lock."""
+
+    target: Target
+    lock: str
+    ms: int
+
+    @property
+    def lock_ms(self) -> int:
+        """Shorter, so that a commit that only waits for a lock says so."""
+        return max(1, min(LOCK_TIMEOUT_MS, self.ms * 3 // 4))
+
+
+def failure(
+    error: DBAPIError,
+    *,
+    where: str,
+    doing: str,
+    limit: Limit | None = None,
+    holders: Callable[[Limit], Sequence[str]] = lambda _: (),
+) -> UnistreamError:
+    """`limit`: of a commit. `holders`: asks who holds locks of its table, for the sentence."""
+    orig: BaseException = error.orig or error
+    text = str(orig).strip().partition("\n")[0]
+    state, code = sqlstate(orig), sqlite_code(orig)
+    if (what := remedy(error)) is not None:
+        return ConfigError(f"{where} refused {doing}: {text}; {what}")
+    is_refused = isinstance(error, IntegrityError | DataError | ProgrammingError)
+    if (is_refused and not error.connection_invalidated) or code == sqlite3.SQLITE_ERROR:
+        return ConfigError(f"{where} refused {doing}: {text}; nothing was written")
+    if state == LOCK_GIVEN_UP:
+        return Unreachable(f"{where}: {doing} {_of_lock(limit, holders)}")
+    if state == STATEMENT_GIVEN_UP and BY_SOMEBODY not in text:
+        return Unreachable(f"{where}: {doing} {_of_statement(limit, holders)}")
+    if code == sqlite3.SQLITE_BUSY:
+        return Unreachable(
+            f"{where}: {doing} waited {LOCK_TIMEOUT_MS // 1000} s for another program that writes to the "
+            "file, and was given up; nothing was written. End that program, or its transaction"
+        )
+    return Unreachable(f"{where} did not answer while {doing}: {text}")
+
+
+def _of_lock(limit: Limit | None, holders: Callable[[Limit], Sequence[str]]) -> str:
+    waited_ms = LOCK_TIMEOUT_MS if limit is None else limit.lock_ms
+    found = () if limit is None else holders(limit)
+    held = f" Locks of table {limit.target} are held by {', '.join(found)}." if limit and found else ""
+    return (
+        f"waited {waited_ms / 1000:g} s for a lock, and was given up; nothing was written.{held} pg_locks "
+        "and pg_stat_activity show who holds it: end that transaction (pg_terminate_backend), and the job "
+        "goes on with its next restart"
+    )
+
+
+def _of_statement(limit: Limit | None, holders: Callable[[Limit], Sequence[str]]) -> str:
+    if limit is None:
+        return (
+            f"took longer than {STATEMENT_TIMEOUT_MS // 1000} s, and was given up; nothing was written: the "
+            "server has too much to do"
+        )
+    found = holders(limit)
+    held = f" Locks of the table are held by {', '.join(found)}." if found else ""
+    return (
+        f"took longer than {limit.ms / 1000:g} s, the commit_timeout of the sink, and was given up; nothing "
+        f"was written.{held} Give the sink a longer commit_timeout, or fewer rows in a checkpoint by a "
+        "shorter execution.checkpointing.interval"
+    )
