@@ -65,7 +65,8 @@ def test_logs() -> None:
 
 
 def test_runtime_modes() -> None:
-    run("runtime-modes.md")  # it asserts what `explain` says
+    names = run("runtime-modes.md")
+    assert "bounded part, runs before the stream" in names["env"].explain()
 
 
 @pytest.mark.parametrize("page", ["hybrid.md", "backfill.md"])

@@ -105,7 +105,10 @@ def test_a_drain_waits_for_a_run_that_is_about_to_start_the_stream(instance: dg.
 
 
 def test_a_run_that_has_died_at_its_start_keeps_no_drain(instance: dg.DagsterInstance) -> None:
-    run_of(instance, Status.FAILURE, starting="rows")
+    run = run_of(instance, Status.STARTED, starting="rows")
+    with pytest.raises(dg.Failure, match=f"run {run.run_id} is about to start it"):
+        await_starts(instance, "rows", 0)
+    instance.report_run_failed(run)
     await_starts(instance, "rows", 0)
 
 
