@@ -3,8 +3,10 @@
 import dataclasses
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,15 @@ from tests.eventually import eventually
 from tests.integration.session_jobs import stop
 from tests.modes import STREAMING
 from tests.unit.dagster.test_dagster_attached import Story, policy
+from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.client import upgrade
+from unistream.client.job_client import JobClient
 from unistream.client.rest_client import RestClient, RestJobClient
 from unistream.client.upgrade import _Run
 from unistream.dagster import UnistreamResource, unistream_assets
 from unistream.dagster.attached import START_GRACE_S, OnTerminate, run_step
-from unistream.dagster.start import JobStart
+from unistream.dagster.start import JobStart, OnRunning
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -156,6 +160,49 @@ class Notes:
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Nobody reads them."""
+
+
+class Meets(Notes):
+    """A run's log; two runs that are about to submit their jobs wait for each other."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        self._barrier = barrier
+
+    def note(self, text: str, *, is_error: bool) -> None:
+        if "starts from the beginning" in text:
+            self._barrier.wait(30)
+
+
+@pytest.mark.parametrize("on_running", ["upgrade", "refuse"])
+def test_of_two_runs_at_once_one_starts_the_job(
+    session: RestClient, location: Location, tmp_path: Path, on_running: OnRunning
+) -> None:
+    """As without a limit of the pool: both have looked, and nobody wrote."""
+    barrier = threading.Barrier(2)
+
+    def begun(_: int) -> JobClient | ConfigError:
+        env = us.Environment(CONFIG, target="remote")
+        pipeline(env, tmp_path / "lake", "first")
+        start = JobStart(
+            environment=env, target="remote", run=dg.DagsterRun("job"), step="rows", name="rows",
+            resume="latest", log=Meets(barrier), on_running=on_running,
+        )  # fmt: skip
+        try:
+            return start()
+        except ConfigError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as both:
+        found = list(both.map(begun, range(2)))
+    [job] = running(session)
+    assert len(session.jobs()) == 1
+    clients = [one for one in found if not isinstance(one, ConfigError)]
+    assert {one.job_id for one in clients} == {job}
+    assert len(clients) == (2 if on_running == "upgrade" else 1)
+    assert all(f"job {job} (rows) is" in str(one) for one in found if isinstance(one, ConfigError))
+    for one in clients:
+        one.close()
+    stop(session, job)
 
 
 class Terminates:

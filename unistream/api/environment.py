@@ -400,14 +400,16 @@ class Environment(Sources):
         savepoint: str | os.PathLike[str] | None = None,
         allow_non_restored_state: bool = False,
         request_id: str | None = None,
+        alone: bool = False,
     ) -> JobClient:
         """Starts the job and returns at once; the client controls it. Other arguments as for `execute`.
 
         On the targets "spark" and "local" the job's cluster lives in this process. A script that ends without
         having waited for the job, or closed the client, stays until the job has ended; Ctrl-C suspends it.
-        Submissions with the same `request_id` start one job; None: a new id.
+        Submissions with the same `request_id` start one job; None: a new id. With `alone` the cluster refuses
+        it while another job writes one of the same outputs, with a sink of the same uid.
         """
-        return self._start(name, savepoint, allow_non_restored_state, request_id)[0]
+        return self._start(name, savepoint, allow_non_restored_state, request_id, alone=alone)[0]
 
     def _start(
         self,
@@ -416,6 +418,8 @@ class Environment(Sources):
         allow_non_restored: bool,
         request_id: str | None,
         bootstrap: BootstrapOrder | None = None,
+        *,
+        alone: bool = False,
     ) -> tuple[JobClient, Frames]:
         from unistream.client.submission import submit
         from unistream.master.job_setup import SubmitRequest
@@ -438,6 +442,7 @@ class Environment(Sources):
                 savepoint=None if savepoint is None else os.fspath(savepoint),
                 allow_non_restored=allow_non_restored,
                 request_id=request_id,
+                alone=alone,
             )
             job = submit(request, target=self._target, config=self._config)
             frames.remove_after(job, target=self._target, config=self._config)

@@ -116,9 +116,7 @@ class JobStart:
         try:
             savepoint = self._savepoint()
         except StillRuns as running:
-            if self.target != "remote" or self.on_running == "refuse" or self.resume != LATEST:
-                raise
-            return self._joined(running.info, "which writes the same tables already")
+            return self._joined_or_refused(running)
         self._check_backfill()
         if savepoint is None:
             self._check_new_lines()
@@ -126,7 +124,22 @@ class JobStart:
         self.log.note(f"job {self.name} {begin}", is_error=False)
         self.log.tag({CODE_TAG: "same"})
         request = request_of(self.run.run_id, self.step) if self.target == "remote" else None
-        return self.environment.execute_async(self.name, savepoint=savepoint, request_id=request)
+        try:
+            return self.environment.execute_async(
+                self.name, savepoint=savepoint, request_id=request, alone=request is not None
+            )
+        except ConfigError:
+            try:
+                self.environment.check_nobody_writes()
+            except StillRuns as running:  # another run was faster
+                return self._joined_or_refused(running)
+            raise
+
+    def _joined_or_refused(self, running: StillRuns) -> JobClient:
+        """Raises it, if a run with these policies fails while another job writes."""
+        if self.target != "remote" or self.on_running == "refuse" or self.resume != LATEST:
+            raise running
+        return self._joined(running.info, "which writes the same tables already")
 
     def _check_backfill(self) -> None:
         """A job that a backfill has stopped goes on from there, and not also from here."""

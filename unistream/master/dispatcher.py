@@ -34,7 +34,7 @@ from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.suspension import Suspension
 from unistream.master.until_written import UntilWritten
 from unistream.master.worker_gateway import WorkerGateway
-from unistream.model.graph import shown
+from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredJob
 from unistream.port.engine import BatchEngine
 from unistream.port.metadata import ArtifactRecord, JobRecord
@@ -138,6 +138,8 @@ class Dispatcher(JobViews):
                 self._recovery.resume(job)  # it was stored, and its user did not get to know
                 return job
             self._check_capacity()
+            if request.alone:
+                _check_alone(request.graph, self.masters())
             setup = prepare(
                 request,
                 job=job,
@@ -389,6 +391,19 @@ class Dispatcher(JobViews):
     @property
     def config(self) -> Configuration:
         return self._config
+
+
+def _check_alone(graph: JobGraph, masters: Mapping[JobId, JobMaster]) -> None:
+    """Raises ConfigError: one of these jobs writes one of the same outputs, and has not ended."""
+    wanted = {(uid, uri) for uid, uris in graph.writes.items() for uri in uris}
+    for job, master in masters.items():
+        writes = master.journal.graph.writes
+        both = [uri for uid, uris in writes.items() for uri in uris if (uid, uri) in wanted]
+        if both and not master.wait(0):
+            raise ConfigError(
+                f"job {job} ({master.journal.graph.name}) writes {both[0]}, and the submitted one is to be "
+                "the only one that does; nothing was started"
+            )
 
 
 def _stored(request: SubmitRequest, setup: JobSetup) -> StoredJob:

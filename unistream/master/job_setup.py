@@ -75,6 +75,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
         allow_non_restored: State without an operator is dropped instead of refused.
         first_checkpoint_pause_ms: No periodic checkpoint is taken before all tasks have run that long; after
             a restart the same again, until one is complete.
+        alone: It is refused if a job that has not ended writes one of the same outputs, with a sink of the
+            same uid. Jobs that a new leader is about to recover are not asked.
     """
 
     graph: JobGraph
@@ -84,6 +86,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     allow_non_restored: bool = False
     first_checkpoint_pause_ms: int = 0
+    alone: bool = False
 
     __repr__ = redacted_repr
 
