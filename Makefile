@@ -11,7 +11,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test test-fast test-nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev browser screenshots bench clean
+.PHONY: help prerequisites setup check format test test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev browser screenshots bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,8 @@ test-fast: setup  ## the tests that start no server
 test-nightly: setup  ## the long tests that `make test` leaves out
 	@$(RUN) python -m tests.spark_start
 	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 4 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
+
+nightly: test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix browser  ## all that is long but simulated runs: some five hours
 
 crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
 	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py tests/contract/test_*.py)

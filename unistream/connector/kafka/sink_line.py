@@ -20,6 +20,7 @@ import msgspec
 from unistream.base.errors import CorruptSnapshot, UnistreamError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import OnRewind, rewound
+from unistream.connector.kafka.record_change import change_record
 from unistream.connector.kafka.transactions import Naming, checkpoint_of, label_of, rewinds_of
 from unistream.connector.kafka.wire import Producing, Recorded
 from unistream.port.line import (
@@ -201,7 +202,7 @@ class Line:
 
     def _changed(self, decide: Callable[[Recorded | None], tuple[int, str] | None]) -> None:
         name = self._naming.line
-        found = self._producing.change_record(name, name, self._topic, decide)
+        found = change_record(self._producing, name, name, self._topic, decide)
         self._last = None if found is None else _decoded(found)
 
 

@@ -36,13 +36,11 @@ from kafka.protocol.producer import (
     WriteTxnMarkersRequest,
 )
 
-from unistream.base.crash_points import crash_point
 from unistream.base.errors import (
     ConfigError,
     Fenced,
     NotFound,
     OutcomeUnknown,
-    Transient,
     UnistreamError,
     Unreachable,
 )
@@ -58,8 +56,6 @@ ANSWER_WITHIN_S: Final = 60.0  # of one call, with its repetitions: a broker may
 SETTLED_WITHIN_S: Final = 0.5  # a transaction that is being ended is ended by then
 RETRY_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
-CHANGES_MAX: Final = 20  # tries, against as many others
-CHANGE_TIMEOUT_MS: Final = 10_000  # of a transaction that takes some milliseconds
 NO_PRODUCER: Final = ProducerId(-1, -1)
 
 _NONE_OF_US: Final = (kafka_errors.TransactionalIdNotFoundError,)
@@ -278,48 +274,6 @@ class Producing:
                     await self.sleep(RETRY_S)
 
         return self._answered(f"reading the commits of group {group!r}", ask)
-
-    def change_record(
-        self,
-        transactional_id: str,
-        group: str,
-        topic: str,
-        decide: Callable[[Recorded | None], tuple[int, str] | None],
-    ) -> Recorded | None:
-        """Replaces what a group records, if nobody else does meanwhile: a compare-and-set.
-
-        Who begins a transaction of that id ends the one of everybody else, and reads only then; so of two
-        that have read the same, one can write.
-
-        Args:
-            transactional_id: Only for changes of this group.
-            group: In which it is recorded; see `record`.
-            topic: The same.
-            decide: Given what is recorded, the new label and note; None: nothing is written. May be called
-                several times. What it raises ends the change.
-
-        Returns:
-            What is recorded now.
-
-        Raises:
-            OutcomeUnknown: no broker has confirmed it.
-            Transient: others change it again and again.
-        """
-        for attempt in range(CHANGES_MAX):
-            with contextlib.suppress(Fenced):  # somebody else has begun a change
-                producer = self.begin(transactional_id, CHANGE_TIMEOUT_MS)
-                found = self.noted(group, topic, settled=True)
-                new = decide(found)
-                if new is None:
-                    return found
-                self.record(transactional_id, producer, group, topic, new[0], note=new[1])
-                crash_point("kafka.line_written")
-                if self.end(transactional_id, producer, commit=True) is Ended.DONE:
-                    return Recorded(*new)
-            time.sleep(RETRY_S * attempt)
-        raise Transient(
-            f"Kafka at {self.servers}: what group {group!r} records was changed by others {CHANGES_MAX} times"
-        )
 
     async def _offset(self, group: str, topic: str, *, stable: bool) -> Recorded | None:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
