@@ -12,6 +12,8 @@ import pytest
 from deltalake import write_deltalake
 
 import unistream as us
+from unistream.connector.kafka.decode import DEAD_LETTER_SCHEMA
+from unistream.dagster.translator import lineage_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 FLIGHTS = pa.table(
@@ -67,6 +69,13 @@ def test_logs() -> None:
 def test_runtime_modes() -> None:
     names = run("runtime-modes.md")
     assert "bounded part, runs before the stream" in names["env"].explain()
+
+
+def test_letters_of_kafka_are_published_again(place: Path) -> None:
+    names = run("dead-letters.md")
+    write_deltalake(str(place / "lake" / "flights-dead"), DEAD_LETTER_SCHEMA.empty_table())
+    graph = lineage_of(names["publish_again"])
+    assert [sink.uid for sink in graph.sinks] == ["topic"]
 
 
 @pytest.mark.parametrize("page", ["hybrid.md", "backfill.md"])

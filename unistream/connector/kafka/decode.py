@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import Int64s, binary_array
+from unistream.connector.common import Int64s
 from unistream.connector.kafka.avro_schema import AvroRecord
 from unistream.connector.kafka.decoded import Decoded, first_reasons
 from unistream.connector.kafka.formats import BytesDecoder, Format, bytes_decoder
-from unistream.connector.kafka.layout import ROW_KIND, Layout, checked_layout
+from unistream.connector.kafka.layout import HEADERS_TYPE, ROW_KIND, Layout, checked_layout
 from unistream.connector.kafka.metadata import metadata_column
 from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.records import Framed
@@ -34,9 +34,12 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
         ("timestamp", pa.timestamp("ms", tz="UTC")),
         ("reason", pa.string()),
         ("raw", pa.binary()),
+        ("key", pa.binary()),
+        ("headers", HEADERS_TYPE),
     ]
 )
-"""A record that could not be read: its position and time in Kafka, the reason, and its raw value."""
+"""A record that could not be read: its position and time in Kafka, the reason, and all of it: value, key and
+headers as they are."""
 
 
 def checked_on_bad(given: OnBadRecord) -> OnBadRecord:
@@ -197,15 +200,12 @@ def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: st
 def _dead_letters(
     framed: Framed, topic: str, partition: int, rows: Int64s, reasons: pa.Array[Any]
 ) -> pa.RecordBatch:
-    raw = binary_array(framed.data, framed.value_starts[rows], framed.value_lengths[rows])
-    return pa.record_batch(
-        [
-            pa.repeat(pa.scalar(topic), len(rows)),
-            pa.repeat(pa.scalar(partition, pa.int32()), len(rows)),
-            pa.array(framed.offsets[rows]),
-            pa.array(framed.timestamps[rows]).cast(pa.timestamp("ms", tz="UTC")),
-            reasons.cast(pa.string()),
-            raw.cast(pa.binary()),
-        ],
-        schema=DEAD_LETTER_SCHEMA,
-    )
+    bad = framed.at(rows)
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == "reason":
+            return reasons.cast(field.type)
+        what = "value" if field.name == "raw" else field.name
+        return metadata_column(bad, topic, partition, what, field.type)
+
+    return pa.record_batch([column(field) for field in DEAD_LETTER_SCHEMA], schema=DEAD_LETTER_SCHEMA)

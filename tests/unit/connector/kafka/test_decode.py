@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import padded
 from unistream.connector.kafka.decode import DEAD_LETTER_SCHEMA, RecordDecoder
@@ -20,9 +21,9 @@ def naive(*parts: int) -> dt.datetime:
 
 def framed_values(*values: bytes | None) -> Framed:
     """Records with the given values, offsets from 100 on, times from 1000 on."""
-    data = b"".join(value or b"" for value in values)
+    data = b"".join((value or b"") + b"\x00" for value in values)  # behind each one: it has no headers
     lengths = np.array([-1 if value is None else len(value) for value in values], dtype=np.int64)
-    ends = np.cumsum(np.maximum(lengths, 0))
+    ends = np.cumsum(np.maximum(lengths, 0) + 1) - 1
     n = len(values)
     absent = np.full(n, -1, dtype=np.int64)
     return Framed(
@@ -67,6 +68,20 @@ def test_skip_counts_and_dead_letter_keeps_the_raw_bytes():
     assert [r["timestamp"].timestamp() for r in letters] == [1.001, 1.003]
     assert all(r["reason"] for r in letters)
     assert kept.records.column(0).to_pylist() == [1, 2]
+
+
+def test_a_letter_has_the_whole_record():
+    headers = [("trace", b"\x00\x01"), ("trace", None)]
+    records = framed([(b"k1", b"zzz", headers), (b"k2", b'{"a": 1}'), (None, b"yyy", []), (b"", b"xxx")])
+    piece = RecordDecoder(one("a", pa.int64()), "json", "dead-letter").decode(records, "t", 7)
+    assert piece.dead_letters is not None
+    letters = piece.dead_letters.to_pylist()
+    assert [(r["raw"], r["key"], r["headers"]) for r in letters] == [
+        (b"zzz", b"k1", [{"key": "trace", "value": b"\x00\x01"}, {"key": "trace", "value": None}]),
+        (b"yyy", None, []),
+        (b"xxx", b"", []),
+    ]
+    assert piece.records.column(0).to_pylist() == [1]
 
 
 def test_bytes_with_their_metadata():
