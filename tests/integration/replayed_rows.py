@@ -11,6 +11,7 @@ import unistream as us
 
 FARES = pa.schema([("id", pa.int64()), ("carrier", pa.string()), ("fare", pa.int64())])
 ROWS = 60
+LAKE = "FARES_LAKE"  # folder of the tables; "lake" by default
 MENDED = "FARES_MENDED"  # "some": it still fails for every 6th; "all": for none
 
 
@@ -29,8 +30,9 @@ def pipeline(env: us.Environment) -> None:
     rows = env.from_collection(texts, name="texts").uid("texts")
     fares = rows.map(fare, returns=FARES, on_error="dead-letter").uid("fares").name("fares")
     named = fares.union(more.uid("more")).join(carriers, on="carrier").uid("named")
-    named.sink_to(us.DeltaSink("lake/fares")).uid("lake")
-    fares.dead_letters_to(us.DeltaSink("lake/dead"))
+    lake = os.environ.get(LAKE, "lake")
+    named.sink_to(us.DeltaSink(f"{lake}/fares")).uid("lake")
+    fares.dead_letters_to(us.DeltaSink(f"{lake}/dead"))
 
 
 class Total(us.KeyedProcessFunction):

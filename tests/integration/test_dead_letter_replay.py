@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,8 +24,10 @@ from tests.integration.crash_runs import (
     in_the_gate,
     points_in_code,
 )
-from tests.integration.replayed_rows import MENDED, ROWS
+from tests.integration.replayed_rows import LAKE, MENDED, ROWS
+from unistream.base.object_stores import delta_options
 from unistream.cli.main import main
+from unistream.testing.devtools.object_store import make_bucket, options_of
 
 EVERY = sorted([*range(ROWS), 1_000])
 MODULES = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
@@ -72,6 +75,30 @@ def ids() -> list[int]:
 
 
 REPLAY = ("dead-letters", "replay", "lake/dead", "replayed_rows:pipeline", "-t", "local")
+
+
+@pytest.mark.timeout(240)
+def test_letters_on_an_object_store(
+    s3: str, said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bucket(s3, "unistream")
+    lake = f"s3://unistream/letters/{uuid4().hex[:12]}"
+    options = [word for key, value in options_of(s3).items() for word in ("-D", f"{key}={value}")]
+    monkeypatch.setenv(LAKE, lake)
+    said("run", "replayed_rows:pipeline", "-t", "local", "-p", "2", *options)
+    table, pipeline = f"{lake}/dead", ["replayed_rows:pipeline", "-t", "local", *options]
+    (group,) = said("dead-letters", "list", table, *options, "--json")
+    assert (group["operator"], group["letters"], group["replayed"]) == ("fares", len(BAD), 0)
+    shown = said("dead-letters", "show", table, *options, "--json", "-n", "100")
+    assert sorted(json.loads(one["row"])["id"] for one in shown) == BAD
+    monkeypatch.setenv(MENDED, "all")
+    outcome = said("dead-letters", "replay", table, *pipeline, "--json")
+    assert (outcome["letters"], outcome["failed_again"]) == (len(BAD), 0)
+    assert said("dead-letters", "replay", table, *pipeline, "--json")["letters"] == 0, "each once"
+    (group,) = said("dead-letters", "list", table, *options, "--json")
+    assert group["replayed"] == len(BAD)
+    fares = DeltaTable(f"{lake}/fares", storage_options=delta_options(lake, {})).to_pyarrow_table()
+    assert sorted(fares["id"].to_pylist()) == EVERY
 
 
 @pytest.mark.usefixtures("lake")

@@ -50,8 +50,9 @@ Ids = Annotated[
 
 
 @app.command("list")
-def list_letters(table: Table, as_json: AsJson = False) -> None:
+def list_letters(table: Table, defines: Defines = None, as_json: AsJson = False) -> None:
     """Count the letters of a table by operator and error, and how many of them were replayed."""
+    configuration(defines)  # the store of s3:// URLs
     found, replayed = _read(table)
     groups = _groups(found, replayed)
     if as_json:
@@ -75,11 +76,13 @@ def show(  # noqa: PLR0917  # typer passes them by name
     limit: Annotated[
         int, typer.Option("-n", "--limit", min=1, help="At most so many, newest first.")
     ] = SHOWN,
+    defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
     """Show letters: the rows, and why they failed; newest first."""
     from unistream.dead_letters.replay import Chosen
 
+    configuration(defines)  # the store of s3:// URLs
     found, replayed = _read(table)
     chosen = Chosen(operator=operator, error_type=error_type, ids=tuple(letters or ()))
     rows = found.rows.filter(chosen.mask(found.rows)).sort_by([("time", "descending")])

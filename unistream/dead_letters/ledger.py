@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from unistream.base import durable_files
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.object_stores import file_system
 from unistream.client import home
 from unistream.storage.fs import FsCheckpointStorage
 
@@ -73,7 +74,7 @@ class Ledger:
     """Of the table at `uri`, an absolute path or a URL."""
 
     def __init__(self, uri: str) -> None:
-        self._system, inner = fsspec.core.url_to_fs(uri)
+        self._system, inner = file_system(uri)
         self._inner = f"{inner.rstrip('/')}/{FOLDER}"
         self.folder = f"{uri.rstrip('/')}/{FOLDER}"
 

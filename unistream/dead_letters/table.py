@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import require
+from unistream.base.object_stores import delta_options, file_system
 from unistream.port.dead_letters import LETTER_SCHEMA
 
 _TEXT: Final = pa.string()
@@ -57,7 +58,7 @@ def read_letters(uri: str) -> Letters:
 
 
 def _read(uri: str) -> pa.Table:
-    system, inner = fsspec.core.url_to_fs(uri)
+    system, inner = file_system(uri)
     try:
         if not system.isdir(inner):
             raise ConfigError(f"there is no table or folder at {uri}")
@@ -65,7 +66,7 @@ def _read(uri: str) -> pa.Table:
             require("delta", "a Delta table")
             from unistream.connector.delta import read_table
 
-            return read_table(uri, {})
+            return read_table(uri, delta_options(uri, {}))
         root = inner.rstrip("/") + "/"
         names = [path.removeprefix(root) for path in sorted(system.find(inner))]
         parts = [_file(system, root, name) for name in names if not _is_hidden(name)]
