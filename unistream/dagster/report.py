@@ -22,6 +22,7 @@ from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
 from unistream.dagster.start import JOB_TAG
 from unistream.master.job_info import JobInfo
 from unistream.model.positions import SourcePositions
+from unistream.port.metrics import user_metrics_of
 from unistream.port.sink import DescribesTable, Sink
 
 SINK_METADATA: Final = "unistream/sink_uid"
@@ -203,6 +204,9 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
     if watermark_ms not in (MIN_WATERMARK, MAX_WATERMARK) and abs(watermark_ms) < _YEAR_9999_MS:
         metadata["unistream/watermark"] = dg.MetadataValue.timestamp(watermark_ms / 1000)
+    counted = user_metrics_of(info.metrics)
+    if counted:
+        metadata["unistream/metrics"] = dg.MetadataValue.json(counted)
     if info.records_behind is not None:
         metadata["unistream/records_behind"] = info.records_behind
     return metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
@@ -19,6 +20,20 @@ SKIPPED: Final = "numRecordsSkipped"
 
 PENDING_RECORDS: Final = "pendingRecords"
 """Gauge of a source: records that are there and that it has not read (Flink's name, FLIP-33)."""
+
+
+USER: Final = "user."
+"""Begin of the names of metrics of a user's function: ``<operator name>.user.<name>``."""
+
+
+def user_metrics_of(counters: Mapping[str, int]) -> dict[str, int]:
+    """Those of functions, by operator name and name, from counters by ``<operator name>.<counter>``.
+
+    >>> user_metrics_of({"parse.user.comments": 3, "parse.dead_letters": 8})
+    {'parse: comments': 3}
+    """
+    parted = {name: name.partition(f".{USER}") for name in counters}
+    return {f"{of}: {name}": counters[key] for key, (of, dot, name) in parted.items() if dot}
 
 
 def out_of_order_counter(split_id: str) -> str:

@@ -19,6 +19,7 @@ from fastapi import APIRouter, Response
 from unistream.base.ids import JobId
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import SubtaskInfo
+from unistream.port.metrics import USER
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id
 
@@ -72,7 +73,9 @@ def counters(subtask: SubtaskInfo) -> dict[str, int]:
 
 
 def _id(name: str) -> str:
-    operator, dot, counter = name.rpartition(".")
+    operator, dot, counter = name.partition(f".{USER}")
+    if not dot:
+        operator, dot, counter = name.rpartition(".")
     return f"{operator.translate(_REPLACED)}{dot}{counter}"
 
 

@@ -30,6 +30,7 @@ from unistream.operator.process.context import Clocks, SideSchemas
 from unistream.operator.process.process import KeyedOperator
 from unistream.operator.process.timer_columns import TimerColumns, Times
 from unistream.operator.process.timer_table import Piece, column_pieces
+from unistream.operator.process.user_metrics import UserMetrics
 
 
 class KeyedBatch:
@@ -278,4 +279,5 @@ class KeyedBatchOperator(KeyedOperator):
     def _known_context(self) -> BatchContext:
         if self._batch_context is None:
             self._batch_context = BatchContext(self.backend)
+            self._batch_context.metrics = UserMetrics(self.context.metrics)
         return self._batch_context

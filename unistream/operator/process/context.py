@@ -17,17 +17,24 @@ from unistream.model.state import OperatorListDescriptor, StateDescriptor, Value
 from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.process.undo import Undo, undoable
+from unistream.operator.process.user_metrics import UserMetrics
+from unistream.port.metrics import Uncounted
 from unistream.port.state import KeyedStateBackend
 
 Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
 
 
 class Clocks:
-    """The current times of a function."""
+    """The current times of a function, and what it counts.
+
+    Attributes:
+        metrics: Counters and gauges of one's own.
+    """
 
     def __init__(self) -> None:
         self.watermark = MIN_WATERMARK
         self.now_ms = 0
+        self.metrics = UserMetrics(Uncounted())
 
     def current_watermark(self) -> int:
         """ms; the lowest int64 before the first one. In `on_timer` it is the watermark that has reached the

@@ -33,6 +33,7 @@ from unistream.operator.process.context import (
 from unistream.operator.process.guard import CallGuard
 from unistream.operator.process.list_state import OperatorList
 from unistream.operator.process.undo import Undo, UndoableOperatorList
+from unistream.operator.process.user_metrics import UserMetrics
 from unistream.port.dead_letters import OnError
 
 
@@ -163,6 +164,7 @@ class ProcessOperator(RowOperator):
     def initialize_state(self, state: OperatorState) -> None:
         undo = None if self._guard is None else self._guard.undo
         self._process = FunctionContext(self.context.index, self.context.parallelism, state, undo)
+        self._process.metrics = UserMetrics(self.context.metrics)
 
     def declared_lists(self) -> tuple[OperatorListDescriptor, ...]:
         """Lists that are declared as attributes of the function."""

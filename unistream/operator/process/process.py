@@ -53,6 +53,7 @@ from unistream.operator.process.timer_table import (
     timer_table,
 )
 from unistream.operator.process.undo import Undo, UndoableTimers, check_undoable
+from unistream.operator.process.user_metrics import UserMetrics
 from unistream.port.dead_letters import OnError
 from unistream.port.operator import CommitPermit
 from unistream.port.sorting import KeyedRows
@@ -284,6 +285,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     def open(self) -> None:
         self._process = self._make_context()
+        self._process.metrics = UserMetrics(self.context.metrics)
         self._configured(lambda: [self.backend.state(descriptor) for descriptor in self.declared_states()])
         self._open_function(self._process)
         self._arm()
