@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from unistream.dagster.report import job_metadata
 
 ROWS = 1_000
 
@@ -28,6 +29,9 @@ def test_counters_of_all_subtasks_are_added_up(target: str, mode: str) -> None:
     rows.process(Parity(), returns=table.schema).uid("parity").sink_to(us.BlackholeSink()).uid("sink")
     with env.execute_async("parity") as job:
         assert job.wait().is_success
-        counted = {name: n for name, n in job.status().metrics.items() if ".user." in name}
+        info = job.status()
+    counted = {name: n for name, n in info.metrics.items() if ".user." in name}
     assert sorted(counted.values()) == [ROWS // 2, ROWS // 2], counted
     assert {name.partition(".user.")[2] for name in counted} == {"odd", "even"}
+    in_dagster = job_metadata(info)["unistream/metrics"].data
+    assert in_dagster == {name.replace(".user.", ": "): n for name, n in counted.items()}
