@@ -41,6 +41,7 @@ from unistream.client.job_client import JobClient
 from unistream.client.poll import Poll
 from unistream.client.rest_client import timeout_s
 from unistream.client.upgrade import GivingUp
+from unistream.dagster.interruptions import Interruptions
 from unistream.dagster.lines import FailureLines, FunctionLines, StageLines
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
 from unistream.master.job_info import JobInfo
@@ -141,19 +142,22 @@ def run_step(
     """
     starting: Future[JobClient] = Future()
     watch = watch or Unwatched()
-    try:
-        client = in_background(start, "start", starting).result()
-        watch.begin(client.job_id)
-        listener.started(client)
-        return _watched(client, listener, watch, detaches=detaches, patience_s=patience_s)
-    except BaseException as error:
-        _end(starting, error, policy, listener, watch, give_up=give_up)
-        raise
-    finally:
+    with Interruptions() as interruptions:
         try:
-            _close(starting, listener)
+            client = in_background(start, "start", starting).result()
+            watch.begin(client.job_id)
+            listener.started(client)
+            watching = _Watching(client, listener, watch, interruptions)
+            return watching.result(detaches=detaches, patience_s=patience_s)
+        except BaseException as error:
+            interruptions.heard()
+            _end(starting, error, policy, listener, watch, give_up=give_up)
+            raise
         finally:
-            watch.close()
+            try:
+                _close(starting, listener)
+            finally:
+                watch.close()
 
 
 class Pace:
@@ -190,48 +194,52 @@ def _check(lost: Lost | None) -> None:
         raise dg.DagsterExecutionInterruptedError if lost.is_to_end else LeftToAnother(lost)
 
 
-def _watched(
-    client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool, patience_s: float
-) -> JobInfo:
-    """As `_watch`; what another run has made of the job is not reported a second time."""
-    try:
-        info = _watch(client, listener, watch, detaches=detaches, patience_s=patience_s)
-    except LOST:
-        raise
-    except UnistreamError as error:  # of the question, and not of the job
-        raise OutcomeUnknown(f"how job {client.job_id} goes on is not known: {error}") from error
-    _check(watch.ask())
-    return info
+@dataclass(frozen=True, slots=True)
+class _Watching:
+    client: JobClient
+    listener: StepListener
+    watch: Watch
+    interruptions: Interruptions
 
+    def result(self, *, detaches: bool, patience_s: float) -> JobInfo:
+        """As `_wait`; what another run has made of the job is not reported a second time."""
+        try:
+            info = self._wait(detaches=detaches, patience_s=patience_s)
+        except LOST:
+            raise
+        except UnistreamError as error:  # of the question, and not of the job
+            raise OutcomeUnknown(f"how job {self.client.job_id} goes on is not known: {error}") from error
+        _check(self.watch.ask())
+        return info
 
-def _watch(
-    client: JobClient, listener: StepListener, watch: Watch, *, detaches: bool, patience_s: float
-) -> JobInfo:
-    """Waits for the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
-    pace = Pace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
-    lines = _Lines(client, listener)
-    before: int | None = None  # checkpoints, when the step came to the job
-    next_look_s = float("-inf")
-    while True:
-        with contextlib.suppress(TimeoutError):  # it still runs
-            client.wait(timeout_s=POLL_S)
-            info = _last_status(client, patience_s)
-            lines.note(info, now_s=time.monotonic())
-            lines.forward(now_s=time.monotonic(), is_end=True)
-            return info
-        _check(watch.lost)
-        now_s = time.monotonic()
-        if detaches or pace.is_due(now_s) or now_s >= next_look_s:
-            next_look_s = now_s + LOOK_EVERY_S
-            with contextlib.suppress(UnistreamError):  # `wait` knows how long this may last
-                info = client.status()
-                before = info.checkpoints_completed if before is None else before
-                lines.forward(now_s=now_s)
-                if detaches and info.checkpoints_completed > before:
-                    return info
-                lines.note(info, now_s=now_s)
-                if pace.reports(info.checkpoints_completed, now_s=now_s):
-                    listener.progress(info)
+    def _wait(self, *, detaches: bool, patience_s: float) -> JobInfo:
+        """For the end, or the next checkpoint; meanwhile reports checkpoints, stages and failures."""
+        client = self.client
+        pace = Pace(OBSERVE_EVERY_S, OBSERVE_EVERY_MAX_S)
+        lines = _Lines(client, self.listener)
+        before: int | None = None  # checkpoints, when the step came to the job
+        next_look_s = float("-inf")
+        while True:
+            with contextlib.suppress(TimeoutError):  # it still runs
+                client.wait(timeout_s=POLL_S)
+                info = _last_status(client, patience_s)
+                lines.note(info, now_s=time.monotonic())
+                lines.forward(now_s=time.monotonic(), is_end=True)
+                return info
+            self.interruptions.check()
+            _check(self.watch.lost)
+            now_s = time.monotonic()
+            if detaches or pace.is_due(now_s) or now_s >= next_look_s:
+                next_look_s = now_s + LOOK_EVERY_S
+                with contextlib.suppress(UnistreamError):  # `wait` knows how long this may last
+                    info = client.status()
+                    before = info.checkpoints_completed if before is None else before
+                    lines.forward(now_s=now_s)
+                    if detaches and info.checkpoints_completed > before:
+                        return info
+                    lines.note(info, now_s=now_s)
+                    if pace.reports(info.checkpoints_completed, now_s=now_s):
+                        self.listener.progress(info)
 
 
 def _last_status(client: JobClient, patience_s: float) -> JobInfo:

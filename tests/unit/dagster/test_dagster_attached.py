@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -252,6 +253,27 @@ def test_a_termination_stops_the_job_first(end: EndPolicy, calls: list[str], rep
     job = FakeJob(interrupt)
     assert interrupted_run(job, end).reported == ["started", "interrupted", reported]
     assert job.calls == calls
+
+
+class Interrupts:
+    """Its end is interrupted, where Python ignores every exception."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_termination_that_python_ignores_stops_the_job_too() -> None:
+    def ignored(_: FakeJob) -> None:
+        Interrupts()
+        gc.collect()
+
+    job = FakeJob(ignored)
+    with dg.raise_execution_interrupts():
+        before = signal.getsignal(signal.SIGTERM)
+        assert interrupted_run(job, policy()).reported[:2] == ["started", "interrupted"]
+        assert signal.getsignal(signal.SIGTERM) == before
+    assert job.calls == ["stop drain=False target=None", "close"]
 
 
 def test_a_termination_cancels_if_that_is_the_policy() -> None:
