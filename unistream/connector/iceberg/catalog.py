@@ -126,10 +126,15 @@ def open_catalog(address: TableAddress) -> Any:
     for attempt in range(OPEN_ATTEMPTS):
         try:
             with answering(f"catalog {address.catalog!r}", "opening it"):
-                if _is_rest({**configured, **properties}):
+                kind = _type_of(both := {**configured, **properties})
+                if kind == "rest":
                     from unistream.connector.iceberg.rest import LimitedRestCatalog
 
-                    return LimitedRestCatalog(address.catalog, **{**configured, **properties})
+                    return LimitedRestCatalog(address.catalog, **both)
+                if kind == "sql":
+                    from unistream.connector.iceberg.sql import ClosingSqlCatalog
+
+                    return ClosingSqlCatalog(address.catalog, **both)
                 return load_catalog(address.catalog, **properties)
         except Unreachable:
             if attempt == OPEN_ATTEMPTS - 1:
@@ -137,12 +142,13 @@ def open_catalog(address: TableAddress) -> Any:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _is_rest(properties: Mapping[str, Any]) -> bool:
-    """As `load_catalog` finds out."""
+def _type_of(properties: Mapping[str, Any]) -> str:
+    """As `load_catalog` finds out; "": one that it has to load."""
     if "py-catalog-impl" in properties:
-        return False
+        return ""
     uri = str(properties.get(URI, ""))
-    return str(properties.get("type", "rest" if uri.startswith("http") else "")).lower() == "rest"
+    by_uri = "rest" if uri.startswith("http") else "sql" if uri.startswith(("sqlite", "postgresql")) else ""
+    return str(properties.get("type", by_uri)).lower()
 
 
 @contextmanager
