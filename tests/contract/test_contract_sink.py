@@ -22,7 +22,6 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from tests.integration.crash_runs import OF_MATRIX, in_the_gate
-from tests.kafka_log import committed_values
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.base.object_stores import delta_options, file_system
@@ -312,6 +311,8 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 def kafka_topic(servers: str, *, seeing_all: bool = False, **options: Any) -> Case:
     """A topic; of its transactions those count that are not ended. `seeing_all`: reads what is committed
     also behind transactions that are open."""
+    from tests.kafka_log import committed_values  # kafka-python, which a conftest must not import: it warns
+
     read = committed_values if seeing_all else read_committed
     name = f"sink-{uuid4().hex[:12]}"
     create_topic(servers, name, partitions=2)
