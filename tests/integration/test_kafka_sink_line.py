@@ -74,3 +74,34 @@ def test_what_a_refused_job_has_open_is_aborted(parts: Parts) -> None:
     loser.close()
     assert open_transactions(parts.servers, parts.topic) == []
     assert numbers(parts.servers, parts.topic) == [1, 2]
+
+
+def test_what_a_writer_prepares_behind_the_refusal_is_aborted_by_itself(parts: Parts) -> None:
+    """Its task ends after that of the committer."""
+    old, former = parts.opened(parts.sink(), of_job("a"))
+    former.commit(permit(1), request(1, *parts.prepared(old, 1, 1)))
+    faster, winner = parts.opened(parts.sink(), of_job("b", restored=1))
+    slower, loser = parts.opened(parts.sink(), of_job("c", restored=1))
+    winner.commit(permit(2), request(2, *parts.prepared(faster, 2, 2)))
+    refused = parts.prepared(slower, 2, 20)
+    with pytest.raises(ConfigError, match=r"job b{32} writes the output of sink 'the sink'"):
+        loser.commit(permit(2), request(2, *refused))
+    loser.close()
+    parts.prepared(slower, 3, 30)
+    waiting = parts.prepared(faster, 3, 3)
+    slower.close()
+    winner.commit(permit(3), request(3, *waiting))
+    assert open_transactions(parts.servers, parts.topic) == []
+    assert numbers(parts.servers, parts.topic) == [1, 2, 3]
+
+
+def test_what_a_writer_of_a_job_that_may_go_on_has_prepared_outlives_it(parts: Parts) -> None:
+    """Before the job's first commit, when the record names the one before it, and behind it."""
+    old, former = parts.opened(parts.sink(), of_job("a"))
+    former.commit(permit(1), request(1, *parts.prepared(old, 1, 1)))
+    for checkpoint in (2, 3):
+        writer, committer = parts.opened(parts.sink(), of_job("b", restored=checkpoint - 1))
+        prepared = parts.prepared(writer, checkpoint, checkpoint)
+        writer.close()
+        committer.commit(permit(checkpoint), request(checkpoint, *prepared))
+    assert numbers(parts.servers, parts.topic) == [1, 2, 3]

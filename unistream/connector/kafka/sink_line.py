@@ -92,6 +92,8 @@ class Line:
         known = None if remembered is None else Followed(remembered.job, remembered.until)
         self._followed = followed_by(context, context.predecessor, known)
         self._last: Last | None = None
+        self._seen = {context.job, context.predecessor, ""}  # jobs that are no rivals
+        self._has_looked = False
         self.has_committed = False  # in this attempt, as this job
 
     def last(self, subtask: int) -> Last | None:
@@ -102,6 +104,9 @@ class Line:
         last = None if found is None else _decoded(found)
         if own is not None and (last is None or last.label < own):
             last = Last(label=own, job="" if last is None else last.job)
+        if not self._has_looked and last is not None:
+            self._seen.add(last.job)
+        self._has_looked = True
         return last
 
     def check(self, last: Last | None, on_rewind: OnRewind) -> bool:
@@ -181,6 +186,11 @@ class Line:
         """Why what this job wrote is refused, if another one has the line."""
         last = self.last(self._context.index)
         return None if last is None else self._refusal(last)
+
+    def is_lost(self) -> bool:
+        """Another job has claimed the line since `last` was called first: none that this one may follow."""
+        found = self._producing.noted(self._naming.line, self._topic)
+        return found is not None and _decoded(found).job not in self._seen
 
     def remembered(self) -> Remembered | None:
         """For the state."""

@@ -187,10 +187,19 @@ class KafkaSinkWriter:
         if connections is None:
             return
         self._sender.close()
-        if self._open is not None:
-            with suppress(UnistreamError):  # the next attempt does it
+        with suppress(UnistreamError):  # the next attempt does it, or the broker after the timeout
+            if self._open is not None:
                 connections.end(self._open.transactional_id, self._open.producer, commit=False)
+            if self._line is not None and self._line.is_lost():
+                self._abort_own(connections)
         connections.close()
+
+    def _abort_own(self, connections: Producing) -> None:
+        """What was prepared when the committer, whose job has lost the line, had aborted the rest already."""
+        for one in connections.open_ids(self._naming.begin):
+            if self._naming.is_of(one, [self._context.job]):
+                logger.warning("event=kafka_transaction_aborted id=%s: its job has lost the line", one)
+                connections.begin(one, self._target.timeout_ms)
 
     @property
     def _producing(self) -> Producing:
