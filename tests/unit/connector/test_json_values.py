@@ -74,12 +74,13 @@ BAD = {
 
 
 def framed(*values: bytes) -> Framed:
+    """Records without keys. Behind each value is the number of its headers, which is 0."""
     lengths = np.array([len(value) for value in values], dtype=np.int64)
     absent = np.full(len(values), -1, dtype=np.int64)
     numbers = np.arange(len(values), dtype=np.int64)
-    return Framed(
-        padded(*values), 100 + numbers, numbers, absent, absent, np.cumsum(lengths) - lengths, lengths
-    )
+    starts = np.cumsum(lengths + 1) - lengths - 1
+    data = padded(*(value + b"\0" for value in values))
+    return Framed(data, 100 + numbers, numbers, absent, absent, starts, lengths)
 
 
 def from_kafka(*values: bytes, on_bad: Any = "dead-letter") -> Piece:
