@@ -1,5 +1,6 @@
 """A run goes on from what the last one has left, however that ended, and never starts a second writer."""
 
+import contextlib
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from dagster._core.execution.api import execute_run_iterator
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import eventually
 from tests.integration.crash_runs import in_the_gate
 from tests.integration.dagster_location import (
     ROWS,
@@ -25,11 +27,13 @@ from tests.integration.dagster_location import (
 )
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
+from unistream.base.errors import Unreachable
 from unistream.base.ids import job_of_request
 from unistream.client import home
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.job_client import JobClient
 from unistream.client.rest_client import RestClient
+from unistream.client.run_links import RemoteLinks, open_links
 from unistream.dagster import (
     UnistreamResource,
     build_drain_and_resume_schedule,
@@ -40,7 +44,9 @@ from unistream.dagster import (
     unistream_assets,
 )
 from unistream.dagster.start import JobStart, request_of
+from unistream.dagster.watching import key_of, watcher_of
 from unistream.master.job_info import JobInfo
+from unistream.port.run_links import SeenLink
 
 pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one after the other
 
@@ -381,7 +387,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedde
         yield cluster
 
 
-def come_to(lake: Path, run: dg.DagsterRun, *repeated: dg.DagsterRun) -> tuple[JobClient, str]:
+def come_to(
+    lake: Path, run: dg.DagsterRun, *repeated: dg.DagsterRun, name: str = "rows"
+) -> tuple[JobClient, str]:
     """The job that a run comes to, and how, as its log says it. `repeated`: what Dagster knows of the runs
     that it repeats."""
     env, notes = us.Environment(STREAMING, target="remote"), Notes()
@@ -392,13 +400,21 @@ def come_to(lake: Path, run: dg.DagsterRun, *repeated: dg.DagsterRun) -> tuple[J
         environment=env,
         target="remote",
         run=run,
-        step="rows",
-        name="rows",
+        step=name,
+        name=name,
         resume="none",
         log=notes,
         repeated=repeated,
     )
     return start(), notes.texts[-1]
+
+
+def watches(run: dg.DagsterRun, job: JobClient) -> None:
+    """As the first heartbeat of a run that has come to a job, which its tag names then."""
+    key, watcher = key_of(run, "rows"), watcher_of(run, "rows")
+    with contextlib.closing(open_links(Configuration(), "remote", timeout_s=WAIT_S)) as links:
+        links.take_over(key, watcher, silent_ms=0)
+        assert links.attach(key, job.job_id, watcher).is_of(watcher)
 
 
 def repeat_of(run_id: str, **tags: str) -> dg.DagsterRun:
@@ -463,4 +479,65 @@ def test_a_job_is_found_though_runs_in_between_have_died_before_they_had_it(
     with new:
         assert new.job_id not in (job.job_id, other.job_id), "the retry of what was executed again"
         assert new.result(WAIT_S).state == "FINISHED"
+    assert len(cluster.dispatcher.jobs()) == 3
+
+
+RETRY = {"dagster/retry_number": "1"}
+
+
+def repeat(root: dg.DagsterRun, parent: dg.DagsterRun, job: JobClient, **tags: str) -> dg.DagsterRun:
+    """With the tags of the run that it repeats, as Dagster copies them."""
+    copied = {"unistream/job_id": str(job.job_id)}
+    return dg.DagsterRun("job", root_run_id=root.run_id, parent_run_id=parent.run_id, tags={**copied, **tags})
+
+
+def test_a_retry_takes_the_result_of_a_job_to_which_the_run_that_died_had_attached(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """And not that of a job which only its copied tag names: then nothing has been done yet."""
+    lake, first = tmp_path / "lake", dg.DagsterRun("job")
+    job, _ = come_to(lake, first)
+    with job:
+        watches(first, job)
+        second = repeat(first, first, job)
+        third = repeat(first, second, job, **RETRY)
+        eventually(lambda: job.status().state == "RUNNING", "the job runs", WAIT_S)
+        job.stop()
+        assert job.result(WAIT_S).state == "FINISHED"
+        new, how = come_to(lake, third, second, first)
+        with new:
+            assert new.job_id != job.job_id, "the second one was to go on, and had no job when it died"
+            assert how == "job rows starts from the beginning of its sources", "as its resource says"
+            assert new.result(WAIT_S).state == "FINISHED"
+        watches(second, job)  # a story in which it had come to the job before that was stopped
+        cluster_jobs = len(cluster.dispatcher.jobs())
+        fourth = repeat(first, second, job, **RETRY)
+        with come_to(lake, fourth, second, first)[0] as same:
+            assert same.job_id == job.job_id
+        assert len(cluster.dispatcher.jobs()) == cluster_jobs
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["heartbeats", "no answer"])
+def test_the_job_of_another_step_of_the_run_is_not_that_of_this_one(
+    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """*Materialize all* of two streams that run: the tag of the run names the job of the last step."""
+    first = dg.DagsterRun("job")
+    rows, _ = come_to(tmp_path / "rows", dg.DagsterRun("job"))
+    others, _ = come_to(tmp_path / "others", dg.DagsterRun("job"), name="others")
+    with rows, others:
+        watches(first, rows)
+        if not is_known:
+
+            def no_answer(links: RemoteLinks, key: str) -> SeenLink:
+                raise Unreachable("the metadata database does not answer")
+
+            monkeypatch.setattr(RemoteLinks, "find", no_answer)
+        last = others if is_known else rows
+        with come_to(tmp_path / "rows", repeat(first, first, last), first)[0] as same:
+            assert same.job_id == rows.job_id
+        unknown = dg.DagsterRun("job")
+        with come_to(tmp_path / "new", repeat(unknown, unknown, others), unknown)[0] as new:
+            assert new.job_id not in (rows.job_id, others.job_id)
+        assert not others.status().is_terminal
     assert len(cluster.dispatcher.jobs()) == 3

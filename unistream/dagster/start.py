@@ -35,9 +35,12 @@ from unistream.base.ids import JobId, job_of_request
 from unistream.client.home import BACKFILLS, home
 from unistream.client.job_client import JobClient
 from unistream.client.kept_jobs import KeptJobsClient
+from unistream.client.rest_client import RestClient
 from unistream.client.resume import LATEST, StillRuns
+from unistream.client.run_links import RemoteLinks
 from unistream.client.submission import attach, connect, connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX, GivingUp
+from unistream.dagster.watching import key_of, run_of
 from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
 
@@ -222,21 +225,32 @@ class JobStart:
 
     def _of_repeated_run(self) -> JobInfo | None:
         """A job that runs; or that has finished, if all runs since are Dagster's own retries."""
-        tags = self.run.tags
-        found = [(job_of_request(request_of(run, self.step)), is_retry) for run, is_retry in self._chain()]
-        if found and tags.get(JOB_TAG):  # copied: of a run further back, to which the repeated one attached
-            found.insert(1, (JobId(tags[JOB_TAG]), _RETRY_TAG in tags))
-        if not found:
+        chain = self._chain()
+        if not chain:
             return None
+        submitted = [(job_of_request(request_of(run, self.step)), is_retry) for run, is_retry in chain]
         with connect(self.environment.config) as cluster:
-            for job, is_retry in found:
-                try:
-                    info = cluster.info(job)
-                except NotFound:
-                    continue
-                if not info.is_terminal or (info.state == "FINISHED" and is_retry):
+            for job, is_retry in [submitted[0], *self._attached_to(cluster, dict(chain)), *submitted[1:]]:
+                info = _info(cluster, job)
+                if info is not None and (not info.is_terminal or (info.state == "FINISHED" and is_retry)):
                     return info
         return None
+
+    def _attached_to(self, cluster: RestClient, chain: Mapping[str, bool]) -> list[tuple[JobId, bool]]:
+        """The job that the last of these runs has come to, by its heartbeats (at most one).
+
+        The tag names one too, but is copied from run to run, also by one that has died before it had a job,
+        and is that of the step that was last. It counts only where the heartbeats are not known.
+        """
+        try:
+            links = RemoteLinks(cluster, cluster.timeout_s)  # not closed: the connection is another's
+            link = links.find(key_of(self.run, self.step)).link
+        except UnistreamError as error:
+            logger.warning("event=run_link_unknown run=%s reason=%r", self.run.run_id, str(error))
+            tag = self.run.tags.get(JOB_TAG)
+            info = _info(cluster, JobId(tag)) if tag else None
+            return [(info.job, False)] if info is not None and info.name == self.name else []
+        return [] if link is None else [(link.job, chain.get(run_of(link.watcher), False))]
 
     def _chain(self) -> list[tuple[str, bool]]:
         """Ids of the runs that this one repeats, nearest first, and whether all runs since are retries."""
@@ -259,6 +273,13 @@ class JobStart:
         text += differs
         self.log.note(text, is_error=False)
         return client
+
+
+def _info(cluster: RestClient, job: JobId) -> JobInfo | None:
+    try:
+        return cluster.info(job)
+    except NotFound:
+        return None
 
 
 def repeated_runs(run: dg.DagsterRun, find: Callable[[str], dg.DagsterRun | None]) -> list[dg.DagsterRun]:

@@ -134,6 +134,15 @@ def mark_of(watcher: Watcher) -> Watcher:
     return structs.replace(watcher, run=f"{_RECONCILED}{watcher.run}")
 
 
+def run_of(watcher: Watcher) -> str:
+    """The run, also of one that is reported as ended.
+
+    >>> run_of(mark_of(Watcher(root_run="5f0c", run="77aa", step="orders")))
+    '77aa'
+    """
+    return watcher.run.removeprefix(_RECONCILED)
+
+
 class RunWatch:
     """The heartbeats of one step of one run, on a thread of their own.
 
