@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from unistream.api.commit_group import GroupMember, add_group_committers
-from unistream.api.projection import narrow_sources
+from unistream.api.projection import narrow_sources, select_in_sources
 from unistream.api.slots import SlotSharingGroup
 from unistream.base.config import OFFLOAD_BOUNDED
 from unistream.base.errors import ConfigError
@@ -183,6 +183,7 @@ class GraphBuilder:
             registered_groups=None if self.registered is None else frozenset(self.registered),
         )
         add_group_committers(found, self.group_members)
+        select_in_sources(found, self.schemas)
         narrow_sources(found, self.schemas)
         return found
 

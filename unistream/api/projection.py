@@ -1,6 +1,7 @@
-"""Which columns of its sources a pipeline uses: the others are not built, sent or kept.
+"""Which columns of its sources a pipeline uses: the others are not built, sent or kept. And which rows: those
+that a filter drops right behind the source need not be read.
 
-    source (a, b, c, d) ──► filter (c > 0) ──► select a, b        the source gives a, b, c
+    source (a, b, c, d) ──► filter (c > 0) ──► select a, b        the source gives a, b, c, where c > 0
 
 From the ends of the pipeline to its beginnings: each operator says which columns of its inputs it needs for
 those of its outputs that are used (`port.projection.UsesColumns`). One that does not say, such as a user's
@@ -12,12 +13,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
+from unistream.operator.common import expression_columns
 from unistream.port.operator import SourceOperatorSpec
-from unistream.port.projection import ReadsColumns, UsedColumns, UsesColumns, together
+from unistream.port.projection import (
+    ReadsColumns,
+    ReadsSelectedRows,
+    Selection,
+    SelectsRows,
+    UsedColumns,
+    UsesColumns,
+    together,
+)
+
+SHOWN_CHARS: Final = 200  # of an expression
 
 Schemas = Mapping[tuple[int, str | None], pa.Schema | None]
 """(node, tag) -> columns of an output; tag None: of its main output."""
@@ -64,3 +80,43 @@ def _needed(
     if not isinstance(node.operator, UsesColumns) or len(columns) < node.inputs:
         return [None] * node.inputs
     return list(node.operator.used_columns(columns, wanted))
+
+
+def select_in_sources(graph: StreamGraph, schemas: Schemas) -> None:
+    """Replaces the sources of `graph` that can leave out rows which all their readers drop.
+
+    The filters stay where they are: a source leaves out what it knows without reading it, and no more. Rows
+    that are dropped move the watermark, so the source of an endless stream in event time reads them.
+    """
+    readers: dict[tuple[int, str | None], list[StreamNode]] = defaultdict(list)
+    nodes = {node.id: node for node in graph.nodes}
+    for edge in graph.edges:
+        readers[edge.source, edge.tag].append(nodes[edge.target])
+    selected: dict[int, pc.Expression | None] = {}
+    for node in reversed(graph.nodes):  # a node's inputs have smaller ids
+        found = [_dropping(reader, selected[reader.id]) for reader in readers[node.id, None]]
+        known = [one for one in found if one is not None]
+        selected[node.id] = reduce(or_, known) if known and len(known) == len(found) else None
+    for node in graph.nodes:
+        spec, expression, schema = node.operator, selected[node.id], schemas.get((node.id, None))
+        if expression is None or schema is None or not isinstance(spec, SourceOperatorSpec):
+            continue
+        is_endless = node.source is not None and not node.source.bounded
+        if is_endless and spec.watermarks.out_of_orderness_ms is not None:
+            continue
+        if isinstance(spec.source, ReadsSelectedRows):
+            selection = Selection(expression, tuple(sorted(expression_columns(expression, schema))))
+            node.operator = replace(spec, source=spec.source.reading_rows(selection))
+            node.selection = _shown(expression)
+
+
+def _dropping(node: StreamNode, behind: pc.Expression | None) -> pc.Expression | None:
+    """The rows that a reader needs; None: all. `behind`: those that its own readers need."""
+    own = node.operator.selection if isinstance(node.operator, SelectsRows) else None
+    return own if own is None or behind is None else own & behind
+
+
+def _shown(expression: pc.Expression) -> str:
+    """In one line, which is cut off: a list of values may be long."""
+    text = " ".join(str(expression).split())
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"

@@ -85,6 +85,7 @@ class StreamNode:
         records_positions: A committer that records the positions of sources with its commits.
         endless: Its source stands for one that is unbounded, as in simulations.
         left_out: Of a source: its columns that nobody uses, and that it does not give.
+        selection: Of a source: true for the rows that its readers need; empty: all of them.
         needs_batch_form: It may have no watermark before its end: the error if it has.
     """
 
@@ -99,6 +100,7 @@ class StreamNode:
     endless: bool = False
     needs_batch_form: str | None = None
     left_out: tuple[str, ...] = ()
+    selection: str = ""
     source: SourceInfo | None = None
     inputs: int = 1
     stateful: bool = False

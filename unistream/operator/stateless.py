@@ -160,6 +160,12 @@ class _Masking(ForwardsRows):
 class FilterBatches(_Masking):
     """Keeps the rows for which the predicate is true; false and null are dropped."""
 
+    @property
+    def selection(self) -> pc.Expression | None:
+        """See `unistream.port.projection.SelectsRows`. Rows that are letters or are counted have a trace."""
+        found = self._predicate
+        return found if isinstance(found, pc.Expression) and self.errors.fails else None
+
     def process_batch(self, batch: Batch, input_index: int) -> None:
         batch, mask = self.masked(batch)
         kept = mask.true_count

@@ -1,12 +1,14 @@
-"""What operators and sources may say so that a source reads only the columns that are used; all of it is
-optional."""
+"""What operators and sources may say so that a source reads only the columns and rows that are used. All of
+it is optional."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.port.source import Source
 
@@ -43,6 +45,35 @@ class ReadsColumns(Protocol):
         Args:
             columns: At least one; names of its schema.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows that are needed. `expression`: true for them; `columns`: those of the source that it reads, in
+    order."""
+
+    expression: pc.Expression
+    columns: tuple[str, ...]
+
+
+@runtime_checkable
+class SelectsRows(Protocol):
+    """An operator that forwards rows as they are, and drops the others without a trace."""
+
+    @property
+    def selection(self) -> pc.Expression | None:
+        """True for the rows that it forwards; None: nobody but itself knows which those are."""
+        ...
+
+
+@runtime_checkable
+class ReadsSelectedRows(Protocol):
+    """A source that can leave out rows."""
+
+    def reading_rows(self, selection: Selection) -> Source:
+        """The same source, which may leave out rows that are not selected, and need not. Its splits and
+        positions are the same."""
         ...
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 import unistream as us
 from unistream.api.stream import DataStream
@@ -228,6 +230,84 @@ def test_operators_with_dead_letters(operator: str, reads: bool, columns: list[s
     assert read_by(env) == [[*columns, *timed]]
 
 
+A, B = us.col("a"), us.col("b")
+
+
+def two_filters(stream: DataStream) -> DataStream:
+    """Of which each row is in at least one."""
+    stream.filter(A > 30).sink_to(us.BlackholeSink())
+    return stream.filter(A < 3)
+
+
+def a_reader_of_all_rows(stream: DataStream) -> DataStream:
+    stream.sink_to(us.BlackholeSink())
+    return stream.filter(A < 3)
+
+
+def what_a_filter_drops_is_read(stream: DataStream) -> DataStream:
+    return stream.side_output("small", A < 3)
+
+
+SELECTING: dict[str, tuple[Pipeline, str | None]] = {
+    "a filter": (lambda s: s.filter(A > 30), "(a > 30)"),
+    "two filters": (lambda s: s.filter(A > 30).filter(B == 1), "((a > 30) and (b == 1))"),
+    "behind a projection, which may compute it": (lambda s: s.select("a").filter(A > 30), None),
+    "the second of them behind one": (lambda s: s.filter(A > 30).select("a").filter(A > 3), "(a > 30)"),
+    "two readers": (two_filters, "((a > 30) or (a < 3))"),
+    "a reader of all rows": (a_reader_of_all_rows, None),
+    "a side output": (what_a_filter_drops_is_read, None),
+    "rows that fail are letters": (lambda s: s.filter(A > 30, on_error="dead-letter"), None),
+    "rows that fail are counted": (lambda s: s.filter(A > 30, on_error="skip"), None),
+    "a function of the row": (lambda s: s.filter(lambda row: row["a"] > 3), None),
+    "a function of the batch": (lambda s: s.filter_batches(lambda b: pc.greater(b["a"], 3)), None),
+    "none": (lambda s: s.select("a"), None),
+}
+
+
+def selected_by(env: us.Environment) -> list[str | None]:
+    """What each source of files need read alone."""
+    specs = [n.operator for n in env.stream_graph("x").nodes if isinstance(n.operator, SourceOperatorSpec)]
+    found = [spec.source._selection for spec in specs if hasattr(spec.source, "_selection")]
+    return [None if one is None else str(one.expression) for one in found]
+
+
+@pytest.mark.parametrize(("pipeline", "wanted"), SELECTING.values(), ids=SELECTING)
+def test_a_source_need_not_read_what_all_its_readers_drop(
+    cluster: MiniCluster, tmp_path: Path, pipeline: Pipeline, wanted: str | None
+) -> None:
+    env = us.Environment()
+    pipeline(env.from_source(file_of(tmp_path, "parquet"), TIMES, "rows")).sink_to(us.BlackholeSink())
+    assert selected_by(env) == [wanted]
+    assert (f"where {wanted}, as far as statistics say" in env.explain()) is (wanted is not None)
+    sources = (file_of(tmp_path, "parquet"), us.StaticSource(pa.Table.from_pylist(ROWS, SCHEMA)))
+    pq.write_table(pa.Table.from_pylist(ROWS, SCHEMA), tmp_path / "rows.parquet", row_group_size=4)
+    both = [written(cluster, tmp_path / str(n), one, pipeline, TIMES) for n, one in enumerate(sources)]
+    assert both[0] == both[1] != []
+
+
+def test_a_long_condition_is_cut_off_where_it_is_shown(tmp_path: Path) -> None:
+    env = us.Environment()
+    rows = env.from_source(file_of(tmp_path, "parquet"), TIMES, "rows")
+    rows.filter(us.col("c") == "x" * 1_000).sink_to(us.BlackholeSink())
+    [line] = [line for line in env.explain().splitlines() if "where (c ==" in line]
+    assert 200 < len(line) < 300
+    assert "…, as far as statistics say" in line
+
+
+def test_rows_that_are_dropped_move_the_watermark_of_an_endless_stream(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    write_deltalake(folder, pa.Table.from_pylist(ROWS, SCHEMA))
+    for bounded, times, wanted in (
+        (True, TIMES, "(a > 30)"),
+        (False, TIMES, None),
+        (False, NO_TIMES, "(a > 30)"),
+    ):
+        env = us.Environment()
+        source = us.DeltaSource(str(folder), bounded=bounded)
+        env.from_source(source, times, "rows").filter(A > 30).sink_to(us.BlackholeSink())
+        assert selected_by(env) == [wanted]
+
+
 CODE_OF = """
 import hashlib, sys
 import pyarrow as pa
@@ -238,7 +318,8 @@ kafka = us.KafkaSource(bootstrap_servers="127.0.0.1:1", topic="t", schema=schema
 env = us.Environment()
 for name, source in (("kafka", kafka), ("files", us.FileSource(sys.argv[1], format="json", schema=schema))):
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), name).uid(name)
-    rows.select("j", "c", "a", "f", "h").sink_to(us.BlackholeSink()).uid(f"{name}-sink")
+    selected = rows.filter(us.col("i") > us.col("b")).select("j", "c", "a", "f", "h")
+    selected.sink_to(us.BlackholeSink()).uid(f"{name}-sink")
 print(hashlib.sha256(pack(env.job_graph("x")[1])).hexdigest())
 """
 

@@ -32,6 +32,7 @@ from unistream.connector.delta.source_storage import table_files
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.time_range import TimeRange
+from unistream.port.projection import Selection
 from unistream.port.source import SourceReader, SplitDiscovery
 
 SPLIT_BYTES: Final = 32 * MIB  # as of a file source
@@ -133,6 +134,7 @@ class DeltaSource:
         self._ignore = {"ignore_deletes": ignore_deletes, "ignore_changes": ignore_changes}
         self._interval_ms = 0 if bounded else discovery_interval_ms
         self._split_bytes = split_bytes
+        self._selection: Selection | None = None
         self._storage_options = dict(storage_options or {})
         self._found: tuple[pa.Schema, pa.Schema] | None = None
 
@@ -181,7 +183,13 @@ class DeltaSource:
 
     def create_reader(self) -> SourceReader:
         schema, read = self._schemas()
-        spec = DeltaSpec(table_uri=self._uri, schema=schema, read=read, row_filter=self._row_filter())
+        spec = DeltaSpec(
+            table_uri=self._uri,
+            schema=schema,
+            read=read,
+            row_filter=self._row_filter(),
+            selection=self._selection,
+        )
         return delta_reader(spec, table_files(self._uri, self._storage()))
 
     def event_time_span(self, column: str) -> tuple[int, int] | None:
@@ -213,6 +221,12 @@ class DeltaSource:
             pa.schema([field for field in schema if field.name in columns]),
             pa.schema([field for field in read if field.name in needed]),
         )
+        return found
+
+    def reading_rows(self, selection: Selection) -> DeltaSource:
+        """See `unistream.port.projection`: by the statistics of row groups, and the values of partitions."""
+        found = copy.copy(self)
+        found._selection = selection
         return found
 
     def _storage(self) -> dict[str, str]:

@@ -28,20 +28,24 @@ from unistream.connector.common import (
     lenient,
     may_select,
     row_groups,
+    selected_groups,
     selected_rows,
 )
 from unistream.connector.delta.source_split import DeltaSplit, constant, encode_split, partition_value
 from unistream.connector.delta.source_storage import open_data_file
+from unistream.port.projection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSpec:
-    """How to read the files. `schema`: of the rows. `read`: that, and the columns of the filter."""
+    """How to read the files. `schema`: of the rows. `read`: that, and the columns of the filter. `selection`:
+    rows that are needed besides; None: all."""
 
     table_uri: str
     schema: pa.Schema
     read: pa.Schema
     row_filter: RowFilter
+    selection: Selection | None = None
 
 
 def delta_reader(spec: DeltaSpec, files: pa_fs.FileSystem) -> SplitReader[DeltaSplit]:
@@ -67,6 +71,7 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
             present = _present(parquet.schema_arrow, split, spec.read)
             columns = present or parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
             groups = _groups(parquet.metadata, split, spec.row_filter)
+            groups = _selected(file, parquet.schema_arrow, groups, split, spec)
             units = (
                 replace(unit, table=_conform(unit.table, split, spec, present))
                 for unit in row_groups(parquet, groups, columns)
@@ -117,6 +122,26 @@ def _groups(metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter)
         for group in range(split.unit, stop)
         if (group == split.unit and split.skip) or may_select(row_filter, partial(bounds, group))
     ]
+
+
+def _selected(
+    file: pa.NativeFile, found: pa.Schema, groups: list[int], split: DeltaSplit, spec: DeltaSpec
+) -> list[int]:
+    """Without row groups of which the pipeline drops all rows."""
+    constants = {
+        name: arrow_scalar(partition_value(split.partition, field := spec.read.field(name)), field.type)
+        for name in spec.read.names
+        if name in split.partition
+    }
+    return selected_groups(
+        file,
+        groups,
+        begun=split.skip > 0,
+        found=found,
+        selection=spec.selection,
+        schema=spec.read,
+        constants=constants,
+    )
 
 
 def _bound(statistics: Any, name: str, kind: pa.DataType) -> Any:

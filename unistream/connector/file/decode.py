@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
-from unistream.connector.common import Chunk, JsonReader, Unit, chunks, line_spans, row_groups
+from unistream.connector.common import (
+    Chunk,
+    JsonReader,
+    Unit,
+    chunks,
+    line_spans,
+    row_groups,
+    selected_groups,
+)
 from unistream.connector.file.bad_lines import BadLine, BadLines, count_lines, parsed_apart
 from unistream.connector.file.format import (
     BLANK,
@@ -65,7 +73,15 @@ def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Ite
         parquet = pq.ParquetFile(file, pre_buffer=True)
         check_columns(split.path, parquet.schema_arrow, spec.schema)
         wanted = pa.schema([spec.schema.field(name) for name in spec.names])
-        for unit in row_groups(parquet, range(split.unit, split.stop), spec.names):
+        needed = selected_groups(
+            file,
+            range(split.unit, split.stop),
+            begun=split.skip > 0,
+            found=parquet.schema_arrow,
+            selection=spec.selection,
+            schema=spec.schema,
+        )
+        for unit in row_groups(parquet, needed, spec.names):
             yield replace(unit, table=_conform(unit.table, wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:

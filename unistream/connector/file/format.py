@@ -20,6 +20,7 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.connector.common import PADDING
 from unistream.connector.file.split import open_file
+from unistream.port.projection import Selection
 
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: Final = ("parquet", "csv", "json")
@@ -51,6 +52,7 @@ class FileSpec:
         options: Options of the fsspec file system.
         used: Columns of `schema` that are returned; None: all. Files have to have the others, and JSON and
             CSV have to be right there.
+        selection: Rows that are needed; None: all.
     """
 
     format: FileFormat
@@ -60,6 +62,7 @@ class FileSpec:
     options: Mapping[str, Any]
     on_bad_record: OnBadRecord = "fail"
     used: tuple[str, ...] | None = None
+    selection: Selection | None = None
 
     @property
     def names(self) -> list[str]:

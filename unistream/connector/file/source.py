@@ -49,6 +49,7 @@ from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.messages import Split
 from unistream.model.time_range import TimeRange
+from unistream.port.projection import Selection
 from unistream.port.source import SourceReader, SplitDiscovery
 
 SPLIT_BYTES: Final = 32 * MIB  # limits what is decoded again after a restart; large compared to one request
@@ -134,6 +135,7 @@ class FileSource:
         self._options = dict(options or {})
         self._within: _Within | None = None
         self._used: tuple[str, ...] | None = None
+        self._selection: Selection | None = None
 
     @property
     def name(self) -> str:
@@ -228,6 +230,13 @@ class FileSource:
         found._used = tuple(sorted(columns))  # in pickled code a set has another order in each process
         return found
 
+    def reading_rows(self, selection: Selection) -> FileSource:
+        """See `unistream.port.projection`: row groups of Parquet whose statistics say that no row is
+        selected."""
+        found = copy.copy(self)
+        found._selection = selection
+        return found
+
     def create_reader(self) -> SourceReader:
         spec = FileSpec(
             format=self._format,
@@ -237,6 +246,7 @@ class FileSource:
             block_bytes=self._block_bytes,
             options=self._options,
             on_bad_record=self._on_bad_record,
+            selection=self._selection,
         )
         return file_reader(spec)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -31,6 +32,7 @@ from tests.unit.connector.delta.delta_tables import (
 )
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.delta import DeltaSource
+from unistream.port.projection import Selection
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -306,6 +308,22 @@ def test_row_groups_without_selected_rows_are_not_decoded(table: Path) -> None:
     assert values(DeltaSource(str(table), filter=selected)) == list(range(250, 300))
     with pytest.raises(UserCodeError, match=f"table {table}: file {file.name}: unreadable Parquet"):
         read(DeltaSource(str(table)))
+
+
+def test_row_groups_and_partitions_of_which_all_rows_are_dropped_are_not_decoded(table: Path) -> None:
+    """The pages of the others are damaged."""
+    rows = pa.table({"i": range(300), "part": ["a"] * 200 + ["b"] * 100})
+    append(table, rows, partition_by=["part"], **of_row_groups(100))
+    for file, group in ((next((table / "part=a").iterdir()), 0), (next((table / "part=b").iterdir()), 0)):
+        first = pq.read_metadata(file).row_group(group).column(0)
+        with open(file, "r+b") as content:
+            content.seek(first.dictionary_page_offset or first.data_page_offset)
+            content.write(b"\0" * first.total_compressed_size)
+    selected = Selection((pc.field("i") >= 150) & (pc.field("part") == "a"), ("i", "part"))
+    source = DeltaSource(str(table))
+    assert values(source.reading_rows(selected)) == list(range(100, 200))
+    with pytest.raises(UserCodeError, match="unreadable Parquet"):
+        values(source.reading_rows(Selection(pc.field("part") == "a", ("part",))))
 
 
 def test_statistics_of_decimals_in_the_log_are_not_trusted(table: Path) -> None:

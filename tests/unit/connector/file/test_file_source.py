@@ -7,13 +7,16 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import Chunk, decoded_split
@@ -23,6 +26,7 @@ from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec, widens
 from unistream.connector.file.split import FileSplit
 from unistream.connector.registry import create_discovery
+from unistream.port.projection import Selection
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
 from unistream.testing.harness.operators import CountingMetrics
 from unistream.testing.harness.source_driver import SourceDriver
@@ -54,6 +58,10 @@ def read(source: Source) -> pa.Table:
         return pa.Table.from_batches(batches, source.schema)
     finally:
         reader.close()
+
+
+def file_spec(source: Source) -> FileSpec:
+    return FileSpec(format="parquet", schema=source.schema, block_bytes=1, options={})
 
 
 def file(folder: Path, name: str, content: str) -> str:
@@ -229,12 +237,33 @@ def test_a_row_group_that_is_too_large_to_decode_at_once_is_read_in_pieces(tmp_p
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows, use_dictionary=False)
     assert pq.read_metadata(tmp_path / "a.parquet").row_group(0).total_byte_size > 128 * 2**20
     source = FileSource(str(tmp_path / "a.parquet"), columns=["n"])
-    spec = FileSpec(format="parquet", schema=source.schema, block_bytes=1, options={})
+    spec = file_spec(source)
     [split] = splits(source)
     chunks = list(decode(split, spec))
     assert [chunk.next.skip for chunk in chunks] == [65_536, 131_072, rows]
     rest = [chunk.records.column("n")[0].as_py() for chunk in decode(chunks[0].next, spec)]
     assert rest == [65_536, 131_072]
+
+
+def test_row_groups_of_which_all_rows_are_dropped_are_not_decoded(tmp_path: Path) -> None:
+    """The pages of the others are damaged. The one that has the position stays: that counts its rows."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": range(40)}), path, row_group_size=10)
+    first = pq.read_metadata(path).row_group(0).column(0)
+    source = FileSource(str(path)).reading_rows(Selection(pc.field("n") >= 25, ("n",)))
+    [split] = splits(source)
+    spec = replace(file_spec(source), selection=Selection(pc.field("n") >= 25, ("n",)))
+    begun = structs.replace(split, skip=7)
+    assert [row["n"] for chunk in decode(begun, spec) for row in chunk.records.to_pylist()] == [
+        *range(7, 10),
+        *range(20, 40),
+    ]
+    with path.open("r+b") as content:
+        content.seek(first.dictionary_page_offset or first.data_page_offset)
+        content.write(b"\0" * first.total_compressed_size)
+    assert read(source).column("n").to_pylist() == list(range(20, 40))
+    with pytest.raises(UserCodeError, match="unreadable Parquet"):
+        read(FileSource(str(path)))
 
 
 # --- schema ---------------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""Which row groups of a Parquet file may have rows that are selected, by the statistics in its footer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from unistream.port.projection import Selection
+
+
+def selected_groups(
+    file: pa.NativeFile,
+    groups: Sequence[int],
+    *,
+    begun: bool,
+    found: pa.Schema,
+    selection: Selection | None,
+    schema: pa.Schema,
+    constants: Mapping[str, pa.Scalar] | None = None,
+) -> list[int]:
+    """Those of `groups` that may have selected rows.
+
+    All of them if a column of the selection is missing, or has another type in the file: then its values are
+    converted when they are read, and statistics are of others. Or if one has floats: Arrow leaves out groups
+    whose NaN are selected (26.0: where all numbers are 5, ``x != 5`` is taken for false).
+
+    Args:
+        file: Its footer is read.
+        groups: Numbers of row groups.
+        begun: Rows of the first one were returned already. It stays, since a position counts its rows.
+        found: Columns of the file.
+        selection: None: all rows are selected.
+        schema: Columns of the rows.
+        constants: Columns that have the same value in all rows, whatever the file has.
+    """
+    constants = constants or {}
+    if selection is None or not all(
+        _is_comparable(name, found, schema, constants) for name in selection.columns
+    ):
+        return list(groups)
+    known = [pc.field(name) == value for name, value in constants.items() if name in selection.columns]
+    fragment = ds.ParquetFileFormat().make_fragment(
+        file, partition_expression=reduce(and_, known) if known else None
+    )
+    parts = fragment.split_by_row_group(selection.expression, schema)
+    selected = {group.id for part in parts for group in part.row_groups}
+    return [group for i, group in enumerate(groups) if group in selected or (begun and i == 0)]
+
+
+def _is_comparable(name: str, found: pa.Schema, schema: pa.Schema, constants: Mapping[str, Any]) -> bool:
+    if schema.get_field_index(name) < 0:
+        return False
+    kind = schema.field(name).type
+    if pa.types.is_floating(kind):
+        return False
+    if name in constants:
+        return bool(constants[name].is_valid)
+    at = found.get_field_index(name)  # -1: there is none, or there are several
+    return at >= 0 and bool(found.field(at).type.equals(kind))
