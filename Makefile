@@ -53,7 +53,7 @@ test-nightly: setup  ## the long tests that `make test` leaves out
 nightly: test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix browser  ## all that is long but simulated runs: some five hours
 
 crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
-	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py tests/contract/test_*.py)
+	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 --dist worksteal -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py tests/contract/test_*.py)
 	@$(RUN) python -m benchmarks.large_state --gb 2 --memory-mb 512 --points all
 
 ha-matrix: setup  ## several masters: long outages of ZooKeeper, of a database and a disk, and a Spark cluster

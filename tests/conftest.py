@@ -1,7 +1,8 @@
 """Session fixtures: the real servers of the local stack.
 
 With pytest-xdist the workers share them: the first worker that needs one starts it and, at the end of
-its session, waits for the others before it stops it.
+its session, waits for the others before it stops it. That is when its last test is over: the time limit of a
+test counts for the fixtures that end with it, too, and the others may have work for an hour.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,14 +32,21 @@ settings.register_profile("same", derandomize=True, deadline=None, suppress_heal
 settings.register_profile("random", derandomize=False, deadline=None, suppress_health_check=BUSY)
 settings.load_profile("same")
 
+SERVERS = pytest.StashKey[ExitStack]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SERVERS] = ExitStack()
     prepare_environment()
     home = tempfile.mkdtemp(prefix="unistream-home-")  # the history of the user's own jobs stays untouched
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     os.environ[HOME_VARIABLE] = home
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.config.stash[SERVERS].close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -59,17 +68,15 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kafka(stack_dir: Path) -> Iterator[str]:
+def kafka(stack_dir: Path, pytestconfig: pytest.Config) -> str:
     """Bootstrap address of a real broker: ``127.0.0.1:<port>``. Topics are not made by themselves."""
-    with shared_server(stack_dir / KAFKA, KAFKA) as address:
-        yield address
+    return pytestconfig.stash[SERVERS].enter_context(shared_server(stack_dir / KAFKA, KAFKA))
 
 
 @pytest.fixture(scope="session")
-def zookeeper(stack_dir: Path) -> Iterator[str]:
+def zookeeper(stack_dir: Path, pytestconfig: pytest.Config) -> str:
     """Connect string of a real ZooKeeper server: ``127.0.0.1:<port>``."""
-    with shared_server(stack_dir / ZOOKEEPER, ZOOKEEPER) as address:
-        yield address
+    return pytestconfig.stash[SERVERS].enter_context(shared_server(stack_dir / ZOOKEEPER, ZOOKEEPER))
 
 
 @pytest.fixture(scope="session")
@@ -93,10 +100,9 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 
 @pytest.fixture(scope="session")
-def s3_server(stack_dir: Path) -> Iterator[str]:
+def s3_server(stack_dir: Path, pytestconfig: pytest.Config) -> str:
     """Address of a real S3 server: ``127.0.0.1:<port>``."""
-    with shared_server(stack_dir / S3, S3) as address:
-        yield address
+    return pytestconfig.stash[SERVERS].enter_context(shared_server(stack_dir / S3, S3))
 
 
 @pytest.fixture

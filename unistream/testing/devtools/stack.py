@@ -40,6 +40,7 @@ RECORD: Final = "stack.json"
 LOCK: Final = "stack.lock"
 START_ATTEMPTS: Final = 3  # a port that was free may be taken before the server binds it
 POLL_S: Final = 0.1
+USED_AT_MOST_S: Final = 3_600.0  # by other processes; a session of tests may take so long
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +184,18 @@ def shared_server(folder: Path, server: str) -> Iterator[str]:
         finally:
             mine.unlink()
             if not runs:
-                _wait_for(lambda: not _living(users), wait_s=3600)
+                _end_unused(owned, folder, users)
+
+
+def _end_unused(server: contextlib.ExitStack, folder: Path, users: Path) -> None:
+    """Once nobody uses it. Whoever comes while it ends waits for that, and starts another one."""
+    deadline = time.monotonic() + USED_AT_MOST_S
+    while True:
+        _wait_for(lambda: not _living(users), wait_s=deadline - time.monotonic())
+        with file_lock(folder / "shared.lock"):
+            if not _living(users) or time.monotonic() > deadline:
+                server.close()
+                return
 
 
 def _register(users: Path) -> Path:
