@@ -78,5 +78,5 @@ def _fetched(producing: Producing, node: int, topic: str, partition: int, offset
         topics=[of_topic(topic=topic, partitions=[wanted])],
         max_version=11,
     )
-    answer = producing._manager.run(lambda: producing._sent(request, node))
+    answer = producing.run(lambda: producing.sent(request, node))
     return bytes(answer.responses[0].partitions[0].records or b"")

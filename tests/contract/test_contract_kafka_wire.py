@@ -1,4 +1,4 @@
-"""Every private name of kafka-python that `unistream.connector.kafka.wire` uses, touched on a real broker."""
+"""The private names of kafka-python that `unistream.connector.kafka.calls` uses, touched on a real broker."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Fenced, Transient
-from unistream.connector.kafka.wire import RETRY_S, Ended, Producing, Recorded
+from unistream.connector.kafka.calls import RETRY_S
+from unistream.connector.kafka.wire import Ended, Producing, Recorded
 
 CHANGES_MAX: Final = 20  # tries, against as many others
 CHANGE_TIMEOUT_MS: Final = 10_000  # of a transaction that takes some milliseconds

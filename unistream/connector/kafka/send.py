@@ -21,9 +21,10 @@ from kafka import errors as kafka_errors
 from unistream.base.errors import NotFound, Unreachable
 from unistream.base.limits import MIB
 from unistream.connector.kafka.batches import Section, next_sequence, sealed
+from unistream.connector.kafka.calls import ANSWER_WITHIN_S, our_error
 from unistream.connector.kafka.sink_topic import REMOVED_AFTER_S, check_same, removed
 from unistream.connector.kafka.transactions import ProducerId
-from unistream.connector.kafka.wire import ANSWER_WITHIN_S, NO_PRODUCER, Producing, TopicState, our_error
+from unistream.connector.kafka.wire import NO_PRODUCER, Producing, TopicState
 
 QUEUED_BYTES_MAX: Final = 32 * MIB
 PATIENCE_S: Final = 2 * ANSWER_WITHIN_S  # more than a request with its repetitions takes

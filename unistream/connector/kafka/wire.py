@@ -1,11 +1,4 @@
-"""Requests of a producer over kafka-python's connections; like `private` it uses names that are not public.
-
-pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_wire.py` uses every name below:
-
-    KafkaAdminClient._manager.send, .run, .call_soon, .wait_for, ._net.sleep
-    KafkaAdminClient._find_coordinator_id, ._manager.cluster._coordinators, .brokers
-    KafkaAdminClient._net (to stop one whose constructor failed)
-    request classes with `max_version`
+"""Requests of a producer over kafka-python's connections (see `calls`).
 
 Transactions are spoken as before KIP-890 (`EndTxn` up to version 4): then the epoch of a transaction stays
 the same until it ends, and a commit may be repeated. No pair of producer id and epoch is used for two
@@ -14,14 +7,13 @@ transactions, so a request that arrives late ends no other one.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import TopicPartition
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -36,26 +28,11 @@ from kafka.protocol.producer import (
     WriteTxnMarkersRequest,
 )
 
-from unistream.base.errors import (
-    ConfigError,
-    Fenced,
-    NotFound,
-    OutcomeUnknown,
-    UnistreamError,
-    Unreachable,
-)
-from unistream.connector.kafka.client import await_listener
-from unistream.connector.kafka.config import Properties, admin_settings
-from unistream.connector.kafka.private import LOGIN_REFUSED, saying_why
+from unistream.base.errors import ConfigError, NotFound, OutcomeUnknown, Unreachable
+from unistream.connector.kafka.calls import REQUEST_TIMEOUT_MS, RETRY_S, Connections
 from unistream.connector.kafka.transactions import ProducerId
 
-T = TypeVar("T")
-
-REQUEST_TIMEOUT_MS: Final = 10_000  # of one request
-ANSWER_WITHIN_S: Final = 60.0  # of one call, with its repetitions: a broker may restart within this time
 SETTLED_WITHIN_S: Final = 0.5  # a transaction that is being ended is ended by then
-RETRY_S: Final = 0.05
-RETRY_MAX_S: Final = 1.0
 NO_PRODUCER: Final = ProducerId(-1, -1)
 
 _NONE_OF_US: Final = (kafka_errors.TransactionalIdNotFoundError,)
@@ -85,45 +62,14 @@ class TopicState:
     leaders: Mapping[int, int]
 
 
-class Producing:
-    """Connections for one sink. Thread-safe; the caller closes it.
-
-    Raises:
-        Unreachable: no broker answered.
-        ConfigError: the broker refuses the credentials, or a property is wrong.
-    """
-
-    def __init__(self, servers: str, properties: Properties) -> None:
-        self.servers = servers
-        settings = admin_settings(servers, properties)
-        if not (settings.get("proxy_url") or settings.get("socks5_proxy")):
-            await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
-        self._admin = KafkaAdminClient.__new__(KafkaAdminClient)
-        try:
-            with self._our_errors("connecting"), saying_why(settings):
-                self._admin.__init__(**settings)
-        except BaseException:
-            if hasattr(self._admin, "_net"):
-                self._admin._net.close()
-            raise
-        self._manager: Any = self._admin._manager
-
-    def close(self) -> None:
-        self._admin.close()
-
-    def start(self, coroutine: Callable[[], Awaitable[object]]) -> None:
-        """Runs on the thread of the connections from now on. It handles its own errors."""
-        self._manager.call_soon(coroutine)
-
-    async def sleep(self, seconds: float) -> None:
-        """Of a coroutine on that thread."""
-        await self._manager._net.sleep(seconds)
+class Producing(Connections):
+    """What a sink, its committer and their tests ask of brokers."""
 
     # --- what there is --------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState:
         """Raises NotFound, a ConfigError: it does not exist."""
-        return self._answered(f"looking for topic {name!r}", lambda: self.find_topic(name))
+        return self.answered(f"looking for topic {name!r}", lambda: self.find_topic(name))
 
     async def find_topic(self, name: str) -> TopicState:
         """As `topic`, of a coroutine; raises kafka-python's errors, too."""
@@ -133,7 +79,7 @@ class Producing:
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        [found] = (await self._sent(request, None)).topics
+        [found] = (await self.sent(request, None)).topics
         error = kafka_errors.for_code(found.error_code)
         if error is kafka_errors.UnknownTopicOrPartitionError:
             raise NotFound(f"topic {name!r} does not exist at {self.servers}")
@@ -145,17 +91,14 @@ class Producing:
 
     def setting(self, kind: str, name: str, key: str) -> str | None:
         """A setting of a "topic" or of a "broker" (any one, by ""). None: it may not be read."""
-        resource = ConfigResource(ConfigResourceType[kind.upper()], name or self._any_broker())
+        resource = ConfigResource(ConfigResourceType[kind.upper()], name or self.any_broker())
         try:
-            with self._our_errors(f"reading the settings of {kind} {name!r}"):
-                found = self._admin.describe_configs([resource], config_filter="all")
+            with self.our_errors(f"reading the settings of {kind} {name!r}"):
+                found = self.admin.describe_configs([resource], config_filter="all")
         except ConfigError:  # not allowed to
             return None
         values: dict[str, Any] = next(iter(found[kind].values()), {})
         return None if values.get(key) is None else values[key]["value"]
-
-    def _any_broker(self) -> str:
-        return str(next(iter(self._manager.cluster.brokers())).node_id)
 
     # --- transactions ---------------------------------------------------------------------------------
 
@@ -174,10 +117,10 @@ class Producing:
                 producer_epoch=-1,
                 max_version=4,
             )
-            answer = await self._coordinated(request, transactional_id)
+            answer = await self.coordinated(request, transactional_id)
             return ProducerId(answer.producer_id, answer.producer_epoch)
 
-        return self._answered(f"beginning transaction {transactional_id!r}", ask)
+        return self.answered(f"beginning transaction {transactional_id!r}", ask)
 
     async def add(
         self, transactional_id: str, producer: ProducerId, topic: str, partitions: Sequence[int]
@@ -192,14 +135,14 @@ class Producing:
             ],
             max_version=3,
         )
-        node = await self._coordinator(transactional_id)
-        answer = await self._sent(request, node)
+        node = await self.coordinator(transactional_id)
+        answer = await self.sent(request, node)
         codes = {
             one.partition_error_code
             for found in answer.results_by_topic_v3_and_below
             for one in found.results_by_partition
         }
-        self._check(min(codes - _OF_OTHERS, default=0), transactional_id)
+        self.check(min(codes - _OF_OTHERS, default=0), transactional_id)
 
     def record(
         self,
@@ -226,7 +169,7 @@ class Producing:
                 group_id=group,
                 max_version=3,
             )
-            await self._coordinated(request, transactional_id)
+            await self.coordinated(request, transactional_id)
             partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition(
                 partition_index=0, committed_offset=label, committed_leader_epoch=-1, committed_metadata=note
             )
@@ -243,12 +186,12 @@ class Producing:
                 ],
                 max_version=3,
             )
-            answer = await self._sent(offsets, await self._coordinator(group, CoordinatorType.GROUP))
+            answer = await self.sent(offsets, await self.coordinator(group, CoordinatorType.GROUP))
             for found in answer.topics:
                 for one in found.partitions:
-                    self._check(one.error_code, group, CoordinatorType.GROUP)
+                    self.check(one.error_code, group, CoordinatorType.GROUP)
 
-        self._answered(f"recording a commit in group {group!r}", ask)
+        self.answered(f"recording a commit in group {group!r}", ask)
 
     def recorded(self, group: str, topic: str) -> int | None:
         """The last label whose transaction was committed; None: there is none, or it is forgotten."""
@@ -273,7 +216,7 @@ class Producing:
                         raise
                     await self.sleep(RETRY_S)
 
-        return self._answered(f"reading the commits of group {group!r}", ask)
+        return self.answered(f"reading the commits of group {group!r}", ask)
 
     async def _offset(self, group: str, topic: str, *, stable: bool) -> Recorded | None:
         of_group = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -284,12 +227,12 @@ class Producing:
             min_version=8,
             max_version=8,
         )
-        answer = await self._sent(request, await self._coordinator(group, CoordinatorType.GROUP))
+        answer = await self.sent(request, await self.coordinator(group, CoordinatorType.GROUP))
         [found] = answer.groups
-        self._check(found.error_code, group, CoordinatorType.GROUP)
+        self.check(found.error_code, group, CoordinatorType.GROUP)
         for of_topic in found.topics:
             for one in of_topic.partitions:
-                self._check(one.error_code, group, CoordinatorType.GROUP)
+                self.check(one.error_code, group, CoordinatorType.GROUP)
                 if one.committed_offset >= 0:
                     return Recorded(int(one.committed_offset), one.metadata or "")
         return None
@@ -313,7 +256,7 @@ class Producing:
             ],
             max_version=11,
         )
-        answer = await self._sent(request, node)
+        answer = await self.sent(request, node)
         if answer is None:  # acks=0: there is none
             return
         for found in answer.responses:
@@ -340,7 +283,7 @@ class Producing:
                 max_version=4,
             )
             try:
-                await self._coordinated(request, transactional_id)
+                await self.coordinated(request, transactional_id)
             except kafka_errors.InvalidProducerIdMappingError:
                 return Ended.FORGOTTEN
             except _OTHERWISE:
@@ -349,14 +292,14 @@ class Producing:
 
         what = f"{'committing' if commit else 'aborting'} transaction {transactional_id!r}"
         try:
-            return self._answered(what, ask)
+            return self.answered(what, ask)
         except Unreachable as error:
             raise OutcomeUnknown(str(error)) from error
 
     def open_ids(self, begin: str) -> list[str]:
         """Transactional ids that begin so, of all transactions that hold back readers."""
-        with self._our_errors("listing transactions"):
-            found = self._admin.list_transactions(state_filters=["Ongoing"])
+        with self.our_errors("listing transactions"):
+            found = self.admin.list_transactions(state_filters=["Ongoing"])
         return sorted(
             one.transactional_id
             for of_broker in found.values()
@@ -367,9 +310,9 @@ class Producing:
     def is_ending(self, transactional_id: str, producer: ProducerId) -> bool:
         """Its last transaction is of that producer; it was ended, and its coordinator is about to say so in
         its partitions."""
-        with self._our_errors("looking at a transaction"):
+        with self.our_errors("looking at a transaction"):
             try:
-                one = self._admin.describe_transactions([transactional_id])[transactional_id]
+                one = self.admin.describe_transactions([transactional_id])[transactional_id]
             except _NONE_OF_US:
                 return False
         return (one.producer_id, one.producer_epoch) == (producer.id, producer.epoch) and (
@@ -381,8 +324,8 @@ class Producing:
     ) -> dict[TopicPartition, list[tuple[ProducerId, int, bool]]]:
         """Who writes to a partition: producer, epoch of the coordinator that ended its last transaction, and
         whether one is open. Raises ConfigError: it may not be read."""
-        with self._our_errors("looking at the producers of partitions"):
-            found = self._admin.describe_producers(partitions)
+        with self.our_errors("looking at the producers of partitions"):
+            found = self.admin.describe_producers(partitions)
         return {
             partition: [
                 (
@@ -411,117 +354,31 @@ class Producing:
 
         async def ask() -> None:
             leader = (await self.find_topic(partition.topic)).leaders[partition.partition]
-            answer = await self._sent(WriteTxnMarkersRequest(markers=[marker], max_version=1), leader)
+            answer = await self.sent(WriteTxnMarkersRequest(markers=[marker], max_version=1), leader)
             for one in answer.markers:
                 for topic in one.topics:
                     for found in topic.partitions:
-                        self._check(found.error_code, None)
+                        self.check(found.error_code, None)
 
-        self._manager.run(lambda: self.persistent(ask))
+        self.run(ask)
 
     def committed(self, transactional_ids: Sequence[str]) -> dict[str, ProducerId]:
         """Those of them whose last transaction was committed, and whose that was."""
         found = {}
         for one in transactional_ids:  # each by itself: an id that a broker has forgotten fails a request
-            with self._our_errors("looking at transactions"):
+            with self.our_errors("looking at transactions"):
                 try:
-                    described = self._admin.describe_transactions([one])[one]
+                    described = self.admin.describe_transactions([one])[one]
                 except _NONE_OF_US:
                     continue
             if described.state.value == "CompleteCommit":
                 found[one] = ProducerId(described.producer_id, described.producer_epoch)
         return found
 
-    # --- one request ----------------------------------------------------------------------------------
-
-    def _answered(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks again while that may help. Raises Unreachable, ConfigError, Fenced."""
-        with self._our_errors(what):
-            found: T = self._manager.run(lambda: self.persistent(ask))
-        return found
-
-    async def persistent(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Of a coroutine: asks again while that may help, `ANSWER_WITHIN_S` at most. Raises the last error of
-        kafka-python."""
-        until, wait_s = time.monotonic() + ANSWER_WITHIN_S, RETRY_S
-        while True:
-            try:
-                return await ask()
-            except kafka_errors.KafkaError as error:
-                if not is_retriable(error) or time.monotonic() > until:
-                    raise
-            await self.sleep(wait_s)
-            wait_s = min(2 * wait_s, RETRY_MAX_S)
-
-    async def _coordinated(self, request: Any, transactional_id: str | None) -> Any:
-        node = None if transactional_id is None else await self._coordinator(transactional_id)
-        answer = await self._sent(request, node)
-        self._check(answer.error_code, transactional_id)
-        return answer
-
-    async def _coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> int:
-        found: int = await self._admin._find_coordinator_id(key, kind)
-        return found
-
-    def _check(self, code: int, key: str | None, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> None:
-        if not code:
-            return
-        error = kafka_errors.for_code(code)
-        if error in _MOVED and key is not None:  # asked for again
-            self._manager.cluster._coordinators.pop((kind, key), None)
-        raise error(key or "")
-
-    async def _sent(self, request: Any, node: int | None) -> Any:
-        manager = self._manager
-        return await manager.wait_for(manager.send(request, node), REQUEST_TIMEOUT_MS)
-
-    @contextlib.contextmanager
-    def _our_errors(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except kafka_errors.KafkaError as error:
-            raise our_error(error, self.servers, doing) from error
-
-
-def is_retriable(error: kafka_errors.KafkaError) -> bool:
-    """The same request may succeed later."""
-    return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
-
-
-def our_error(error: kafka_errors.KafkaError, servers: str, doing: str) -> UnistreamError:
-    """What it means for a job."""
-    text = str(error).strip() or type(error).__name__
-    if isinstance(error, _FENCING):
-        return Fenced(f"Kafka at {servers} refused {doing}: another writer has taken over ({text})")
-    if isinstance(error, _WRONG):
-        return ConfigError(f"Kafka at {servers} refused {doing}: {text}")
-    return Unreachable(f"Kafka at {servers} did not answer while {doing} ({text})")
-
 
 _OF_OTHERS: Final = {0, kafka_errors.OperationNotAttemptedError.errno}
-_MOVED: Final = (kafka_errors.NotCoordinatorError, kafka_errors.CoordinatorNotAvailableError)
-_FENCING: Final = (
-    kafka_errors.ProducerFencedError,
-    kafka_errors.InvalidProducerEpochError,
-    kafka_errors.InvalidTxnStateError,
-    kafka_errors.InvalidProducerIdMappingError,
-    kafka_errors.UnknownProducerIdError,
-    kafka_errors.OutOfOrderSequenceNumberError,
-    kafka_errors.TransactionAbortableError,
-)
 _OTHERWISE: Final = (
     kafka_errors.ProducerFencedError,
     kafka_errors.InvalidProducerEpochError,
     kafka_errors.InvalidTxnStateError,
-)
-_WRONG: Final = (
-    kafka_errors.AuthorizationError,
-    *LOGIN_REFUSED,
-    kafka_errors.KafkaConfigurationError,
-    kafka_errors.InvalidTransactionTimeoutError,
-    kafka_errors.MessageSizeTooLargeError,
-    kafka_errors.InvalidTopicError,
-    kafka_errors.InvalidRequestError,
-    kafka_errors.IncompatibleBrokerVersion,
-    kafka_errors.UnsupportedVersionError,
 )

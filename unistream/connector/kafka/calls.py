@@ -1,0 +1,168 @@
+"""Connections of kafka-python, and how a request is made on them: to whom, how often, and what an error is
+for a job. Like `private` it uses names that are not public; `wire` has the requests.
+
+pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_wire.py` uses every name below:
+
+    KafkaAdminClient._manager.send, .run, .call_soon, .wait_for, ._net.sleep
+    KafkaAdminClient._find_coordinator_id, ._manager.cluster._coordinators, .brokers
+    KafkaAdminClient._net (to stop one whose constructor failed)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+from kafka.protocol.metadata import CoordinatorType
+
+from unistream.base.errors import ConfigError, Fenced, UnistreamError, Unreachable
+from unistream.connector.kafka.client import await_listener
+from unistream.connector.kafka.config import Properties, admin_settings
+from unistream.connector.kafka.private import LOGIN_REFUSED, saying_why
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_MS: Final = 10_000  # of one request
+ANSWER_WITHIN_S: Final = 60.0  # of one call, with its repetitions: a broker may restart within this time
+RETRY_S: Final = 0.05
+RETRY_MAX_S: Final = 1.0
+
+
+class Connections:
+    """To the brokers of one sink. Thread-safe; the caller closes it.
+
+    Raises:
+        Unreachable: no broker answered.
+        ConfigError: the broker refuses the credentials, or a property is wrong.
+    """
+
+    def __init__(self, servers: str, properties: Properties) -> None:
+        self.servers = servers
+        settings = admin_settings(servers, properties)
+        if not (settings.get("proxy_url") or settings.get("socks5_proxy")):
+            await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
+        self.admin = KafkaAdminClient.__new__(KafkaAdminClient)
+        try:
+            with self.our_errors("connecting"), saying_why(settings):
+                self.admin.__init__(**settings)
+        except BaseException:
+            if hasattr(self.admin, "_net"):
+                self.admin._net.close()
+            raise
+        self._manager: Any = self.admin._manager
+
+    def close(self) -> None:
+        self.admin.close()
+
+    def start(self, coroutine: Callable[[], Awaitable[object]]) -> None:
+        """Runs on the thread of the connections from now on. It handles its own errors."""
+        self._manager.call_soon(coroutine)
+
+    async def sleep(self, seconds: float) -> None:
+        """Of a coroutine on that thread."""
+        await self._manager._net.sleep(seconds)
+
+    # --- one request ----------------------------------------------------------------------------------
+
+    def answered(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks again while that may help. Raises Unreachable, ConfigError, Fenced."""
+        with self.our_errors(what):
+            return self.run(ask)
+
+    def run(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """As `persistent`, of another thread."""
+        found: T = self._manager.run(lambda: self.persistent(ask))
+        return found
+
+    async def persistent(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Of a coroutine: asks again while that may help, `ANSWER_WITHIN_S` at most. Raises the last error of
+        kafka-python."""
+        until, wait_s = time.monotonic() + ANSWER_WITHIN_S, RETRY_S
+        while True:
+            try:
+                return await ask()
+            except kafka_errors.KafkaError as error:
+                if not is_retriable(error) or time.monotonic() > until:
+                    raise
+            await self.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_MAX_S)
+
+    async def coordinated(self, request: Any, transactional_id: str | None) -> Any:
+        """The answer of the coordinator of that id; None: of any broker."""
+        node = None if transactional_id is None else await self.coordinator(transactional_id)
+        answer = await self.sent(request, node)
+        self.check(answer.error_code, transactional_id)
+        return answer
+
+    async def coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> int:
+        """The node of a transactional id, or of a group."""
+        found: int = await self.admin._find_coordinator_id(key, kind)
+        return found
+
+    def check(self, code: int, key: str | None, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> None:
+        """Raises the error of kafka-python that a code stands for. `key`: whose coordinator has answered."""
+        if not code:
+            return
+        error = kafka_errors.for_code(code)
+        if error in _MOVED and key is not None:  # asked for again
+            self._manager.cluster._coordinators.pop((kind, key), None)
+        raise error(key or "")
+
+    def any_broker(self) -> str:
+        """The id of one of them."""
+        return str(next(iter(self._manager.cluster.brokers())).node_id)
+
+    async def sent(self, request: Any, node: int | None) -> Any:
+        """The answer of that node; None: of any one."""
+        manager = self._manager
+        return await manager.wait_for(manager.send(request, node), REQUEST_TIMEOUT_MS)
+
+    @contextlib.contextmanager
+    def our_errors(self, doing: str) -> Iterator[None]:
+        """Instead of kafka-python's. `doing`: what is being done, for the sentence."""
+        try:
+            yield
+        except kafka_errors.KafkaError as error:
+            raise our_error(error, self.servers, doing) from error
+
+
+def is_retriable(error: kafka_errors.KafkaError) -> bool:
+    """The same request may succeed later."""
+    return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
+
+
+def our_error(error: kafka_errors.KafkaError, servers: str, doing: str) -> UnistreamError:
+    """What it means for a job."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, _FENCING):
+        return Fenced(f"Kafka at {servers} refused {doing}: another writer has taken over ({text})")
+    if isinstance(error, _WRONG):
+        return ConfigError(f"Kafka at {servers} refused {doing}: {text}")
+    return Unreachable(f"Kafka at {servers} did not answer while {doing} ({text})")
+
+
+_MOVED: Final = (kafka_errors.NotCoordinatorError, kafka_errors.CoordinatorNotAvailableError)
+_FENCING: Final = (
+    kafka_errors.ProducerFencedError,
+    kafka_errors.InvalidProducerEpochError,
+    kafka_errors.InvalidTxnStateError,
+    kafka_errors.InvalidProducerIdMappingError,
+    kafka_errors.UnknownProducerIdError,
+    kafka_errors.OutOfOrderSequenceNumberError,
+    kafka_errors.TransactionAbortableError,
+)
+_WRONG: Final = (
+    kafka_errors.AuthorizationError,
+    *LOGIN_REFUSED,
+    kafka_errors.KafkaConfigurationError,
+    kafka_errors.InvalidTransactionTimeoutError,
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.InvalidTopicError,
+    kafka_errors.InvalidRequestError,
+    kafka_errors.IncompatibleBrokerVersion,
+    kafka_errors.UnsupportedVersionError,
+)
