@@ -215,6 +215,12 @@ class Chromium:
         self.call("Input.dispatchKeyEvent", type="keyDown", commands=["selectAll"], **key)
         self.call("Input.dispatchKeyEvent", type="keyUp", **key)
 
+    def press_enter(self) -> None:
+        """In the text field that has the focus."""
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text="\r", **key)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **key)
+
     def picture(self, path: Path) -> Path:
         """A PNG of the window, after what has changed is painted."""
         self.evaluate(f"new Promise(done => {'requestAnimationFrame(() => ' * 2}done(1){')' * 2})")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.browser.chromium import Chromium
-from tests.browser.dev_stack import ATTACHED, COMMIT_S, ROOT, TABLES, DevStack, Pages
+from tests.browser.dev_stack import ATTACHED, ROOT, TABLES, DevStack
+from tests.browser.pages import COMMIT_S, Pages
 
 PICTURES: Final = ROOT / "docs" / "pictures"
 TO_THE_TOP: Final = """
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Chromium(Path(work) / "chromium") as browser,
     ):
         pages = Pages(browser, stack.url)
-        pages.enter(stack)
+        pages.enter(stack.has_started)
         taken = take(pages, folder)
     for picture in taken:
         size = picture.stat().st_size

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Chromium, found
-from tests.browser.dev_stack import ATTACHED, COMMIT_S, TABLES, DevStack, Pages
+from tests.browser.dev_stack import ATTACHED, TABLES, DevStack
+from tests.browser.pages import COMMIT_S, Pages
 from tests.eventually import eventually
 from tests.integration.test_demo import marked
 
@@ -49,7 +50,7 @@ def screen(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[Scre
         Chromium(folder / "chromium") as browser,
     ):
         pages = Pages(browser, stack.url)
-        pages.enter(stack)
+        pages.enter(stack.has_started)
         yield Screen(stack=stack, browser=browser, pages=pages)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,9 +22,11 @@ from deltalake import DeltaTable
 from tests.eventually import eventually
 from tests.integration.dagster_location import MARK, PIPELINES, left_of
 from tests.integration.dagster_ui import Ui, free_port
+from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
+from unistream.client.submission import connect
 from unistream.master.job_info import JobInfo
 
 WAIT_S: Final = 90.0
@@ -42,11 +45,15 @@ _PID: Final = re.compile(r"pid: (\d+)")
 
 
 class Service:
-    """Everything below `folder`. `module`: of the code location, in `pipelines`."""
+    """Everything below `folder`. `module`: of the code location, in `pipelines`. `found_by`: options by which
+    a cluster of several masters is found; its processes are "cluster" and "standby"."""
 
-    def __init__(self, folder: Path, module: str, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, module: str, *, found_by: Mapping[str, str] | None = None, **settings: str
+    ) -> None:
         self.lake = folder / "lake"
         self.lake.mkdir()
+        self._found_by = dict(found_by or {})
         self._folder, self._module = folder, module
         self._mark, self._processes = uuid.uuid4().hex, dict[str, subprocess.Popen[bytes]]()
         self._ports = {"ui": free_port(), "rest": free_port()}
@@ -63,9 +70,11 @@ class Service:
             "UNISTREAM_HOME": str(folder / "home"),
             "LAKE": str(self.lake),
             MARK: self._mark,
+            "CLUSTER": json.dumps(self._found_by),
             **settings,
         }
         self.ui = Ui(self._ports["ui"], module)
+        self.url = f"http://127.0.0.1:{self._ports['ui']}"
         self.instance = dg.DagsterInstance.from_config(str(home))
 
     def __enter__(self) -> Self:
@@ -81,7 +90,7 @@ class Service:
     # --- processes ------------------------------------------------------------------------------------
 
     def start(self, *names: str) -> None:
-        """Of daemon, webserver, cluster."""
+        """Of daemon, webserver, cluster, standby."""
         for name in names:
             self._start(name, *self._words(name))
         if "webserver" in names:
@@ -95,9 +104,13 @@ class Service:
             return ["dagster._daemon", "run", *workspace]
         if name == "webserver":
             return ["dagster_webserver", *workspace, "-h", "127.0.0.1", "-p", str(self._ports["ui"])]
-        folder = str(self._folder / "cluster")
-        return ["unistream.cli.main", "cluster", "start", "-t", "local", "--workdir", folder, "-D",
-                f"rest.port={self._ports['rest']}", "-D", "heartbeat.interval=500 ms"]  # fmt: skip
+        options = {"heartbeat.interval": "500 ms", "rest.port": str(self._ports["rest"])}
+        if self._found_by:
+            storage = {"high-availability.storageDir": str(self._folder / "ha")}
+            options = {**options, **self._found_by, **storage, "rest.port": "0"}
+        given = [word for key, value in options.items() for word in ("-D", f"{key}={value}")]
+        folder = str(self._folder / name)
+        return ["unistream.cli.main", "cluster", "start", "-t", "local", "--workdir", folder, *given]
 
     def _start(self, name: str, *words: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
@@ -125,6 +138,16 @@ class Service:
         self._start("command", "dagster", *words)
         assert self._processes.pop("command").wait(WAIT_S) == 0, self.logs()
 
+    def leader(self) -> str:
+        """Of several masters: the process that has workers."""
+        leading = [
+            name
+            for name in ("cluster", "standby")
+            if name in self._processes and psutil.Process(self._processes[name].pid).children()
+        ]
+        assert len(leading) == 1, "a standby has no workers"
+        return leading[0]
+
     def worker_of(self, run: str) -> psutil.Process:
         """The process of the run."""
         for entry in self.instance.all_logs(run):
@@ -146,6 +169,8 @@ class Service:
             raise AssertionError(f"{error}\n{self.logs()}") from error
 
     def cluster(self) -> RestClient:
+        if self._found_by:
+            return connect(Configuration(self._found_by))
         return RestClient(f"http://127.0.0.1:{self._ports['rest']}")
 
     def _cluster_answers(self) -> bool:

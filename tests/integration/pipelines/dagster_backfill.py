@@ -29,7 +29,10 @@ SCHEMA = pa.schema(
 )
 CONFIG = {"execution.checkpointing.interval": "300 ms", "parallelism.default": "2"}
 MINUTES = dg.TimeWindowPartitionsDefinition(
-    start="1970-01-01T00:16", fmt="%Y-%m-%dT%H:%M", cron_schedule="* * * * *"
+    start="1970-01-01T00:16",
+    end="1970-01-01T00:30",  # a page of the UI lists them all
+    fmt="%Y-%m-%dT%H:%M",
+    cron_schedule="* * * * *",
 )
 
 
