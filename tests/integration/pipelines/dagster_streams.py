@@ -1,10 +1,12 @@
 """A code location for tests with a daemon and a webserver: many streams, each with a table of its own.
 
 Settings come from the environment: LAKE; KAFKA (the broker of the streams into topics; empty: they cannot
-run); BROKEN (what is wrong with the definitions; empty: nothing).
+run); CLUSTER (options, as JSON, by which a cluster of several masters is found; empty: the only one that
+runs); BROKEN (what is wrong with the definitions; empty: nothing).
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ CONFIG = {
     "execution.checkpointing.interval": "300 ms",
     "parallelism.default": "1",
     "heartbeat.interval": "500 ms",
+    **json.loads(os.environ.get("CLUSTER") or "{}"),
 }
 SLOW_RESTART = {
     "restart-strategy.type": "fixed-delay",
