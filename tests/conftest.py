@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.nightly import is_due
 from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
 from unistream.client.home import HOME_VARIABLE
+from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.object_store import make_bucket
 from unistream.testing.devtools.servers import KAFKA, S3, ZOOKEEPER
 from unistream.testing.devtools.stack import shared_server
@@ -71,6 +73,14 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kafka(stack_dir: Path, pytestconfig: pytest.Config) -> str:
     """Bootstrap address of a real broker: ``127.0.0.1:<port>``. Topics are not made by themselves."""
     return pytestconfig.stash[SERVERS].enter_context(shared_server(stack_dir / KAFKA, KAFKA))
+
+
+@pytest.fixture
+def topic(kafka: str) -> str:
+    """A new one, of two partitions."""
+    name = f"source-{uuid.uuid4().hex[:12]}"
+    create_topic(kafka, name, partitions=2)
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,16 +21,8 @@ from tests.integration.dagster_minutes import (
     write_history,
 )
 from tests.integration.dagster_service import Service
-from unistream.testing.devtools.kafka_tools import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = f"backfill-{uuid.uuid4().hex[:12]}"
-    create_topic(kafka, name, partitions=2)
-    return name
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,18 +12,9 @@ from tests.integration.crash_runs import Crashes
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
-from unistream.testing.devtools.kafka_tools import create_topic
 
 if TYPE_CHECKING:
     from tests.integration.dagster_location import Location
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    """A new one, of two partitions."""
-    name = f"source-{uuid.uuid4().hex[:12]}"
-    create_topic(kafka, name, partitions=2)
-    return name
 
 
 @pytest.fixture

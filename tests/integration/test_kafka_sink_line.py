@@ -11,7 +11,7 @@ from tests.contract.test_contract_sink import context, permit, request
 from tests.integration.kafka_parts import Parts, numbers
 from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.port.sink import SinkContext
+from unistream.port.sink import Committer, SinkContext, SinkWriter
 from unistream.testing.devtools.kafka_tools import open_transactions
 
 pytestmark = pytest.mark.kafka
@@ -59,13 +59,19 @@ def test_a_rewind_that_got_no_further_can_be_made_again_by_another_job(parts: Pa
     assert numbers(parts.servers, parts.topic) == [1, 2, 20]
 
 
-def test_what_a_refused_job_has_open_is_aborted(parts: Parts) -> None:
-    """Of two that start from one snapshot, also what the slower one prepares meanwhile."""
+def two_successors(parts: Parts) -> list[tuple[SinkWriter, Committer]]:
+    """Of two jobs that start from one snapshot; the first has committed 2 behind it."""
     old, former = parts.opened(parts.sink(), of_job("a"))
     former.commit(permit(1), request(1, *parts.prepared(old, 1, 1)))
     faster, winner = parts.opened(parts.sink(), of_job("b", restored=1))
     slower, loser = parts.opened(parts.sink(), of_job("c", restored=1))
     winner.commit(permit(2), request(2, *parts.prepared(faster, 2, 2)))
+    return [(faster, winner), (slower, loser)]
+
+
+def test_what_a_refused_job_has_open_is_aborted(parts: Parts) -> None:
+    """Of two that start from one snapshot, also what the slower one prepares meanwhile."""
+    _, (slower, loser) = two_successors(parts)
     refused = parts.prepared(slower, 2, 20)
     parts.prepared(slower, 3, 30)
     with pytest.raises(ConfigError, match=r"job b{32} writes the output of sink 'the sink'"):
@@ -78,11 +84,7 @@ def test_what_a_refused_job_has_open_is_aborted(parts: Parts) -> None:
 
 def test_what_a_writer_prepares_behind_the_refusal_is_aborted_by_itself(parts: Parts) -> None:
     """Its task ends after that of the committer."""
-    old, former = parts.opened(parts.sink(), of_job("a"))
-    former.commit(permit(1), request(1, *parts.prepared(old, 1, 1)))
-    faster, winner = parts.opened(parts.sink(), of_job("b", restored=1))
-    slower, loser = parts.opened(parts.sink(), of_job("c", restored=1))
-    winner.commit(permit(2), request(2, *parts.prepared(faster, 2, 2)))
+    (faster, winner), (slower, loser) = two_successors(parts)
     refused = parts.prepared(slower, 2, 20)
     with pytest.raises(ConfigError, match=r"job b{32} writes the output of sink 'the sink'"):
         loser.commit(permit(2), request(2, *refused))

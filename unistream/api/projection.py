@@ -93,9 +93,7 @@ def select_in_sources(graph: StreamGraph, schemas: Schemas) -> None:
     for edge in graph.edges:
         readers[edge.source, edge.tag].append(nodes[edge.target])
     selected: dict[int, pc.Expression | None] = {}
-    for node in reversed(
-        graph.nodes
-    ):  # a node's inputs have smaller ids, except in a cycle, which is refused
+    for node in reversed(graph.nodes):  # readers come later, except in a cycle, which is refused
         found = [_dropping(reader, selected.get(reader.id)) for reader in readers[node.id, None]]
         known = [one for one in found if one is not None]
         selected[node.id] = reduce(or_, known) if known and len(known) == len(found) else None

@@ -114,6 +114,21 @@ def test_values_of_partitions_are_known(path: Path) -> None:
     assert left(path, day == "sunday", "day", schema, constants=unknown) == ALL, "null is no value"
 
 
+@pytest.mark.parametrize(
+    ("values", "selection"),
+    [
+        (pa.array([{"x": 5.0}, {"x": NAN}, {"x": 5.0}]), pc.field("v", "x") != 5.0),
+        (pa.array([5.0, NAN, 5.0]).dictionary_encode(), pc.field("v") != 5.0),
+        (pa.array([5.0, NAN, 5.0], pa.float32()), pc.field("v") != 5.0),
+    ],
+    ids=["in a struct", "in a dictionary", "of 32 bits"],
+)
+def test_nan_is_selected_wherever_it_is(tmp_path: Path, values: pa.Array, selection: pc.Expression) -> None:
+    table = pa.table({"v": values})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert left(tmp_path / "rows.parquet", selection, "v", table.schema) == [0]
+
+
 NUMBERS = st.lists(st.none() | st.integers(-5, 5), min_size=1, max_size=12)
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "\u00e4", "z" * 40])
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from unistream.port.projection import Selection
+
+_KNOWN_BY_STATISTICS: Final = (
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
+"""Types whose least and greatest value bound all others that are not null."""
 
 
 def selected_groups(
@@ -27,8 +37,9 @@ def selected_groups(
     """Those of `groups` that may have selected rows.
 
     All of them if a column of the selection is missing, or has another type in the file: then its values are
-    converted when they are read, and statistics are of others. Or if one has floats: Arrow leaves out groups
-    whose NaN are selected (26.0: where all numbers are 5, ``x != 5`` is taken for false).
+    converted when they are read, and statistics are of others. Or if one may have floats, also in a struct or
+    a dictionary: Arrow leaves out groups whose NaN are selected (26.0: where all numbers are 5, ``x != 5`` is
+    taken for false).
 
     Args:
         file: Its footer is read.
@@ -37,14 +48,14 @@ def selected_groups(
         found: Columns of the file.
         selection: None: all rows are selected.
         schema: Columns of the rows.
-        constants: Columns that have the same value in all rows, whatever the file has.
+        constants: Columns of the selection that have the same value in all rows, whatever the file has.
     """
     constants = constants or {}
     if selection is None or not all(
         _is_comparable(name, found, schema, constants) for name in selection.columns
     ):
         return list(groups)
-    known = [pc.field(name) == value for name, value in constants.items() if name in selection.columns]
+    known = [pc.field(name) == value for name, value in constants.items()]
     fragment = ds.ParquetFileFormat().make_fragment(
         file, partition_expression=reduce(and_, known) if known else None
     )
@@ -57,7 +68,7 @@ def _is_comparable(name: str, found: pa.Schema, schema: pa.Schema, constants: Ma
     if schema.get_field_index(name) < 0:
         return False
     kind = schema.field(name).type
-    if pa.types.is_floating(kind):
+    if not any(is_known(kind) for is_known in _KNOWN_BY_STATISTICS):
         return False
     if name in constants:
         return bool(constants[name].is_valid)

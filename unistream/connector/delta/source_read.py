@@ -128,10 +128,11 @@ def _selected(
     file: pa.NativeFile, found: pa.Schema, groups: list[int], split: DeltaSplit, spec: DeltaSpec
 ) -> list[int]:
     """Without row groups of which the pipeline drops all rows."""
+    names = () if spec.selection is None else spec.selection.columns
     constants = {
         name: arrow_scalar(partition_value(split.partition, field := spec.read.field(name)), field.type)
-        for name in spec.read.names
-        if name in split.partition
+        for name in names
+        if name in split.partition and name in spec.read.names
     }
     return selected_groups(
         file,
