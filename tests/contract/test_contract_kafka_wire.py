@@ -8,6 +8,14 @@ import uuid
 
 import pytest
 from kafka import KafkaAdminClient
+from kafka.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaConnectionError,
+    KafkaError,
+    NotCoordinatorError,
+    NotLeaderForPartitionError,
+    TransactionalIdAuthorizationFailedError,
+)
 from kafka.net.manager import KafkaConnectionManager
 
 from unistream.base.errors import ConfigError, Unreachable
@@ -53,6 +61,46 @@ def test_a_transaction_from_its_begin_to_its_end(kafka: str) -> None:
         assert producing.end("never used", ProducerId(5, 0), commit=True) is Ended.FORGOTTEN
         with pytest.raises(ConfigError, match=f"topic '{name}' does not exist"):
             producing.topic(name)
+    finally:
+        producing.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CoordinatorLoadInProgressError, NotCoordinatorError, NotLeaderForPartitionError, KafkaConnectionError],
+)
+def test_what_a_broker_that_has_just_started_refuses_is_asked_again(
+    kafka: str, error: type[KafkaError]
+) -> None:
+    name = uuid.uuid4().hex
+    refused = iter([error("not yet"), error("not yet")])
+    producing = Producing(kafka, {})
+
+    def ask(admin: KafkaAdminClient) -> list[str]:
+        for one in refused:
+            raise one
+        return sorted(admin.describe_transactions([name]))
+
+    try:
+        producing.begin(name, 60_000)
+        assert producing.asked("asking", ask) == [name]
+        assert next(refused, None) is None
+    finally:
+        producing.close()
+
+
+def test_what_a_broker_refuses_for_good_is_asked_once(kafka: str) -> None:
+    asked = []
+
+    def ask(admin: KafkaAdminClient) -> None:
+        asked.append(admin)
+        raise TransactionalIdAuthorizationFailedError("no")
+
+    producing = Producing(kafka, {})
+    try:
+        with pytest.raises(ConfigError, match=r"refused asking: .*no"):
+            producing.asked("asking", ask)
+        assert len(asked) == 1
     finally:
         producing.close()
 

@@ -81,15 +81,30 @@ class Connections:
     async def persistent(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Of a coroutine: asks again while that may help, `ANSWER_WITHIN_S` at most. Raises the last error of
         kafka-python."""
-        until, wait_s = time.monotonic() + ANSWER_WITHIN_S, RETRY_S
+        again = _Again()
         while True:
             try:
                 return await ask()
             except kafka_errors.KafkaError as error:
-                if not is_retriable(error) or time.monotonic() > until:
-                    raise
+                wait_s = again.wait_s(error)
             await self.sleep(wait_s)
-            wait_s = min(2 * wait_s, RETRY_MAX_S)
+
+    def asked(self, what: str, ask: Callable[[KafkaAdminClient], T]) -> T:
+        """As `answered`, of a public method of the client, which does not ask again itself: a coordinator
+        that loads its transactions, as each does when its broker has started, refuses to list them.
+        Raises as that.
+        """
+        again = _Again()
+        with self.our_errors(what):
+            while True:
+                try:
+                    return ask(self.admin)
+                except _MOVED as error:
+                    wait_s = again.wait_s(error)
+                    self._manager.cluster._coordinators.clear()
+                except kafka_errors.KafkaError as error:
+                    wait_s = again.wait_s(error)
+                time.sleep(wait_s)
 
     async def coordinated(self, request: Any, transactional_id: str | None) -> Any:
         """The answer of the coordinator of that id; None: of any broker."""
@@ -128,6 +143,21 @@ class Connections:
             yield
         except kafka_errors.KafkaError as error:
             raise our_error(error, self.servers, doing) from error
+
+
+class _Again:
+    """When a request that failed is made again: after growing waits, for `ANSWER_WITHIN_S` from now on."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + ANSWER_WITHIN_S
+        self._wait_s = RETRY_S
+
+    def wait_s(self, error: kafka_errors.KafkaError) -> float:
+        """How long to wait first. Raises the error if asking again will not help, or has not."""
+        if not is_retriable(error) or time.monotonic() > self._until:
+            raise error
+        wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, RETRY_MAX_S)
+        return wait_s
 
 
 def is_retriable(error: kafka_errors.KafkaError) -> bool:

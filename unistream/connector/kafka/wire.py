@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from kafka import TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_errors
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import ConfigResource, ConfigResourceType, TransactionDescription
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 from kafka.protocol.producer import (
@@ -34,8 +34,6 @@ from unistream.connector.kafka.transactions import ProducerId
 
 SETTLED_WITHIN_S: Final = 0.5  # a transaction that is being ended is ended by then
 NO_PRODUCER: Final = ProducerId(-1, -1)
-
-_NONE_OF_US: Final = (kafka_errors.TransactionalIdNotFoundError,)
 
 
 class Ended(Enum):
@@ -93,8 +91,10 @@ class Producing(Connections):
         """A setting of a "topic" or of a "broker" (any one, by ""). None: it may not be read."""
         resource = ConfigResource(ConfigResourceType[kind.upper()], name or self.any_broker())
         try:
-            with self.our_errors(f"reading the settings of {kind} {name!r}"):
-                found = self.admin.describe_configs([resource], config_filter="all")
+            found = self.asked(
+                f"reading the settings of {kind} {name!r}",
+                lambda admin: admin.describe_configs([resource], config_filter="all"),
+            )
         except ConfigError:  # not allowed to
             return None
         values: dict[str, Any] = next(iter(found[kind].values()), {})
@@ -298,8 +298,9 @@ class Producing(Connections):
 
     def open_ids(self, begin: str) -> list[str]:
         """Transactional ids that begin so, of all transactions that hold back readers."""
-        with self.our_errors("listing transactions"):
-            found = self.admin.list_transactions(state_filters=["Ongoing"])
+        found = self.asked(
+            "listing transactions", lambda admin: admin.list_transactions(state_filters=["Ongoing"])
+        )
         return sorted(
             one.transactional_id
             for of_broker in found.values()
@@ -310,13 +311,11 @@ class Producing(Connections):
     def is_ending(self, transactional_id: str, producer: ProducerId) -> bool:
         """Its last transaction is of that producer; it was ended, and its coordinator is about to say so in
         its partitions."""
-        with self.our_errors("looking at a transaction"):
-            try:
-                one = self.admin.describe_transactions([transactional_id])[transactional_id]
-            except _NONE_OF_US:
-                return False
-        return (one.producer_id, one.producer_epoch) == (producer.id, producer.epoch) and (
-            one.state.value.startswith("Prepare")
+        one = self._described(transactional_id)
+        return (
+            one is not None
+            and (one.producer_id, one.producer_epoch) == (producer.id, producer.epoch)
+            and (one.state.value.startswith("Prepare"))
         )
 
     def producers(
@@ -324,8 +323,9 @@ class Producing(Connections):
     ) -> dict[TopicPartition, list[tuple[ProducerId, int, bool]]]:
         """Who writes to a partition: producer, epoch of the coordinator that ended its last transaction, and
         whether one is open. Raises ConfigError: it may not be read."""
-        with self.our_errors("looking at the producers of partitions"):
-            found = self.admin.describe_producers(partitions)
+        found = self.asked(
+            "looking at the producers of partitions", lambda admin: admin.describe_producers(partitions)
+        )
         return {
             partition: [
                 (
@@ -366,14 +366,24 @@ class Producing(Connections):
         """Those of them whose last transaction was committed, and whose that was."""
         found = {}
         for one in transactional_ids:  # each by itself: an id that a broker has forgotten fails a request
-            with self.our_errors("looking at transactions"):
-                try:
-                    described = self.admin.describe_transactions([one])[one]
-                except _NONE_OF_US:
-                    continue
-            if described.state.value == "CompleteCommit":
+            described = self._described(one)
+            if described is not None and described.state.value == "CompleteCommit":
                 found[one] = ProducerId(described.producer_id, described.producer_epoch)
         return found
+
+    def _described(self, transactional_id: str) -> TransactionDescription | None:
+        """None: the brokers do not know it."""
+
+        def ask(admin: KafkaAdminClient) -> TransactionDescription | None:
+            try:
+                found: TransactionDescription = admin.describe_transactions([transactional_id])[
+                    transactional_id
+                ]
+            except kafka_errors.TransactionalIdNotFoundError:
+                return None
+            return found
+
+        return self.asked(f"looking at transaction {transactional_id!r}", ask)
 
 
 _OF_OTHERS: Final = {0, kafka_errors.OperationNotAttemptedError.errno}
