@@ -102,7 +102,7 @@ class Driver:
                 self.assign()
             if not isinstance(polled, Idle):
                 return polled
-            waited = 10 if polled.retry_ms is None else polled.retry_ms / 1000
+            waited = 60 if polled.retry_ms is None else polled.retry_ms / 1000
             assert self.awake.wait(waited) or polled.retry_ms is not None, "the reader never woke its task"
             self.awake.clear()
 

@@ -53,7 +53,7 @@ def read(source: Source) -> pa.Table:
             if isinstance(polled, Rows):
                 batches.append(polled.records)
             elif isinstance(polled, Idle):
-                assert awake.wait(10), "the reader never woke its task"
+                assert awake.wait(60), "the reader never woke its task"  # it may compile the decoder first
                 awake.clear()
         return pa.Table.from_batches(batches, source.schema)
     finally:
