@@ -35,6 +35,47 @@ def pipeline(env: us.Environment) -> None:
     fares.dead_letters_to(us.DeltaSink(f"{lake}/dead"))
 
 
+LINES = 20
+KAFKA, TOPIC = "FARES_KAFKA", "FARES_TOPIC"  # where the records of `records` are
+
+
+def line(i: int) -> str:
+    """Every third fare has cents, every tenth is no number at all."""
+    fare = '"free"' if i % 10 == 7 else f"{i}.5" if i % 3 == 1 else str(i)
+    return f'{{"id": {i}, "fare": {fare}}}'
+
+
+def read_fares(env: us.Environment, source: us.Source) -> None:
+    """The type of the fares is mended; the letters of a source and the rows behind it go to tables."""
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "fares").uid("fares")
+    doubled = rows.with_columns(double=us.col("fare") * us.lit(2)).uid("doubled")
+    doubled.sink_to(us.FileSink("lake/doubled")).uid("lake")
+    rows.dead_letters_to(us.FileSink("lake/dead"))
+
+
+def fare_schema() -> pa.Schema:
+    kind = pa.float64() if os.environ.get(MENDED) else pa.int64()
+    return pa.schema([("id", pa.int64()), ("fare", kind)])
+
+
+def lines(env: us.Environment) -> None:
+    read_fares(
+        env, us.FileSource("in/*.json", format="json", schema=fare_schema(), on_bad_record="dead-letter")
+    )
+
+
+def records(env: us.Environment) -> None:
+    source = us.KafkaSource(
+        bootstrap_servers=os.environ[KAFKA],
+        topic=os.environ[TOPIC],
+        schema=fare_schema(),
+        metadata={"key": "key"},
+        bounded=True,
+        on_bad_record="dead-letter",
+    )
+    read_fares(env, source)
+
+
 class Total(us.KeyedProcessFunction):
     total = us.ValueStateDescriptor("total", pa.int64())
 

@@ -24,9 +24,10 @@ from tests.integration.crash_runs import (
     in_the_gate,
     points_in_code,
 )
-from tests.integration.replayed_rows import LAKE, MENDED, ROWS
+from tests.integration.replayed_rows import KAFKA, LAKE, LINES, MENDED, ROWS, TOPIC, line
 from unistream.base.object_stores import delta_options
 from unistream.cli.main import main
+from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.testing.devtools.object_store import make_bucket, options_of
 
 EVERY = sorted([*range(ROWS), 1_000])
@@ -203,6 +204,73 @@ def test_a_job_that_fails_is_gone_on_with(said: Callable[..., Any], tmp_path: Pa
     assert ids() == EVERY
 
 
+# --- letters of sources -----------------------------------------------------------------------------
+
+READABLE = [i for i in range(LINES) if i % 10 != 7]
+DECIMAL = [i for i in READABLE if i % 3 == 1]
+
+
+def doubled() -> list[tuple[int, float]]:
+    """Id and double fare of all rows. Types differ, since the pipeline was mended in between."""
+    tables = [pq.read_table(path) for path in Path("lake/doubled").glob("part-*.parquet")]
+    rows = [row for table in tables for row in table.to_pylist()]
+    return sorted((row["id"], row["double"]) for row in rows)
+
+
+def check_records(said: Callable[..., Any], pipeline: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline has run over the lines: its letters are replayed before and after it is mended."""
+    first = [(i, 2 * i) for i in READABLE if i not in DECIMAL]
+    assert doubled() == first
+    words = ("dead-letters", "replay", "lake/dead", pipeline, "-t", "local")
+    out, err = said(*words)
+    letters = LINES - len(first)
+    assert f"nothing was replayed: {letters} letters are still no rows" in out
+    assert "letters are still no rows, and stay as they are" in err
+    assert doubled() == first
+
+    monkeypatch.setenv(MENDED, "all")
+    done = said(*words, "-n", str(letters), "--json")
+    unread = letters - len(DECIMAL)
+    assert (done["letters"], done["unread"], done["failed_again"]) == (len(DECIMAL), unread, 0)
+    every = sorted([*first, *((i, 2 * i + 1) for i in DECIMAL)])
+    assert doubled() == every
+    shown = said("dead-letters", "show", "lake/dead", "-n", "99", "--json")
+    assert sum(one["replayed"] for one in shown) == len(DECIMAL)
+    assert sum(one["letters"] for one in said("dead-letters", "list", "lake/dead", "--json")) == letters
+    again = said(*words, "--json")
+    assert (again["replay"], again["letters"], again["unread"]) == (None, 0, unread), "each once"
+    assert doubled() == every
+
+
+@pytest.fixture
+def some_lines(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for part in (0, 1):
+        content = "".join(line(i) + "\n" for i in range(part, LINES, 2))
+        (tmp_path / "in" / f"{part}.json").write_text(content)
+
+
+@pytest.mark.usefixtures("some_lines")
+def test_lines_that_are_rows_now(said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    said("run", "replayed_rows:lines", "-t", "local", "-p", "2")
+    _, err = said("dead-letters", "replay", "lake/dead", "replayed_rows:pipeline", "-t", "local", code=2)
+    assert "no source of the pipeline reads" in err
+    check_records(said, "replayed_rows:lines", monkeypatch)
+
+
+@pytest.mark.kafka
+def test_records_that_are_rows_now(
+    kafka: str, topic: str, said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce_values(kafka, topic, [line(i).encode() for i in range(LINES)])
+    monkeypatch.setenv(KAFKA, kafka)
+    monkeypatch.setenv(TOPIC, topic)
+    said("run", "replayed_rows:records", "-t", "local", "-p", "2")
+    check_records(said, "replayed_rows:records", monkeypatch)
+
+
+# --- kills ------------------------------------------------------------------------------------------
+
 KILLS = {
     "before its job starts": ("replay.begun",),
     "its worker in the middle": ("task.batch:2",),
@@ -250,3 +318,24 @@ def test_letters_are_replayed_once_whatever_is_killed(
     assert third.wait() == 0, third.err
     assert json.loads(third.out)["letters"] == 0
     assert ids() == EVERY
+
+
+@pytest.mark.usefixtures("some_lines")
+@pytest.mark.parametrize("what", in_the_gate(list(KILLS), 4))
+def test_lines_are_replayed_once_whatever_is_killed(
+    what: str, said: Callable[..., Any], command: Callable[..., Command], crashes: Crashes
+) -> None:
+    said("run", "replayed_rows:lines", "-t", "local", "-p", "2")
+    words = ("dead-letters", "replay", "lake/dead", "replayed_rows:lines", "-t", "local")
+    mended = {"PYTHONPATH": MODULES, MENDED: "all"}
+    points = [point.replace("delta.staged", "file.staged") for point in KILLS[what]]
+    killed = command(*words, env={**crashes.environment(*points), "UNISTREAM_TESTING": "1", **mended})
+    assert killed.wait() in (0, -signal.SIGKILL), killed.err
+    killed.assert_nothing_is_left()
+    assert crashes.happened, f"nobody was killed: {killed.out} {killed.err}"
+    for _ in range(2):
+        again = command(*words, "--json", env=mended)
+        assert again.wait() == 0, again.err
+    assert json.loads(again.out)["letters"] == 0
+    decimal = [(i, 2 * i + 1) for i in DECIMAL]
+    assert doubled() == sorted([*((i, 2 * i) for i in READABLE if i not in DECIMAL), *decimal])

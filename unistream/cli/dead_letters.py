@@ -97,7 +97,10 @@ def show(  # noqa: PLR0917  # typer passes them by name
     for one in each:
         error = f"{one['error_type']}: {one['error']}" + (f" ({one['error_at']})" if one["error_at"] else "")
         shown.add_row(
-            *(escape(one["letter"][:ID_CHARS] if found.replayable else one["letter"]), _when(one["time_ms"])),
+            *(
+                escape(one["letter"][:ID_CHARS] if found.records is None else one["letter"]),
+                _when(one["time_ms"]),
+            ),
             *(escape(one["operator"]), str(one["attempt"]), "yes" if one["replayed"] else "no"),
             *(escape(error[:TEXT_CHARS]), escape(one["row"][:TEXT_CHARS])),
         )
@@ -133,8 +136,9 @@ def replay(  # noqa: PLR0917  # typer passes them by name
 ) -> None:
     """Process letters again, from the operator that failed on. A letter is replayed once.
 
-    Rows that fail again become letters again, with a raised attempt. After a kill, or after a job that has
-    failed, the same command goes on.
+    Rows that fail again become letters again, with a raised attempt. Letters of a source are records, which
+    it reads as it is configured now; those that are still no rows stay. After a kill, or after a job that
+    has failed, the same command goes on.
     """
     from unistream.dead_letters.replay import Chosen
 
@@ -192,12 +196,16 @@ def _replay(
 
 def _print_outcome(outcome: Outcome) -> None:
     out = console()
+    if outcome.replay is None and outcome.unread:
+        out.print(f"nothing was replayed: {outcome.unread:,} letters are still no rows")
+        return
     if outcome.replay is None:
         out.print("there is nothing to replay: there are no such letters, or all of them were replayed")
         return
     if outcome.result is not None:
         print_result(outcome.result)
     again = f", {outcome.failed_again:,} of them failed again" if outcome.failed_again else ""
+    again += f"; {outcome.unread:,} more are still no rows" if outcome.unread else ""
     out.print(f"replay {outcome.replay}: {outcome.letters:,} letters{again}", markup=False)
 
 
@@ -207,8 +215,7 @@ def _read(table: str) -> tuple[Letters, frozenset[str]]:
     from unistream.dead_letters.table import read_letters
 
     found = read_letters(table)
-    done = Ledger(found.uri).replayed() if found.replayable else None
-    return found, frozenset() if done is None else frozenset(done["letter"].to_pylist())
+    return found, frozenset(Ledger(found.uri).replayed()["letter"].to_pylist())
 
 
 def _groups(found: Letters, replayed: frozenset[str]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@
                   └─ dead-letters                   │           └─ dead-letters
                                                     └─ replayed
 
+Letters of a source are what its records give that it can read now, in the place of the source.
 Other inputs of the operators behind it, such as the table of a join, are read again whole, so they have to be
 bounded. Streams that were only united with the rows are left out: their rows were processed.
 """
@@ -34,11 +35,12 @@ from unistream.dead_letters.ledger import Ledger
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.join import BroadcastLookupJoin
-from unistream.operator.replayed import LETTERS_INPUT, REPLAYED_COLUMNS, Replayed
+from unistream.operator.replayed import LETTERS_INPUT, REPLAYED_COLUMNS, InsteadOfSource, Replayed
 from unistream.operator.sink import SinkOperator
 from unistream.port.line import KeepsLine
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.sink import AppendsToForeign, Sink
+from unistream.port.source import DEAD_LETTERS_TAG
 
 SUFFIX: Final = "-replay"
 """Of uids of sinks: commits of a replay are not those of the pipeline's job, which may go on next to it."""
@@ -49,7 +51,7 @@ class ReplayedPart:
     """Nodes of a pipeline.
 
     Attributes:
-        start: The operator that gets the letters.
+        start: The operator that gets the letters, or the source whose records they are.
         behind: It, and all that its rows come to.
         others: What other inputs of those read.
     """
@@ -76,7 +78,9 @@ def appending(sink: Sink) -> Sink:
 def replayed_part(graph: StreamGraph, operator_uid: str, *, from_empty_state: bool) -> ReplayedPart:
     """Raises ConfigError: there is no such operator, or what is behind it cannot be run for itself."""
     start = _operator(graph, operator_uid)
-    behind = _closed({start.id}, [(edge.source, edge.target) for edge in graph.edges])
+    behind = _closed(
+        {start.id}, [(edge.source, edge.target) for edge in graph.edges if not _is_of_letters(start, edge)]
+    )
     sides = {
         edge.source
         for edge in graph.edges
@@ -88,6 +92,13 @@ def replayed_part(graph: StreamGraph, operator_uid: str, *, from_empty_state: bo
     part = ReplayedPart(graph, start, frozenset(behind), frozenset(others))
     _check(part, from_empty_state=from_empty_state)
     return part
+
+
+def _is_of_letters(start: StreamNode, edge: StreamEdge) -> bool:
+    """It carries letters of the source that is replayed, which sends none of those that it cannot read still:
+    they stay where they are."""
+    is_source = isinstance(start.operator, SourceOperatorSpec)
+    return is_source and edge.source == start.id and edge.tag == DEAD_LETTERS_TAG
 
 
 def _is_of_rows(graph: StreamGraph, target: int, index: int, behind: set[int], start: StreamNode) -> bool:
@@ -111,7 +122,7 @@ def _closed(begin: set[int], arrows: list[tuple[int, int]]) -> set[int]:
 
 def _operator(graph: StreamGraph, uid: str) -> StreamNode:
     for node in graph.nodes:
-        if uid_of(node) == uid and not isinstance(node.operator, SourceOperatorSpec | SinkOperator):
+        if uid_of(node) == uid and not isinstance(node.operator, SinkOperator):
             return node
     known = ", ".join(repr(str(uid_of(node))) for node in graph.nodes)
     raise ConfigError(
@@ -132,6 +143,7 @@ def _check(part: ReplayedPart, *, from_empty_state: bool) -> None:
         part.graph.nodes[n].name
         for n in sorted(part.behind)
         if part.graph.nodes[n].stateful
+        and part.graph.nodes[n].source is None
         and part.graph.nodes[n].sink is None
         and not isinstance(part.graph.nodes[n].operator, BroadcastLookupJoin)
     ]
@@ -195,7 +207,7 @@ class _Copied:
             if node.id in part.behind or node.id in part.others:
                 self._node(node)
         for edge in graph.edges:
-            if edge.target not in self._ids:
+            if edge.target not in self._ids or _is_of_letters(part.start, edge):
                 continue
             if edge.source in part.behind or (
                 edge.source in part.others and not self._is_left_out(edge.target, edge.input_index)
@@ -217,7 +229,10 @@ class _Copied:
     def _node(self, node: StreamNode) -> None:
         operator, uid, parallelism = node.operator, uid_of(node), node.parallelism
         if node is self._part.start:
-            operator, parallelism = Replayed(operator), 1  # type: ignore[arg-type]  # it is no source
+            if isinstance(operator, SourceOperatorSpec):
+                operator = InsteadOfSource(operator.watermarks.timestamp_column)
+                node = replace(node, source=None, inputs=1, stateful=False)
+            operator, parallelism = Replayed(operator), 1  # type: ignore[arg-type]  # it is no source now
         if isinstance(operator, SinkOperator):
             operator, uid = copy(operator), OperatorUid(f"{uid}{SUFFIX}")
             operator.sink_uid = OperatorUid(f"{operator.sink_uid}{SUFFIX}")

@@ -17,7 +17,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -28,8 +28,10 @@ from unistream.base.clock import Clock, SystemClock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError
 from unistream.client.job_client import JobResult
+from unistream.core.graph import uid_of
 from unistream.dead_letters.graph import replay_environment, replayed_part
 from unistream.dead_letters.ledger import Done, Ledger, Order
+from unistream.dead_letters.records import own, owner, read_again, source_named
 from unistream.dead_letters.table import Letters
 from unistream.operator.replayed import REPLAYED_COLUMNS
 
@@ -70,6 +72,7 @@ class Outcome:
         replay: Its id; None: there was nothing to replay.
         letters: How many letters were replayed.
         failed_again: Of those, how many are letters again.
+        unread: Of a source: how many more there are that are still no rows. They stay as they are.
         result: Of its job, which may have failed; None: it had ended before, and its process was killed
             before it noted that.
     """
@@ -77,7 +80,24 @@ class Outcome:
     replay: str | None
     letters: int
     failed_again: int = 0
+    unread: int = 0
     result: JobResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """What is replayed. `operator`: its uid; `unread`: how many more letters are still no rows."""
+
+    operator: str
+    letters: pa.Table
+    unread: int = 0
+
+
+def _oldest(rows: pa.Table, chosen: Chosen) -> pa.Array:
+    """The places of as many letters as are wanted."""
+    places = pa.array(range(rows.num_rows), pa.int64())
+    most = chosen.limit or LETTERS_MAX
+    return places if rows.num_rows <= most else pc.sort_indices(rows, [("time", "ascending")])[:most]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,41 +128,62 @@ class Replay:
             finished = self._finished(order)
             if finished is not None:
                 return finished
-        rows = self._choose(chosen)
-        if not rows.num_rows:
-            return Outcome(replay=None, letters=0)
+        selected = self._choose(chosen)
+        if not selected.letters.num_rows:
+            return Outcome(replay=None, letters=0, unread=selected.unread)
         order = Order(
             id=uuid.uuid4().hex,
-            operator=rows["operator_uid"][0].as_py(),
+            operator=selected.operator,
             pipeline=self.pipeline,
-            letters=rows.num_rows,
+            letters=selected.letters.num_rows,
             host=socket.gethostname(),
             pid=os.getpid(),
             begun_ms=self.clock.wall_ms(),
         )
         self._environment_of(order)  # raises before anything is written
-        self.ledger.begin(order, rows.select(REPLAYED_COLUMNS.names))
+        self.ledger.begin(order, selected.letters.select(REPLAYED_COLUMNS.names))
         crash_point("replay.begun")
-        return self._run(order, None)
+        return replace(self._run(order, None), unread=selected.unread)
 
-    def _choose(self, chosen: Chosen) -> pa.Table:
-        if not self.letters.replayable:
-            raise ConfigError(
-                f"{self.letters.uri} has records that a source could not decode, so there is no row to "
-                "replay: correct them, and publish or write them again"
-            )
-        done = self.ledger.replayed()["letter"].combine_chunks()
-        rows = self.letters.rows
-        rows = rows.filter(pc.and_(chosen.mask(rows), pc.invert(pc.is_in(rows["letter"], done))))
+    def _choose(self, chosen: Chosen) -> _Selected:
+        if self.letters.records is not None:
+            return self._choose_records(chosen, self.letters.records)
+        rows = self.letters.rows.filter(self._is_left(chosen))
         operators = sorted(set(rows["operator_uid"].to_pylist()))
         if len(operators) > 1:
             raise ConfigError(
                 f"there are letters of {len(operators)} operators ({', '.join(operators[:10])}); give one by "
                 "--operator"
             )
-        if rows.num_rows > (most := chosen.limit or LETTERS_MAX):
-            rows = rows.sort_by("time").slice(0, most)
-        return rows
+        rows = rows.take(_oldest(rows, chosen))
+        return _Selected("".join(operators), rows)
+
+    def _choose_records(self, chosen: Chosen, records: pa.Table) -> _Selected:
+        graph = self.environment.stream_graph()
+        source = None if chosen.operator is None else source_named(graph, chosen.operator)
+        if source is None:
+            mask = self._is_left(chosen)
+        else:
+            mask = pc.and_(self._is_left(replace(chosen, operator=None)), own(source, records))
+        rows, records = self.letters.rows.filter(mask), records.filter(mask)
+        if not rows.num_rows:
+            return _Selected("", rows)
+        oldest = _oldest(rows, chosen)
+        rows, records = rows.take(oldest), records.take(oldest)
+        source = source or owner(graph, records)
+        found = read_again(source, rows, records)
+        if found.unread:
+            letter, reason = found.unread[0]
+            self.on_step(
+                f"{len(found.unread):,} letters are still no rows, and stay as they are; {letter}: {reason}"
+            )
+        return _Selected(uid_of(source), found.letters, len(found.unread))
+
+    def _is_left(self, chosen: Chosen) -> pa.ChunkedArray:
+        """Chosen, and not replayed yet."""
+        rows = self.letters.rows
+        done = self.ledger.replayed()["letter"].combine_chunks()
+        return pc.and_(chosen.mask(rows), pc.invert(pc.is_in(rows["letter"], done)))
 
     # --- a replay that has begun ----------------------------------------------------------------------
 

@@ -29,12 +29,12 @@ class Letters:
     Attributes:
         uri: Where they are; a local path is absolute.
         rows: In the columns of `LETTER_SCHEMA`; those of a source have no `row_ipc` and no ids of jobs.
-        replayable: They are of operators, so that their rows can be processed again.
+        records: Of a source: each as it has sent it. None: they are of operators.
     """
 
     uri: str
     rows: pa.Table
-    replayable: bool
+    records: pa.Table | None = None
 
 
 def absolute(uri: str) -> str:
@@ -47,14 +47,14 @@ def read_letters(uri: str) -> Letters:
     rows = _read(uri)
     for columns, form in _SOURCES.items():
         if set(columns) <= set(rows.schema.names):
-            return Letters(uri, form(rows).select(LETTER_SCHEMA.names), replayable=False)
+            return Letters(uri, form(rows).select(LETTER_SCHEMA.names), rows)
     missing = [name for name in LETTER_SCHEMA.names if name not in rows.schema.names]
     if missing:
         raise ConfigError(
             f"{uri} is no table of dead letters: it has no column {', '.join(missing[:3])}; its columns are "
             f"{', '.join(rows.schema.names[:20])}"
         )
-    return Letters(uri, rows.select(LETTER_SCHEMA.names).cast(LETTER_SCHEMA), replayable=True)
+    return Letters(uri, rows.select(LETTER_SCHEMA.names).cast(LETTER_SCHEMA))
 
 
 def _read(uri: str) -> pa.Table:

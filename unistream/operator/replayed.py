@@ -2,7 +2,8 @@
 
     letters (row_ipc, event_time, attempt, letter) ─► Replayed ─► the operator's own outputs
 
-The operator itself notices nothing, except that letters of rows which fail again count their attempts.
+The operator itself notices nothing, except that letters of rows which fail again count their attempts. In the
+place of a source whose records are replayed stands `InsteadOfSource`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.operator.common import BaseOperator, RowOperator, decoded_row
+from unistream.operator.common import BaseOperator, RowOperator, decoded_row, timestamps_of
 from unistream.port.dead_letters import LETTER_SCHEMA
 from unistream.port.operator import CommitPermit, Operator, OperatorContext, Output
 
@@ -85,8 +87,26 @@ class Replayed(BaseOperator):
         self._operator.close()
 
 
+class InsteadOfSource(BaseOperator):
+    """Rows that a source has read of its dead letters, with the event times that it would have given to them.
+
+    Args:
+        timestamp_column: Of its watermark strategy; None: the source's own times.
+    """
+
+    def __init__(self, timestamp_column: str | None) -> None:
+        self._timestamp_column = timestamp_column
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        if self._timestamp_column is not None:
+            batch = Batch(batch.records, timestamps_of(self, batch.records, self._timestamp_column))
+        if batch.num_rows:
+            self.output.emit(batch)
+
+
 def _decoded(letters: pa.RecordBatch, ids: Sequence[str]) -> Iterator[tuple[Batch, int, int]]:
-    """The rows in batches of one schema, with or without event times, and which letters they are of."""
+    """The rows in batches of one schema, with or without event times, and which letters they are of. A letter
+    has one row; that of a source may have none or several."""
     rows = list(map(_row, ids, letters.column("row_ipc").to_pylist()))
     times = letters.column("event_time").cast(pa.int64())
     has_time = times.is_valid().to_pylist()
@@ -98,7 +118,8 @@ def _decoded(letters: pa.RecordBatch, ids: Sequence[str]) -> Iterator[tuple[Batc
         records = pa.concat_batches(
             [pa.RecordBatch.from_arrays(row.columns, schema=schema.schema) for row in rows[start:stop]]
         )
-        yield Batch(records, times.slice(start, stop - start) if timed else None), start, stop
+        of_letters = np.repeat(np.arange(start, stop), [row.num_rows for row in rows[start:stop]])
+        yield Batch(records, times.take(pa.array(of_letters)) if timed else None), start, stop
 
 
 class _Same:

@@ -1,11 +1,14 @@
 """Rows that an operator could not process, as rows themselves: one schema for all operators.
 
-A record that a source cannot decode is no row, so its schema is that of the source (`SendsDeadLetters`).
+A record that a source cannot decode is no row, so its schema is that of the source (`SendsDeadLetters`),
+which alone can read it again (`ReadsLetters`).
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -36,3 +39,35 @@ LETTER_SCHEMA: Final = pa.schema(
 """A dead letter of an operator."""
 
 TEXT_CHARS_MAX: Final = 10_000  # of an error's message; a library may put a whole document into it
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRows:
+    """What dead letters of a source give when they are read again.
+
+    Attributes:
+        rows: Of each letter, in their order: its rows, usually one; None: it is still no row.
+        times: Of each: the event time, ms, that the source itself gives to its rows; None: none.
+        reasons: Position of a letter -> why it is still no row.
+    """
+
+    rows: Sequence[pa.RecordBatch | None]
+    times: Sequence[int | None]
+    reasons: Mapping[int, str]
+
+
+@runtime_checkable
+class ReadsLetters(Protocol):
+    """A source that reads its dead letters again, by its schema and format as they are now, whatever it does
+    with bad records."""
+
+    def own_letters(self, letters: pa.Table) -> pa.Array[Any]:
+        """True for those of what it reads; for none if they have other columns than its own."""
+
+    def read_letters(self, letters: pa.Table) -> LetterRows:
+        """All of them.
+
+        Raises:
+            ConfigError, Unreachable: something else that it needs is not there, such as a registry of schemas
+                or the header of a file.
+        """

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import unistream as us
 from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
@@ -51,11 +52,11 @@ def test_letters_that_are_chosen(chosen: Chosen, ids: list[str]) -> None:
     assert ROWS.filter(chosen.mask(ROWS))["letter"].to_pylist() == ids
 
 
-def replay(folder: Path, rows: pa.Table = ROWS, *, replayable: bool = True) -> Replay:
+def replay(folder: Path, letters: Letters | None = None, environment: Environment | None = None) -> Replay:
     return Replay(
-        letters=Letters(str(folder), rows, replayable),
+        letters=letters or Letters(str(folder), ROWS),
         ledger=Ledger(str(folder)),
-        environment=Environment(),
+        environment=environment or Environment(),
         pipeline="p:p",
         target="local",
     )
@@ -71,7 +72,7 @@ def note(folder: Path, *ids: str, replay_id: str = "r") -> None:
 
 def test_letters_that_were_replayed_are_not_chosen_again(tmp_path: Path) -> None:
     note(tmp_path, "1a", "2c")
-    assert replay(tmp_path)._choose(Chosen())["letter"].to_pylist() == ["1b"]
+    assert replay(tmp_path)._choose(Chosen()).letters["letter"].to_pylist() == ["1b"]
     note(tmp_path, "1b", replay_id="s")
     assert replay(tmp_path).run(Chosen()).replay is None
 
@@ -81,9 +82,90 @@ def test_letters_of_several_operators_need_a_choice(tmp_path: Path) -> None:
         replay(tmp_path).run(Chosen())
 
 
-def test_records_of_a_source_are_no_rows(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="so there is no row to replay"):
-        replay(tmp_path, replayable=False).run(Chosen())
+# --- of sources -------------------------------------------------------------------------------------
+
+
+def lines(folder: Path, *of: tuple[str, int, bytes]) -> Letters:
+    """Letters of a file source: path, byte and line."""
+    (folder / "letters").mkdir()
+    columns = {
+        "path": [str(folder / path) for path, _, _ in of],
+        "line": [None] * len(of),
+        "byte": [byte for _, byte, _ in of],
+        "reason": ["no"] * len(of),
+        "raw": [raw for _, _, raw in of],
+    }
+    pq.write_table(pa.table(columns), folder / "letters" / "part.parquet")
+    return read_letters(str(folder / "letters"))
+
+
+def reading(*sources: tuple[str, Path]) -> Environment:
+    """A pipeline of file sources, each with its uid and its path."""
+    env = Environment()
+    for uid, path in sources:
+        source = us.FileSource(str(path), format="json", schema=pa.schema([("n", pa.int64())]))
+        env.from_source(source, us.WatermarkStrategy.no_watermarks(), f"of {uid}").uid(uid).print()
+    return env
+
+
+GOOD, BAD = b'{"n": 1}', b'{"n": "x"}'
+
+
+@pytest.mark.parametrize(
+    ("operator", "source", "ids"),
+    [
+        pytest.param(None, "a", ["a/1:0", "a/2:5"], id="there is one"),
+        pytest.param("a", "a", ["a/1:0", "a/2:5"], id="by uid"),
+        pytest.param("of a", "a", ["a/1:0", "a/2:5"], id="by name"),
+        pytest.param("a/2", "a", ["a/2:5"], id="by path"),
+    ],
+)
+def test_records_that_are_rows_now_are_chosen(
+    tmp_path: Path, operator: str | None, source: str, ids: list[str]
+) -> None:
+    letters = lines(tmp_path, ("a/1", 0, GOOD), ("a/2", 5, GOOD), ("a/2", 9, BAD))
+    environment = reading(("a", tmp_path / "a"), ("b", tmp_path / "b"))
+    if operator == "a/2":
+        operator = str(tmp_path / operator)
+    selected = replay(tmp_path, letters, environment)._choose(Chosen(operator=operator))
+    assert selected.operator == source
+    assert selected.letters["letter"].to_pylist() == [str(tmp_path / one) for one in ids]
+    assert selected.unread == 1
+
+
+def test_records_that_are_still_no_rows_stay(tmp_path: Path) -> None:
+    letters = lines(tmp_path, ("a", 0, BAD), ("a", 9, b"{"))
+    said: list[str] = []
+    made = replay(tmp_path, letters, reading(("a", tmp_path / "a")))
+    made.on_step = said.append
+    outcome = made.run(Chosen())
+    assert (outcome.replay, outcome.letters, outcome.unread) == (None, 0, 2)
+    assert said == [
+        f"2 letters are still no rows, and stay as they are; {tmp_path}/a:0: field 'n' is of JSON type "
+        "string, where the schema needs a number"
+    ]
+    assert not (tmp_path / "letters" / "_unistream_replays").exists()
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        pytest.param(["c"], "no source of the pipeline reads '.*/a', which these letters are of", id="none"),
+        pytest.param(["a", "c"], r"not all of the letters are of one source \('a'\)", id="not all"),
+        pytest.param(["a", "b"], r"not all of the letters are of one source \('a', 'b'\)", id="two"),
+    ],
+)
+def test_records_of_no_source_or_several(tmp_path: Path, sources: list[str], message: str) -> None:
+    letters = lines(tmp_path, ("a", 0, GOOD), ("b", 9, GOOD))
+    environment = reading(*((one, tmp_path / one) for one in sources))
+    with pytest.raises(ConfigError, match=message):
+        replay(tmp_path, letters, environment).run(Chosen())
+    if sources == ["a", "b"]:
+        selected = replay(tmp_path, letters, environment)._choose(Chosen(operator="b"))
+        assert selected.letters["letter"].to_pylist() == [f"{tmp_path}/b:9"]
+
+
+# --- a replay that was cut off -----------------------------------------------------------------------
 
 
 def begun(folder: Path, host: str | None = None) -> Order:
@@ -170,7 +252,8 @@ def test_letters_of_sources_can_be_read(
     read = read_letters(str(tmp_path))
     (row,) = read.rows.to_pylist()
     assert {name: row[name] for name in found} == found
-    assert not read.replayable
+    assert read.records is not None
+    assert read.records.num_rows == 1
 
 
 @pytest.mark.parametrize(

@@ -77,11 +77,25 @@ def windowed(env: us.Environment) -> None:
     hours.aggregate(n=us.count()).uid("hours").name("hours").sink_to(us.BlackholeSink()).uid("out")
 
 
-def nodes(build: Callable[..., None], tmp_path: Path, *, from_empty_state: bool = False) -> list[str]:
+def of_source(env: us.Environment) -> None:
+    """The letters of a source and those of an operator behind it go into one table."""
+    source = us.KafkaSource(
+        bootstrap_servers="localhost:1", topic="t", schema=ROWS, on_bad_record="dead-letter"
+    )
+    at = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("id")
+    records = env.from_source(source, at, "records").uid("records")
+    rows = failing(records.filter(us.col("id") > 0).uid("before")).union(numbers(env, "other"))
+    rows.sink_to(us.BlackholeSink()).uid("out")
+    records.dead_letters_to(us.BlackholeSink())
+
+
+def nodes(
+    build: Callable[..., None], tmp_path: Path, *, start: str = "failing", from_empty_state: bool = False
+) -> list[str]:
     """Uids of the operators of the replay, without those that note the letters."""
     env = us.Environment()
     build(env)
-    part = replayed_part(env.stream_graph(), "failing", from_empty_state=from_empty_state)
+    part = replayed_part(env.stream_graph(), start, from_empty_state=from_empty_state)
     made = replay_environment(part, env, Ledger(str(tmp_path)), "r1", "local")
     made.job_graph()
     return [uid for node in made.stream_graph().nodes if not (uid := uid_of(node)).startswith("unistream-")]
@@ -106,6 +120,11 @@ def nodes(build: Callable[..., None], tmp_path: Path, *, from_empty_state: bool 
 )
 def test_what_is_run(build: Callable[..., None], kept: list[str], tmp_path: Path) -> None:
     assert nodes(build, tmp_path) == kept
+
+
+def test_of_a_source_what_its_rows_come_to_and_no_letters_of_its_own(tmp_path: Path) -> None:
+    kept = ["records", "before", "failing", "out-replay"]
+    assert nodes(of_source, tmp_path, start="records") == kept
 
 
 def test_the_rules_of_an_operator_with_two_inputs(tmp_path: Path) -> None:

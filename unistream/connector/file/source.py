@@ -43,12 +43,14 @@ from unistream.connector.file.format import (
     OnBadRecord,
     infer_schema,
 )
+from unistream.connector.file.letters import own_letters, read_letters
 from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.messages import Split
 from unistream.model.time_range import TimeRange
+from unistream.port.dead_letters import LetterRows
 from unistream.port.projection import Selection
 from unistream.port.source import SourceReader, SplitDiscovery
 
@@ -237,8 +239,19 @@ class FileSource:
         found._selection = selection
         return found
 
+    def own_letters(self, letters: pa.Table) -> pa.Array[Any]:
+        """See `unistream.port.dead_letters.ReadsLetters`: those of the paths."""
+        return own_letters(letters, self._paths)
+
+    def read_letters(self, letters: pa.Table) -> LetterRows:
+        """See `unistream.port.dead_letters.ReadsLetters`."""
+        return read_letters(letters, self._spec())
+
     def create_reader(self) -> SourceReader:
-        spec = FileSpec(
+        return file_reader(self._spec())
+
+    def _spec(self) -> FileSpec:
+        return FileSpec(
             format=self._format,
             schema=self._declared(),
             used=self._used,
@@ -248,7 +261,6 @@ class FileSource:
             on_bad_record=self._on_bad_record,
             selection=self._selection,
         )
-        return file_reader(spec)
 
 
 def _check_on_bad_record(on_bad_record: str, file_format: str, *, quoted_newlines: bool) -> None:

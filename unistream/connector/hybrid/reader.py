@@ -227,12 +227,12 @@ class HybridReader:
         fence = self._fences.get(split_id)
         if self._phase == LIVE and fence is None:
             return None  # the history had no rows
-        times = _event_times(records, self._switch.column, PREFIXES[self._phase] + split_id)
+        times = fence_times(records, self._switch.column, PREFIXES[self._phase] + split_id)
         if fence is None:
             newest = pc.max(times).as_py()
             self._newest = newest if self._newest is None else max(self._newest, newest)
             return None
-        kept = pc.less(times, fence) if self._phase == HISTORY else pc.greater_equal(times, fence)
+        kept = on_own_side(times, fence, of_history=self._phase == HISTORY)
         return None if pc.all(kept).as_py() else kept
 
 
@@ -240,7 +240,13 @@ def _described(fence: int | None) -> str:
     return "no fence" if fence is None else f"the fence {fence} ms"
 
 
-def _event_times(records: pa.RecordBatch, column: str, split_id: str) -> pa.Int64Array:
+def on_own_side(times: pa.Int64Array, fence: int, *, of_history: bool) -> pa.BooleanArray:
+    """Rows of the history are before the fence, live ones at it or behind."""
+    return pc.less(times, fence) if of_history else pc.greater_equal(times, fence)
+
+
+def fence_times(records: pa.RecordBatch, column: str, split_id: str) -> pa.Int64Array:
+    """Event times, ms. Raises UserCodeError: one is null, or out of range."""
     values = records.column(column)
     row = event_time.first_null(values)
     if row is not None:

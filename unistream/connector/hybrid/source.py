@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from datetime import datetime
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import pyarrow as pa
@@ -12,11 +12,13 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.connector.hybrid.discovery import HybridOptions, positioned_discovery, recorded_discovery
 from unistream.connector.hybrid.history import HistorySource
+from unistream.connector.hybrid.letters import own_letters, read_letters
 from unistream.connector.hybrid.reader import HybridReader, Switch
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset
 from unistream.model.time_range import moment_ms
+from unistream.port.dead_letters import LetterRows
 from unistream.port.lineage import NamesDatasets
 from unistream.port.projection import ReadsColumns
 from unistream.port.source import SendsDeadLetters, Source
@@ -186,6 +188,18 @@ class HybridSource:
         found._schema = None
         found._history, found._live = self._history.reading(needed), self._live.reading(needed)
         return found
+
+    def own_letters(self, letters: pa.Table) -> pa.Array[Any]:
+        """See `unistream.port.dead_letters.ReadsLetters`."""
+        return own_letters(letters, self._sources)
+
+    def read_letters(self, letters: pa.Table) -> LetterRows:
+        """See `unistream.port.dead_letters.ReadsLetters`."""
+        return read_letters(letters, self._sources, self.schema, self._switch)
+
+    @property
+    def _sources(self) -> dict[str, Source]:
+        return {"history": self._history, "live": self._live}
 
     def create_reader(self) -> HybridReader:
         return HybridReader(

@@ -67,6 +67,25 @@ class Piece:
     tombstones: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """Rows of records.
+
+    Attributes:
+        records: The rows.
+        framed: The record of each row, in whose place several rows may stand.
+        rows: Which one that is.
+        bad: Records that could not be read.
+        reasons: Of these.
+    """
+
+    records: pa.RecordBatch
+    framed: Framed
+    rows: Int64s
+    bad: Int64s
+    reasons: pa.Array[Any]
+
+
 class RecordDecoder:
     """Decoder of one source.
 
@@ -119,13 +138,28 @@ class RecordDecoder:
             UserCodeError: a bad record, with topic, partition and offset (`on_bad_record="fail"`).
             ConfigError, Unreachable: a registry of schemas refuses, or does not answer.
         """
+        found = self.read(framed, topic, partition)
+        bad, letters = len(found.bad), None
+        if bad and self._on_bad == "fail":
+            raise _bad_record(framed, topic, partition, int(found.bad[0]), found.reasons[0].as_py())
+        if bad and self._on_bad == "dead-letter":
+            letters = _dead_letters(framed, topic, partition, found.bad, found.reasons)
+        return Piece(
+            found.records,
+            pa.array(found.framed.timestamps),
+            letters,
+            skipped=bad if self._on_bad == "skip" else 0,
+            tombstones=0
+            if self._layout.tombstones == "row"
+            else int(np.count_nonzero(framed.value_lengths < 0)),
+        )
+
+    def read(self, framed: Framed, topic: str, partition: int) -> ReadRecords:
+        """As `decode`, with bad records left to the caller."""
         values = self._decoded_values(framed)
         keys = self._decoded_keys(framed)
         bad, reasons = first_reasons([(one.bad, one.reasons) for one in (values, keys) if one is not None])
-        if len(bad) and self._on_bad == "fail":
-            raise _bad_record(framed, topic, partition, int(bad[0]), reasons[0].as_py())
-        tombstone = framed.value_lengths < 0
-        rows = self._rows(tombstone, bad)
+        rows = self._rows(framed.value_lengths < 0, bad)
         if values is not None and ROW_KIND in self._layout.changes.values():
             rows = np.repeat(rows, np.maximum(np.bincount(values.rows, minlength=len(framed))[rows], 1))
         columns = {**_columns_at(values, rows), **_columns_at(keys, rows, self._layout.key_columns)}
@@ -135,12 +169,7 @@ class RecordDecoder:
             if what is not None:
                 columns[field.name] = metadata_column(chosen, topic, partition, what, field.type)
         records = pa.record_batch([columns[field.name] for field in self._schema], self._schema)
-        letters = None
-        if len(bad) and self._on_bad == "dead-letter":
-            letters = _dead_letters(framed, topic, partition, bad, reasons)
-        skipped = len(bad) if self._on_bad == "skip" else 0
-        passed = 0 if self._layout.tombstones == "row" else int(np.count_nonzero(tombstone))
-        return Piece(records, pa.array(chosen.timestamps), letters, skipped, passed)
+        return ReadRecords(records, chosen, rows, bad, reasons)
 
     def close(self) -> None:
         for decoder in (self._values, self._keys):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +31,7 @@ from unistream.connector.kafka.decode import (
 from unistream.connector.kafka.discovery import KafkaOptions
 from unistream.connector.kafka.formats import FORMATS, KEY_FORMATS, Format
 from unistream.connector.kafka.layout import BYTES, Tombstones, checked_layout
+from unistream.connector.kafka.letters import own_letters, read_letters
 from unistream.connector.kafka.offsets import StartingOffsets, StoppingOffsets, checked_range
 from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.reader import KafkaReader
@@ -39,6 +40,7 @@ from unistream.connector.kafka.topic import checked_servers
 from unistream.connector.kafka.topics import Topics, checked_topics
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, topic_at
+from unistream.port.dead_letters import LetterRows
 
 PARTITION_DISCOVERY_INTERVAL_MS: Final = 300_000  # Flink's, since FLIP-288
 _BYTES_SCHEMA: Final = pa.schema([("value", pa.binary())])
@@ -222,6 +224,18 @@ class KafkaSource:
         found = copy.copy(self)
         found._used = tuple(sorted(columns))  # in pickled code a set has another order in each process
         return found
+
+    def own_letters(self, letters: pa.Table) -> pa.Array[Any]:
+        """See `unistream.port.dead_letters.ReadsLetters`: those of the topics."""
+        return own_letters(letters, self._options.topics)
+
+    def read_letters(self, letters: pa.Table) -> LetterRows:
+        """See `unistream.port.dead_letters.ReadsLetters`."""
+        decoder = self._decoder()
+        try:
+            return read_letters(letters, decoder)
+        finally:
+            decoder.close()
 
     def create_reader(self) -> KafkaReader:
         return KafkaReader(

@@ -139,7 +139,7 @@ class RowErrors:
 
 
 def encoded_row(row: pa.RecordBatch) -> bytes:
-    """A batch of one row as an Arrow IPC stream."""
+    """A batch, usually of one row, as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
         writer.write_batch(row)
@@ -147,7 +147,7 @@ def encoded_row(row: pa.RecordBatch) -> bytes:
 
 
 def decoded_row(content: bytes) -> pa.RecordBatch:
-    """The row of `encoded_row`. Raises pa.ArrowException: it is none."""
+    """What `encoded_row` was given. Raises pa.ArrowException: it is none."""
     with pa.ipc.open_stream(pa.BufferReader(content)) as reader:
         return reader.read_next_batch()
 
