@@ -77,6 +77,7 @@ from unistream.operator.process import (
     ProcessContext,
     ProcessFunction,
     TimerBatch,
+    UserMetrics,
 )
 from unistream.operator.window import (
     SlidingEventTimeWindows,
@@ -244,6 +245,7 @@ __all__ = [
     "UnistreamError",
     "Unreachable",
     "UserCodeError",
+    "UserMetrics",
     "ValueStateDescriptor",
     "VisibleRows",
     "WatermarkStrategy",

@@ -33,3 +33,4 @@ from unistream.operator.process.list_state import (
 from unistream.operator.process.plain import FunctionContext, ProcessFunction, ProcessOperator
 from unistream.operator.process.process import KeyedProcessFunction, KeyedProcessOperator
 from unistream.operator.process.timer_table import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_COLUMN
+from unistream.operator.process.user_metrics import UserMetrics
