@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
@@ -114,11 +116,12 @@ def _joined(by: str, *columns: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _of_source(
-    rows: pa.Table, letter: pa.ChunkedArray, operator: pa.ChunkedArray, time: pa.ChunkedArray | pa.Array
+    rows: pa.Table, place: pa.ChunkedArray, operator: pa.ChunkedArray, time: pa.ChunkedArray | pa.Array
 ) -> pa.Table:
+    contents = [raw or b"" for raw in rows["raw"].to_pylist()]  # a tombstone whose key is bad has none
     known: Mapping[str, pa.ChunkedArray | pa.Array] = {
-        "letter": letter,
-        "row": pa.array([raw.decode(errors="replace") for raw in rows["raw"].to_pylist()], _TEXT),
+        "letter": pa.array(_ids(place.to_pylist(), contents), _TEXT),
+        "row": pa.array([raw.decode(errors="replace") for raw in contents], _TEXT),
         "error": rows["reason"],
         "error_type": pa.array(["bad record"] * rows.num_rows, _TEXT),
         "operator": operator,
@@ -131,6 +134,20 @@ def _of_source(
         for f in LETTER_SCHEMA
     ]
     return pa.table(columns, schema=LETTER_SCHEMA)
+
+
+def _ids(places: Sequence[str], contents: Sequence[bytes]) -> Iterator[str]:
+    """The place, and a digest of what is there: a file may be written anew, a topic be made again. Equal
+    ones, of a file that was read twice, have numbers; which of them has which does not matter.
+
+    >>> list(_ids(["a:0", "a:9", "a:0", "a:0"], [b"x", b"x", b"x", b"y"]))
+    ['a:0~b1ba07e5', 'a:9~b1ba07e5', 'a:0~b1ba07e5#2', 'a:0~65945879']
+    """
+    seen: Counter[str] = Counter()
+    for place, content in zip(places, contents, strict=True):
+        one = f"{place}~{hashlib.blake2b(content, digest_size=4).hexdigest()}"
+        seen[one] += 1
+        yield one if seen[one] == 1 else f"{one}#{seen[one]}"
 
 
 _SOURCES: Final[Mapping[tuple[str, ...], Callable[[pa.Table], pa.Table]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
 from unistream.dead_letters.replay import Chosen, Replay
 from unistream.dead_letters.table import Letters, read_letters
+from unistream.operator.common import decoded_row
 from unistream.port.dead_letters import LETTER_SCHEMA
 
 
@@ -99,6 +101,11 @@ def lines(folder: Path, *of: tuple[str, int, bytes]) -> Letters:
     return read_letters(str(folder / "letters"))
 
 
+def places(letters: pa.Table) -> list[str]:
+    """Path and byte of letters."""
+    return [one.partition("~")[0] for one in letters["letter"].to_pylist()]
+
+
 def reading(*sources: tuple[str, Path]) -> Environment:
     """A pipeline of file sources, each with its uid and its path."""
     env = Environment()
@@ -129,7 +136,7 @@ def test_records_that_are_rows_now_are_chosen(
         operator = str(tmp_path / operator)
     selected = replay(tmp_path, letters, environment)._choose(Chosen(operator=operator))
     assert selected.operator == source
-    assert selected.letters["letter"].to_pylist() == [str(tmp_path / one) for one in ids]
+    assert places(selected.letters) == [str(tmp_path / one) for one in ids]
     assert selected.unread == 1
 
 
@@ -141,8 +148,8 @@ def test_records_that_are_still_no_rows_stay(tmp_path: Path) -> None:
     outcome = made.run(Chosen())
     assert (outcome.replay, outcome.letters, outcome.unread) == (None, 0, 2)
     assert said == [
-        f"2 letters are still no rows, and stay as they are; {tmp_path}/a:0: field 'n' is of JSON type "
-        "string, where the schema needs a number"
+        f"2 letters are still no rows, and stay as they are; {letters.rows['letter'][0]}: field 'n' is of JSON "
+        "type string, where the schema needs a number"
     ]
     assert not (tmp_path / "letters" / "_unistream_replays").exists()
 
@@ -162,7 +169,19 @@ def test_records_of_no_source_or_several(tmp_path: Path, sources: list[str], mes
         replay(tmp_path, letters, environment).run(Chosen())
     if sources == ["a", "b"]:
         selected = replay(tmp_path, letters, environment)._choose(Chosen(operator="b"))
-        assert selected.letters["letter"].to_pylist() == [f"{tmp_path}/b:9"]
+        assert places(selected.letters) == [f"{tmp_path}/b:9"]
+
+
+def test_a_file_that_is_written_anew_or_read_twice_has_other_letters(tmp_path: Path) -> None:
+    """Their place is the same, and one of them was replayed."""
+    letters = lines(tmp_path, ("a", 0, GOOD), ("a", 0, b'{"n": 2}'), ("a", 0, GOOD))
+    environment = reading(("a", tmp_path / "a"))
+    note(tmp_path / "letters", letters.rows["letter"][0].as_py())
+    made = replay(tmp_path / "letters", letters, environment)
+    left = made._choose(Chosen()).letters
+    assert [decoded_row(one)["n"][0].as_py() for one in left["row_ipc"].to_pylist()] == [2, 1]
+    note(tmp_path / "letters", *left["letter"].to_pylist(), replay_id="s")
+    assert made._choose(Chosen()).letters.num_rows == 0
 
 
 # --- a replay that was cut off -----------------------------------------------------------------------
@@ -235,12 +254,24 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
                 "reason": ["r"],
                 "raw": [b"\xff"],
             },
-            {"letter": "t/3/7", "operator": "t", "error": "r", "row": "\ufffd"},
+            {"letter": "t/3/7~HASH", "operator": "t", "error": "r", "row": "\ufffd"},
             id="of Kafka",
         ),
         pytest.param(
+            {
+                "topic": ["t"],
+                "partition": [3],
+                "offset": [7],
+                "timestamp": [None],
+                "reason": ["its key: r"],
+                "raw": pa.nulls(1, pa.binary()),
+            },
+            {"letter": "t/3/7~HASH", "row": ""},
+            id="of Kafka, without a value",
+        ),
+        pytest.param(
             {"path": ["/a"], "line": [2], "byte": [9], "reason": ["r"], "raw": [b"x"]},
-            {"letter": "/a:9", "operator": "/a", "error": "r", "row": "x"},
+            {"letter": "/a:9~HASH", "operator": "/a", "error": "r", "row": "x"},
             id="of files",
         ),
     ],
@@ -251,6 +282,7 @@ def test_letters_of_sources_can_be_read(
     pq.write_table(pa.table(columns), tmp_path / "part.parquet")
     read = read_letters(str(tmp_path))
     (row,) = read.rows.to_pylist()
+    row["letter"] = re.sub("~[0-9a-f]{8}$", "~HASH", row["letter"])
     assert {name: row[name] for name in found} == found
     assert read.records is not None
     assert read.records.num_rows == 1
