@@ -137,7 +137,7 @@ def _of_source(
 
 
 def _ids(places: Sequence[str], contents: Sequence[bytes]) -> Iterator[str]:
-    """The place, and a digest of what is there: a file may be written anew, a topic be made again. Equal
+    """The place, and a digest of what is there: a file may be rewritten, a topic be made again. Equal
     ones, of a file that was read twice, have numbers; which of them has which does not matter.
 
     >>> list(_ids(["a:0", "a:9", "a:0", "a:0"], [b"x", b"x", b"x", b"y"]))

@@ -147,9 +147,10 @@ def test_records_that_are_still_no_rows_stay(tmp_path: Path) -> None:
     made.on_step = said.append
     outcome = made.run(Chosen())
     assert (outcome.replay, outcome.letters, outcome.unread) == (None, 0, 2)
+    first = letters.rows["letter"][0].as_py()
     assert said == [
-        f"2 letters are still no rows, and stay as they are; {letters.rows['letter'][0]}: field 'n' is of JSON "
-        "type string, where the schema needs a number"
+        f"2 letters are still no rows, and stay as they are; {first}: field 'n' is of JSON type string, "
+        "where the schema needs a number"
     ]
     assert not (tmp_path / "letters" / "_unistream_replays").exists()
 
@@ -172,7 +173,7 @@ def test_records_of_no_source_or_several(tmp_path: Path, sources: list[str], mes
         assert places(selected.letters) == [f"{tmp_path}/b:9"]
 
 
-def test_a_file_that_is_written_anew_or_read_twice_has_other_letters(tmp_path: Path) -> None:
+def test_a_file_that_is_rewritten_or_read_twice_has_other_letters(tmp_path: Path) -> None:
     """Their place is the same, and one of them was replayed."""
     letters = lines(tmp_path, ("a", 0, GOOD), ("a", 0, b'{"n": 2}'), ("a", 0, GOOD))
     environment = reading(("a", tmp_path / "a"))
