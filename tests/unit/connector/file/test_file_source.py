@@ -31,6 +31,8 @@ from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, 
 from unistream.testing.harness.operators import CountingMetrics
 from unistream.testing.harness.source_driver import SourceDriver
 
+COMPILES_WITHIN_S = 60.0  # who reads JSON first may have to compile its loops
+
 
 def splits(source: Source) -> list[FileSplit]:
     return [decoded_split(split, FileSplit, "file") for split in create_discovery(source.info()).discover()]
@@ -38,26 +40,9 @@ def splits(source: Source) -> list[FileSplit]:
 
 def read(source: Source) -> pa.Table:
     """All rows, in the order of the splits."""
-    awake = threading.Event()
-    reader = source.create_reader()
-    reader.open(
-        ReaderContext(
-            index=0, parallelism=1, wake=awake.set, request_split=lambda: None, metrics=CountingMetrics()
-        )
-    )
-    try:
-        reader.add_splits(create_discovery(source.info()).discover())
-        reader.no_more_splits()
-        batches = []
-        while not isinstance(polled := reader.poll(), Exhausted):
-            if isinstance(polled, Rows):
-                batches.append(polled.records)
-            elif isinstance(polled, Idle):
-                assert awake.wait(60), "the reader never woke its task"  # it may compile the decoder first
-                awake.clear()
-        return pa.Table.from_batches(batches, source.schema)
-    finally:
-        reader.close()
+    with SourceDriver(source, create_discovery(source.info()).discover(), COMPILES_WITHIN_S) as driver:
+        batches = [polled.records for polled in driver.polled() if isinstance(polled, Rows)]
+    return pa.Table.from_batches(batches, source.schema)
 
 
 def file_spec(source: Source) -> FileSpec:
