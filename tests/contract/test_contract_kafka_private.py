@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 import kafka
 import pytest
+from kafka import KafkaAdminClient
 from kafka.cluster import ClusterMetadata
 from kafka.consumer.fetcher import Fetcher
 from kafka.coordinator.consumer import ConsumerCoordinator
@@ -152,6 +153,16 @@ def test_a_refused_connection_leaves_no_socket():
         run = [sys.executable, "-c", SOCKETS_LEFT, address]
         done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "left: 0\n"
+
+
+def test_a_client_that_closes_while_it_writes_leaves_no_socket(kafka: str):
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.list_topics()
+    [transport] = [conn.transport for conn in admin._manager._conns.values() if conn.transport is not None]
+    sock = transport._sock
+    transport._write_buffer.append(b"not sent yet")
+    admin.close()
+    assert sock.fileno() == -1
 
 
 def test_what_reading_without_a_coordinator_needs():

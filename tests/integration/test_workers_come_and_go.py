@@ -147,7 +147,7 @@ class TestStandalone:
             assert [w.pid for w in info.task_managers] == [second.pid]
             job.cancel()
             assert job.wait(WAIT_S).state == "CANCELED"
-            assert await_worker(cluster, second).free_slots == 1
+            eventually(lambda: await_worker(cluster, second).free_slots == 1, "its slot is given back")
 
     def test_one_that_stood_still_is_fenced_and_exits(self, tmp_path: Path, start: StartWorker) -> None:
         with standalone(tmp_path, **{"heartbeat.timeout": "3 s"}) as cluster:

@@ -6,6 +6,7 @@ below, so that it fails after an incompatible upgrade. The names:
     KafkaConsumer._fetcher, ._client (to close one whose constructor failed)
     KafkaConsumer._coordinator.poll, ._invoke_completed_offset_commit_callbacks
     KafkaNetSocket.sock_connect
+    KafkaTCPTransport.close, ._write_buffer, ._net, ._sock; NetworkSelector.close
     KafkaConsumer._net.run, ._manager.send, ._manager.wait_for, ._cluster.leader_for_partition: one metadata
         request, which no public method sends for some topics only, with a timeout and without the cache
     Fetcher.PartitionRecords: looked up on the instance; __init__ arguments as inherited,
@@ -38,6 +39,8 @@ from kafka.errors import (
     for_code,
 )
 from kafka.net.inet import KafkaNetSocket
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.consumer import IsolationLevel
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.default_records import DefaultRecordBatch
@@ -184,6 +187,28 @@ async def _connect_or_close(
 
 
 KafkaNetSocket.sock_connect = _connect_or_close
+
+
+_close_transport, _close_net = KafkaTCPTransport.close, NetworkSelector.close
+_FLUSHING: Final = "_unistream_flushing"  # of a network: transports that close when they are flushed
+
+
+def _close_when_flushed(self: Any) -> None:
+    """A transport with something left to write is closed by its writer, which a client that closes cancels;
+    kafka-python leaves the socket to the garbage collector then."""
+    _close_transport(self)
+    if self._write_buffer:
+        self._net.__dict__.setdefault(_FLUSHING, []).append(self)
+
+
+def _close_net_and_sockets(self: Any) -> None:
+    _close_net(self)
+    for transport in self.__dict__.pop(_FLUSHING, []):
+        if transport._sock is not None:
+            transport._sock.close()
+
+
+KafkaTCPTransport.close, NetworkSelector.close = _close_when_flushed, _close_net_and_sockets
 
 
 def topic_metadata(
