@@ -18,5 +18,5 @@ atexit.register(lambda: print("atexit", flush=True))
 
 def test_a_hook_runs_while_executors_still_work_and_before_atexit() -> None:
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     assert done.stdout.splitlines() == ["begun", "hook 1", "atexit"]

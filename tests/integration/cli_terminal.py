@@ -16,8 +16,8 @@ import psutil
 from unistream.client.home import HOME_VARIABLE
 from unistream.client.rest_client import Poll
 
-START_S = 90.0
-END_S = 40.0
+START_S = 120.0
+END_S = 120.0
 
 
 class Terminal:

@@ -18,12 +18,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.master.job_setup import SubmitRequest
 from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.worker.code import pack
 
-WAIT_S = 90.0
 JOB = {
     "execution.runtime-mode": "STREAMING",
     "execution.checkpointing.interval": "200 ms",

@@ -31,6 +31,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.crash_points import (
     AFTER_VARIABLE,
@@ -49,7 +50,6 @@ from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.worker.code import pack
 
-WAIT_S = 90.0
 AWAY_S = 5.0  # a cluster that was killed does not come back under its address
 RECOVERING = {
     "restart-strategy.type": "fixed-delay",
@@ -277,7 +277,7 @@ class Command:
         return self.process.returncode
 
     def assert_nothing_is_left(self) -> None:
-        _, alive = psutil.wait_procs(self.family(), timeout=15)
+        _, alive = psutil.wait_procs(self.family(), timeout=60)
         assert not alive, f"left: {alive}"
 
 

@@ -14,12 +14,12 @@ import dagster as dg
 import psutil
 from deltalake import DeltaTable
 
+from tests.eventually import WAIT_S
 from unistream.client import home
 from unistream.client.rest_client import Poll, RestClient
 from unistream.master.job_info import JobInfo
 
 PIPELINES = Path(__file__).parent / "pipelines"
-WAIT_S = 90.0
 ROWS = 15_000  # 5 s
 MARK = "TEST_MARK"
 INSTANCE = """

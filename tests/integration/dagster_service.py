@@ -19,7 +19,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.dagster_location import MARK, PIPELINES, left_of
 from tests.integration.dagster_ui import Ui, free_port
 from unistream.base.config import Configuration
@@ -29,7 +29,6 @@ from unistream.client.rest_client import RestClient
 from unistream.client.submission import connect
 from unistream.master.job_info import JobInfo
 
-WAIT_S: Final = 90.0
 DEPLOYMENT: Final = Path(__file__).parents[2] / "deployments" / "dagster" / "dagster.yaml"
 FASTER: Final = {
     "poll_interval_seconds: 30": "poll_interval_seconds: 2",

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration import crash_runs
 from tests.modes import STREAMING
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 
-WAIT_S = 60.0
 ROWS = 120_000
 SLOW = 2_000  # rows/s: a minute to the end, which no job comes to before its stop
 FAST = 150_000

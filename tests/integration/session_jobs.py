@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
-
-WAIT_S = 60.0
 
 
 def stop(session: RestClient, job: JobId) -> None:

@@ -24,7 +24,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.copied_topic import Flow
 from tests.integration.zookeeper_leaders import new_cluster, plain_client
 from tests.integration.zookeeper_log import changes, durable_writes
@@ -39,8 +39,7 @@ from unistream.master.job_setup import SubmitRequest
 OF_HA_MATRIX = pytest.mark.skipif(os.environ.get("UNISTREAM_HA_MATRIX") != "1", reason="long: make ha-matrix")
 ROOT = "/unistream-test"
 SESSION_S = 3.0
-WAIT_S = 90.0
-END_S = 20.0
+END_S = 60.0
 
 
 # --- masters ------------------------------------------------------------------------------------------

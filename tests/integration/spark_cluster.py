@@ -21,8 +21,8 @@ import pyspark
 from tests.eventually import eventually
 
 HOME = Path(pyspark.__file__).parent
-START_S = 60.0
-EXIT_S = 60.0
+START_S = 120.0
+EXIT_S = 120.0
 CORES = 2  # of each worker
 _JAVA = (
     "java",

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.master.job_info import JobInfo
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 OFF = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 
 

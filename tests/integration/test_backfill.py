@@ -16,7 +16,7 @@ from unistream.backfill.journal import JobLock
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka]
 
 STEPS = 6  # stopped, fenced, attempted, staged, replaced, resumed
 POINTS = [

@@ -15,8 +15,6 @@ from deltalake import DeltaTable, write_deltalake
 from tests.integration.crash_runs import in_the_gate
 from unistream.cli.main import main
 
-pytestmark = pytest.mark.timeout(240)
-
 MINUTE = 60_000
 RANGE = (10 * MINUTE, 20 * MINUTE)
 ROWS = 6_000  # one each 300 ms: half an hour

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.limits import MIB
 from unistream.client.job_client import JobClient
@@ -20,7 +21,6 @@ from unistream.client.rest_client import Poll
 from unistream.connector.datagen import DatagenSource, RandomInt, Sequential
 from unistream.master.job_info import JobInfo
 
-WAIT_S = 120.0
 SAMPLES = 12
 GROWTH_MAX = 200 * MIB  # a source without backpressure makes that in less than a second
 CONFIG = {

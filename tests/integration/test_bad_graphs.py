@@ -38,7 +38,7 @@ def test_a_graph_that_cannot_run_is_refused_by_name(
         env={**os.environ, "LAKE": str(tmp_path / "lake"), "UNISTREAM_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == BAD_INPUT, done.stderr
     for text in texts:

@@ -49,7 +49,7 @@ def run(tmp_path: Path, function: str, *arguments: str, **environment: str) -> O
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=180,
     )
     assert [p.info for p in psutil.process_iter(["pid", "cmdline"]) if is_marked(p, mark)] == []
     return Outcome(done.returncode, done.stderr, lake)

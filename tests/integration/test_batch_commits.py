@@ -39,7 +39,6 @@ def pipeline(env: us.Environment, folder: Path) -> None:
     read.map_batches(slow).uid("slow").sink_to(SliceSink(folder)).uid("out")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("strategy", ["region", "full"])
 @pytest.mark.parametrize("point", ["sink.before_commit", "sink.committed"])
 def test_a_worker_that_dies_between_two_commits_doubles_and_loses_no_row(

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.bounded_pipeline import ROWS, TIMES, Numbers, check_results, pipeline, write_rows
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.spark_cluster import spark_drivers
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
@@ -30,9 +30,8 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
-WAIT_S = 150.0
 SPARK = Configuration({"spark.master": "local[2]", "parallelism.default": "3"})
 
 

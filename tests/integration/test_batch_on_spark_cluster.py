@@ -14,7 +14,7 @@ import pytest
 import unistream as us
 from tests import bounded_pipeline
 from tests.bounded_pipeline import ROWS, TIMES, Numbers, check_results, pipeline, write_rows
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import in_the_gate
 from tests.integration.spark_cluster import SparkCluster
 from unistream.base.config import Configuration
@@ -26,7 +26,6 @@ from unistream.worker.code import pack
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
-WAIT_S = 180.0
 CONFIG = {
     "parallelism.default": "3",
     "spark.driver.host": "127.0.0.1",

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.ids import TaskManagerId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobResult
@@ -22,7 +22,6 @@ from unistream.connector.collect import CollectSink, read_collected
 from unistream.master.job_info import JobInfo
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 90.0
 ROWS = 30_000
 KEYS = 200
 BATCH = {"execution.runtime-mode": "BATCH", "pipeline.auto-watermark-interval": "1 ms"}
@@ -144,7 +143,6 @@ class Slowly(us.KeyedProcessFunction):
         out.emit({"key": context.key, "rows": context.state(self.seen).value()})
 
 
-@pytest.mark.timeout(180)
 def test_a_lost_worker_costs_no_row_without_any_restart_strategy(tmp_path: Path) -> None:
     """Of the stage that counts; what the stage before it has stored on that worker is made again."""
     (tmp_path / "in").mkdir()

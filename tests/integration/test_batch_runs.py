@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration import tapped_rows
 from tests.integration.tapped_rows import COLUMNS, Tap, rows, seen, windows
 from unistream.base.config import Configuration
@@ -31,7 +31,6 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-WAIT_S = 90.0
 ROWS = 8_000
 FILES = 4
 SEED = 3
@@ -164,7 +163,6 @@ def run(cluster: Cluster, name: str, mode: str, files: Path, out: Path) -> list[
 
 
 class TestSameRows:
-    @pytest.mark.timeout(240)
     def test_every_pipeline_makes_the_rows_of_its_streaming_run(
         self, cluster: Cluster, files: Path, tmp_path: Path
     ) -> None:
@@ -175,7 +173,6 @@ class TestSameRows:
             assert batch == stream, name
         eventually(lambda: not cluster.stored(), "what was read is deleted while the workers live on")
 
-    @pytest.mark.timeout(120)
     def test_one_slot_is_enough(self, files: Path, tmp_path: Path) -> None:
         cluster = Cluster(tmp_path, workers=1)
         try:
@@ -190,7 +187,6 @@ class TestSameRows:
             (k, n, t) for k, _, n, t in truth
         )
 
-    @pytest.mark.timeout(120)
     def test_one_stored_exchange_in_a_streaming_job(
         self, cluster: Cluster, files: Path, tmp_path: Path
     ) -> None:
@@ -205,7 +201,6 @@ class TestSameRows:
         assert collected(tmp_path / "out") == stream
 
     @pytest.mark.spark
-    @pytest.mark.timeout(240)
     def test_spark_runs_it_too(self, files: Path, tmp_path: Path) -> None:
         cluster = Cluster(tmp_path, "spark")
         try:
@@ -246,7 +241,6 @@ def go(tap: Tap, folder: Path) -> None:
 
 
 class TestFaults:
-    @pytest.mark.timeout(150)
     @pytest.mark.parametrize("target", ["local", pytest.param("spark", marks=pytest.mark.spark)])
     def test_what_a_killed_worker_had_stored_is_made_again(
         self, files: Path, tmp_path: Path, target: str
@@ -274,7 +268,6 @@ class TestFaults:
         assert all(attempt >= 1 for attempt in attempts(info, "second"))
         assert list(cluster.spill.iterdir()) == []
 
-    @pytest.mark.timeout(150)
     def test_what_was_damaged_on_disk_is_made_again(
         self, cluster: Cluster, files: Path, tmp_path: Path
     ) -> None:
@@ -299,7 +292,6 @@ class TestFaults:
         assert any("does not match its checksum" in message for _, message in reported), reported
         eventually(lambda: not cluster.stored(), "nothing is kept")
 
-    @pytest.mark.timeout(150)
     @pytest.mark.parametrize("point", ["sink.before_commit", "delta.appended", "sink.committed"])
     def test_a_worker_that_dies_around_the_commit_commits_once(
         self, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str

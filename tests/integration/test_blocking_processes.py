@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.single_messages import decode_single
 from unistream.base.ids import (
     AllocationId,
@@ -49,7 +50,6 @@ from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows
 from unistream.worker.code import artifact
 
-WAIT_S = 60.0
 JOB = JobId("b" * 32)
 EDGE = EdgeId("e")
 ROWS = 200_000
@@ -262,7 +262,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     assert list(tmp_path.iterdir()) == [], "workers that are released leave nothing"
 
 
-@pytest.mark.timeout(180)
 def test_one_partition_is_read_late_often_slowly_and_from_anywhere(cluster: Cluster) -> None:
     producer_pid = cluster.start("tm-1")
     consumer_pid = cluster.start("tm-2")
@@ -287,7 +286,6 @@ def test_one_partition_is_read_late_often_slowly_and_from_anywhere(cluster: Clus
         assert cluster.wait_for_rows(again, ROWS) == ROWS
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("reader", ["tm-1", "tm-2"])
 def test_a_consumer_of_a_damaged_or_released_partition_names_it_as_lost(
     cluster: Cluster, reader: str
@@ -316,7 +314,6 @@ def test_a_consumer_of_a_damaged_or_released_partition_names_it_as_lost(
     assert cluster.files() == []
 
 
-@pytest.mark.timeout(120)
 def test_a_task_that_ends_well_although_it_was_cancelled_keeps_nothing(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -336,7 +333,6 @@ def test_a_task_that_ends_well_although_it_was_cancelled_keeps_nothing(
         cluster.wait_for(mm.Heartbeat)
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_worker_leaves_nothing_that_the_next_one_trips_over(cluster: Cluster) -> None:
     pid = cluster.start("tm-1")
     cluster.produce("tm-1", 20_000)
@@ -350,7 +346,6 @@ def test_a_killed_worker_leaves_nothing_that_the_next_one_trips_over(cluster: Cl
     assert str(lost.lost_partition) == "S#0>e", "whose worker is gone with it"
 
 
-@pytest.mark.timeout(180)
 def test_half_a_gigabyte_is_written_in_little_memory() -> None:
     command = [sys.executable, "-m", "benchmarks.blocking", "--mb", "500", "--consumers", "64"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S * 2)

@@ -12,15 +12,14 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration import bootstrap_pipeline, hybrid_rows
 from tests.integration.crash_runs import Command, Crashes, commands_in, in_the_gate
 from tests.integration.hybrid_rows import BOTH, FENCE, FENCE_MS, assert_exact
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 ROWS = 4_000
-WAIT_S = 150.0
 PIPELINE = "tests.integration.bootstrap_pipeline:build"
 SPARK = ("-t", "spark", "-D", "spark.master=local[2]", "-p", "3")
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.clock import SystemClock
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
@@ -25,7 +26,6 @@ from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
 from unistream.worker.process.reports import ReportSender
 
-WAIT_S = 60.0
 WORKER = TaskManagerId("tm")
 
 

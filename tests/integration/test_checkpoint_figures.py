@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -22,7 +23,6 @@ from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.worker.code import pack
 
-WAIT_S = 120.0
 KEYS = 20_000
 RATE = 20_000  # rows/s
 CONFIG = {

@@ -28,8 +28,8 @@ from unistream.net.folder import PrivateFolder
 from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
 from unistream.worker.exchange.blocking_store import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
 
-START_S = 60.0  # Spark, on a busy machine
-END_S = 60.0
+START_S = 120.0  # Spark, on a busy machine
+END_S = 120.0
 
 PIPELINE = """
 import unistream as us

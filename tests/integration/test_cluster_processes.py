@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Command, await_info, commands_in, entry_of, job_of
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
@@ -18,8 +19,6 @@ from unistream.base.crash_points import POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import read_collected
-
-WAIT_S = 90.0
 
 PIPELINES = """
 import unistream as us

@@ -199,7 +199,6 @@ def test_a_job_that_cannot_be_stopped_keeps_the_cluster(start: Start, tmp_path: 
     assert cluster.wait() == 0
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("who", ["client", "cluster"])
 def test_the_same_command_goes_on_where_it_was_killed(start: Start, tmp_path: Path, who: str) -> None:
     cluster, facts = begin(start)

@@ -74,7 +74,6 @@ def timed(start: Callable[..., Command], *words: str) -> tuple[Command, float]:
     return command, time.monotonic() - began_s
 
 
-@pytest.mark.timeout(240)
 def test_a_stopped_cluster_hides_no_job_of_another_one(start: Callable[..., Command]) -> None:
     well, hung = Cluster(start), Cluster(start)
     job, away = submit(start, well, "endless"), submit(start, hung, "endless")
@@ -106,7 +105,6 @@ def test_a_stopped_cluster_hides_no_job_of_another_one(start: Callable[..., Comm
     assert shown["unanswered"] == []
 
 
-@pytest.mark.timeout(240)
 def test_a_cluster_that_is_alone_and_stopped_ends_every_command(start: Callable[..., Command]) -> None:
     cluster = Cluster(start)
     job = submit(start, cluster, "endless")
@@ -124,7 +122,6 @@ def test_a_cluster_that_is_alone_and_stopped_ends_every_command(start: Callable[
         cluster.signal(signal.SIGCONT)
 
 
-@pytest.mark.timeout(240)
 def test_a_run_survives_a_cluster_that_is_stopped_for_a_while(start: Callable[..., Command]) -> None:
     cluster = Cluster(start)
     words = ("-t", "remote", "-D", f"rest.port={cluster.port}", "-D", "execution.runtime-mode=STREAMING")
@@ -140,7 +137,6 @@ def test_a_run_survives_a_cluster_that_is_stopped_for_a_while(start: Callable[..
     assert f"job {job} FINISHED" in run.out
 
 
-@pytest.mark.timeout(240)
 def test_a_run_whose_cluster_was_killed_and_replaced_by_another_ends_with_a_sentence(
     start: Callable[..., Command],
 ) -> None:
@@ -160,7 +156,6 @@ def test_a_run_whose_cluster_was_killed_and_replaced_by_another_ends_with_a_sent
     assert len(run.err.splitlines()) == 1
 
 
-@pytest.mark.timeout(240)
 def test_a_run_whose_cluster_was_killed_for_good_ends_after_the_limit(start: Callable[..., Command]) -> None:
     cluster = Cluster(start)
     words = ("-t", "remote", "-D", f"rest.port={cluster.port}", "-D", "client.timeout=2 s")
@@ -174,7 +169,6 @@ def test_a_run_whose_cluster_was_killed_for_good_ends_after_the_limit(start: Cal
     assert "client.timeout" in run.err or "start it" in run.err
 
 
-@pytest.mark.timeout(240)
 def test_a_submission_survives_a_restart_of_the_cluster(
     start: Callable[..., Command],
 ) -> None:

@@ -35,7 +35,7 @@ class Project:
             check=False,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=180,
         )
 
     def written(self) -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
 from unistream.dagster.watching import key_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka]
 
 START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 

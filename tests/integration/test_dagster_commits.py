@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.test_dagster_runs import assets, instance  # noqa: F401 - fixtures
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -19,7 +19,6 @@ from unistream.dagster import UnistreamResource, build_commit_sensor
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
 CONFIG = {"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "300 ms"}
 
 

@@ -20,16 +20,15 @@ from dagster_defs.demo.data import airlines_csv, messages
 from dagster_defs.flights import FlightsConfig
 from dagster_defs.history import publish, table_of
 from dagster_defs.tables import read_table
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.test_dagster_runs import instance  # noqa: F401 - a fixture
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.dagster import UnistreamResource
 from unistream.testing.devtools.kafka_tools import produce_values
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka]
 
-WAIT_S = 90.0
 FLIGHTS = 8_000  # of the first days of January
 INTO_FEBRUARY = 28_000
 JANUARY = "2013-01-01"

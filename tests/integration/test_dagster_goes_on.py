@@ -48,9 +48,6 @@ from unistream.dagster.watching import key_of, watcher_of
 from unistream.master.job_info import JobInfo
 from unistream.port.run_links import SeenLink
 
-pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one after the other
-
-
 FREQUENT = {"execution.checkpointing.interval": "300 ms"}
 
 

@@ -61,7 +61,6 @@ def materialize(instance: dg.DagsterInstance, target: str, days: tuple[str, ...]
 
 
 @pytest.mark.parametrize("target", ["local", pytest.param("spark", marks=pytest.mark.spark)])
-@pytest.mark.timeout(240)
 def test_a_partition_is_there_once_however_often_it_is_materialised(
     instance: dg.DagsterInstance, target: str, tmp_path: Path
 ) -> None:

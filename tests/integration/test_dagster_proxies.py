@@ -16,8 +16,6 @@ from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
 
-pytestmark = pytest.mark.timeout(240)  # up to two processes of Dagster, one after the other
-
 ASKED = 5  # a mode lasts until the run has asked for its job this often
 
 
@@ -74,7 +72,7 @@ def test_answers_that_make_no_sense_end_neither_run_nor_job(
 def test_a_run_that_hears_nothing_else_for_too_long_fails_and_leaves_its_job(
     locate: Callable[..., Location], cluster: EmbeddedCluster, proxy: HttpProxy
 ) -> None:
-    location = locate(**through(proxy, CLIENT_TIMEOUT="3 s"))
+    location = locate(**through(proxy, CLIENT_TIMEOUT="10 s"))
     child = location.materialize()
     job = location.await_job(progressed)
     location.await_that("the run waits", lambda: the_run(location).tags.get("unistream/job_id"))

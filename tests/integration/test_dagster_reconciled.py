@@ -28,8 +28,6 @@ from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_
 from unistream.dagster.watching import key_of, watcher_of
 from unistream.port.run_links import Watcher
 
-pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one after the other
-
 HEARTBEAT_S, SILENT_AFTER_S = 0.3, 2.0
 SETTINGS = {"TARGET": "remote", "MODE": "attached", "HEARTBEAT_S": str(HEARTBEAT_S)}
 

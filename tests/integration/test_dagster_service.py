@@ -21,7 +21,7 @@ from tests.eventually import eventually
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
 from unistream.dagster.attached import CANCEL_WAIT_S
 
-pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.timeout(300)]
+pytestmark = [OF_DAGSTER_MATRIX]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
 from unistream.testing.devtools.kafka_tools import create_topic, read_committed
 
-pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")

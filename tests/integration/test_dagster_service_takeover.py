@@ -11,7 +11,7 @@ from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
 from tests.integration.zookeeper_leaders import new_cluster
 from unistream.client.address import options_of
 
-pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.timeout(300)]
+pytestmark = [OF_DAGSTER_MATRIX]
 
 
 def test_runs_and_commits_go_on_with_the_next_leader(

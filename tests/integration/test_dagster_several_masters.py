@@ -8,10 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import dagster as dg
-import pytest
 from deltalake import DeltaTable
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import Command, commands_in
 from tests.integration.test_dagster_runs import (  # noqa: F401 - fixtures
     ROWS,
@@ -26,10 +25,7 @@ from unistream.client.background import in_background
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import connect
 
-WAIT_S = 60.0
 
-
-@pytest.mark.timeout(180)
 def test_a_run_goes_on_when_the_leader_is_killed(
     assets: ModuleType,  # noqa: F811
     instance: dg.DagsterInstance,  # noqa: F811

@@ -28,8 +28,6 @@ from tests.integration.dagster_location import (
 from unistream.client import home
 from unistream.client.rest_client import RestClient
 
-pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one after the other
-
 
 @pytest.mark.parametrize(
     ("number", "settings"),

@@ -16,16 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX
 from unistream.testing.devtools.kafka_tools import create_topic
 
-pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka]
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "tour.md"
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 MORE = "python send.py 600 300\n"
-WAIT_S = 90.0
 
 
 class Reader:
@@ -91,7 +90,7 @@ class Reader:
             family = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=WAIT_S)
-            assert psutil.wait_procs(family, timeout=15)[1] == []
+            assert psutil.wait_procs(family, timeout=60)[1] == []
 
 
 @pytest.fixture

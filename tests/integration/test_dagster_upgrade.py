@@ -30,8 +30,6 @@ from unistream.dagster import UnistreamResource, unistream_assets
 from unistream.dagster.attached import START_GRACE_S, OnTerminate, run_step
 from unistream.dagster.start import JobStart, OnRunning
 
-pytestmark = pytest.mark.timeout(180)
-
 CONFIG = STREAMING | {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
 HOURS_S = 10_000.0
 ROWS = pa.schema([("id", pa.int64()), ("version", pa.string())])

@@ -27,7 +27,7 @@ from unistream.host.spark_frames import FrameFolder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 UTC = dt.UTC
 ENGINES = {

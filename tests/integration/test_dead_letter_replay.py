@@ -78,7 +78,6 @@ def ids() -> list[int]:
 REPLAY = ("dead-letters", "replay", "lake/dead", "replayed_rows:pipeline", "-t", "local")
 
 
-@pytest.mark.timeout(240)
 def test_letters_on_an_object_store(
     s3: str, said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

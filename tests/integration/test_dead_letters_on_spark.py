@@ -9,7 +9,7 @@ import pytest
 import unistream as us
 from tests.integration.failing_rows import check, counts, failing
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 
 def test_a_batch_job_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

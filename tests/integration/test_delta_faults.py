@@ -455,7 +455,7 @@ def _killed(point: str, arguments: Sequence[str]) -> int:
     done = subprocess.run(
         [sys.executable, "-c", CHILD, __file__, *arguments],
         env={**os.environ, POINTS_VARIABLE: point},
-        timeout=60,
+        timeout=180,
         check=False,
     )
     return done.returncode

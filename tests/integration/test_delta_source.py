@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration import delta_growth_pipeline
 from tests.integration.crash_runs import (
     RECOVERING,
@@ -34,7 +34,6 @@ from unistream.client.rest_client import Poll
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 ROWS = 20_000
 KEYS = 10
 STEP_MS = 25
@@ -204,7 +203,6 @@ def changing(table: Path) -> Iterator[None]:
         writer.join(WAIT_S)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("mode", "point"),
     [
@@ -280,7 +278,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(180)
 def test_rows_that_are_added_while_a_job_runs_or_is_stopped_are_read_once(home: Path) -> None:
     table, given = home / "table", source(home / "table")
     with start(home, given) as job:
@@ -334,7 +331,6 @@ def swap(one: Path, other: Path) -> None:
     assert done == 0, os.strerror(ctypes.get_errno())
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("running", [True, False], ids=["while the job runs", "while it is stopped"])
 @pytest.mark.parametrize(
     ("change", "said", "afterwards"),
@@ -379,7 +375,6 @@ def test_what_cannot_be_read_on_ends_the_job_with_a_sentence_until_the_user_choo
         job.cancel()
 
 
-@pytest.mark.timeout(180)
 def test_windows_over_a_growing_table_fire_as_versions_come(home: Path) -> None:
     """Each file is read within an interval of the watermarks, and then there is nothing to read."""
     table = home / "events"
@@ -421,7 +416,6 @@ def test_windows_over_a_growing_table_fire_as_versions_come(home: Path) -> None:
 # --- kills --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "point", in_the_gate(["snapshot.sync_done", "snapshot.uploaded", "delta.appended"], 1)
 )
@@ -455,7 +449,6 @@ def lives(tmp_path: Path) -> Iterator[Lives]:
         yield Lives(tmp_path, command, f"{delta_growth_pipeline.__name__}:build", CONFIG)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("point", in_the_gate(["manifest.before_create", "manifest.created"], 1))
 def test_a_master_that_is_killed_between_a_discovery_and_its_checkpoint(
     crashes: Crashes, lives: Lives, point: str

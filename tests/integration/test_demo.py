@@ -16,7 +16,7 @@ import pytest
 from tests.integration.crash_runs import OF_MATRIX
 
 ROOT = Path(__file__).resolve().parents[2]
-DEMO_TIMEOUT_S = 240
+DEMO_TIMEOUT_S = 360
 
 
 @pytest.fixture
@@ -63,7 +63,6 @@ def test_the_demo_finds_no_difference(tmp_path: Path, mark: str, target: str) ->
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(180)
 def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path, mark: str) -> None:
     with start(tmp_path, mark, "--target", "local", "--seconds", "60") as demo:
         assert demo.stdout is not None
@@ -73,6 +72,6 @@ def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path, mark: str) -> N
             assert before[-1], f"the demo ended too early: {''.join(before)}"
         assert len(marked(mark)) >= 5, "the demo, the broker, Dagster and two workers"
         demo.send_signal(signal.SIGINT)
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=180)
     assert demo.returncode == 130, output
     assert "everything that was started has been stopped" in output

@@ -40,7 +40,6 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         process.kill()
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_detached_job_survives_its_terminal_is_found_and_stopped(
     terminal: Terminal, tmp_path: Path, target: str
@@ -63,14 +62,12 @@ def test_a_detached_job_survives_its_terminal_is_found_and_stopped(
     assert terminal.json("list")["jobs"] == []
 
 
-@pytest.mark.timeout(240)
 def test_it_ends_with_its_job(terminal: Terminal) -> None:
     started = terminal.run("bounded", "local")
     terminal.until_nothing_is_left()
     assert "table: 1,000 rows committed" in Path(started["log"]).read_text()
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["cancel", "SIGTERM", "SIGKILL"])
 def test_nothing_of_it_is_left_however_it_ends(terminal: Terminal, how: str) -> None:
     started = terminal.run("endless", "local")
@@ -82,7 +79,6 @@ def test_nothing_of_it_is_left_however_it_ends(terminal: Terminal, how: str) -> 
     assert terminal.json("list")["jobs"] == []
 
 
-@pytest.mark.timeout(240)
 def test_why_a_job_failed_is_in_the_printed_log(terminal: Terminal) -> None:
     done = terminal("run", "pipeline:failing", "-t", "local", "-d", "-D", "restart-strategy.type=none")
     accepted, log = done.stdout.splitlines()
@@ -91,7 +87,6 @@ def test_why_a_job_failed_is_in_the_printed_log(terminal: Terminal) -> None:
     assert "ZeroDivisionError" in Path(log.removeprefix("log: ")).read_text()
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

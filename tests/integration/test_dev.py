@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.dagster_ui import Ui, free_port
 from tests.integration.test_demo import ROOT, marked
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
-
-WAIT_S = 120.0
+pytestmark = [pytest.mark.kafka]
 
 
 @pytest.fixture
@@ -62,6 +60,6 @@ def test_a_stream_is_materialised_once_and_its_commits_are_seen(tmp_path: Path, 
         )
     finally:
         dev.send_signal(signal.SIGINT)
-        output, _ = dev.communicate(timeout=90)
+        output, _ = dev.communicate(timeout=240)
     assert dev.returncode == 130, output
     assert "everything that was started has been stopped" in output

@@ -76,7 +76,6 @@ def drain(job: EmbeddedJobClient, folder: Path) -> str:
     return result.resumable_savepoint
 
 
-@pytest.mark.timeout(240)
 def test_a_drain_that_fails_is_tried_again(tmp_path: Path, crashes: Crashes) -> None:
     prepare(tmp_path)
     crashes.arm(*BEFORE, later=True)
@@ -96,7 +95,6 @@ def test_a_drain_that_fails_is_tried_again(tmp_path: Path, crashes: Crashes) -> 
     assert_resumed(tmp_path, ids, drained)
 
 
-@pytest.mark.timeout(240)
 def test_a_drain_whose_savepoint_is_durable_commits_what_it_lists_and_the_job_goes_on_from_the_other(
     tmp_path: Path, crashes: Crashes
 ) -> None:

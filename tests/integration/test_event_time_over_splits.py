@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.job_client import JobResult
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.testing.mini_cluster import MiniCluster
 from unistream.worker.task.source_operator import SPLITS_NAMED_MAX
 
-WAIT_S = 60.0
 ROWS = 40_000
 FILES = 5
 KEYS = 10

@@ -32,7 +32,6 @@ def bounded(tmp_path: Path) -> Iterator[Lives]:
         yield Lives(tmp_path, command, "tests.integration.cascaded_sinks:build", ONLY_THE_FINAL)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "points",
     [
@@ -109,7 +108,6 @@ def assert_finalized(lives: Lives) -> None:
 
 
 @OF_MATRIX
-@pytest.mark.timeout(240)
 def test_a_drain_whose_master_dies_is_begun_again_from_its_resumable_savepoint_and_then_finalized(
     crashes: Crashes, drained: Lives
 ) -> None:
@@ -125,7 +123,6 @@ def test_a_drain_whose_master_dies_is_begun_again_from_its_resumable_savepoint_a
     assert_finalized(drained)
 
 
-@pytest.mark.timeout(240)
 def test_a_drain_whose_master_dies_at_the_note_of_the_result_has_committed_all_and_is_gone_on_from(
     crashes: Crashes, drained: Lives
 ) -> None:

@@ -53,7 +53,6 @@ def files_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(240)
 def test_bootstrap(place: Path) -> None:
     run("bootstrap.md", uncomment="env.")
     found = [(one["user"], one["window_start"].timestamp(), one["n"]) for one in files_rows(place / "counts")]

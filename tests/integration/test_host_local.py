@@ -15,13 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.ids import TaskManagerId
 from unistream.host.local import LocalProcessHost
 from unistream.host.logs import log_path
 from unistream.port.host import TaskManagerSpec
-
-WAIT_S = 60
 
 Losses = queue.Queue[tuple[TaskManagerId, str, str, bool]]
 RunModule = Callable[[str], tuple[LocalProcessHost, TaskManagerSpec]]

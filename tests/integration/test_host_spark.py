@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.spark_cluster import spark_drivers
 from tests.single_messages import decode_single
 from unistream.base.errors import ConfigError
@@ -25,9 +26,8 @@ from unistream.port.host import TaskManagerSpec
 
 pytestmark = pytest.mark.spark
 
-START_S = 60
+START_S = 120.0
 RESTART_S = 150  # with another JVM; a busy machine takes its time
-WAIT_S = 60
 
 
 class Master:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration import tapped_rows
 from tests.integration.spark_cluster import SparkCluster
 from tests.integration.tapped_rows import SliceSink, Tap, committed
@@ -27,7 +27,6 @@ from unistream.worker.code import pack
 pytestmark = pytest.mark.spark
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
-WAIT_S = 120.0
 BLOCK_MS = 6_000
 CONFIG = {
     "heartbeat.interval": "200 ms",
@@ -110,7 +109,6 @@ def host_of(info: JobInfo) -> str:
     return worker.host
 
 
-@pytest.mark.timeout(300)
 def test_workers_on_both_hosts_give_every_row_once(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     job = submit(cluster, tmp_path, rows=4_500, parallelism=3)  # two cores each: no host has room for three
     info = job.wait_for(is_running, WAIT_S)
@@ -135,7 +133,6 @@ class TooMuch:
         return self._tap(batch)
 
 
-@pytest.mark.timeout(300)
 def test_a_slot_gets_the_cores_and_the_memory_of_its_group(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     job = submit(
         cluster, tmp_path, rows=6_000, parallelism=2, group=whole_host(), each=TooMuch(tmp_path / "taps")
@@ -160,7 +157,6 @@ def test_a_slot_gets_the_cores_and_the_memory_of_its_group(cluster: EmbeddedClus
     assert committed(tmp_path / "rows") == list(range(6_000))
 
 
-@pytest.mark.timeout(300)
 def test_a_host_on_which_no_worker_starts_is_left_alone_for_a_while(
     cluster: EmbeddedCluster, spark: SparkCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,7 +184,6 @@ def test_a_host_on_which_no_worker_starts_is_left_alone_for_a_while(
         assert job.wait(WAIT_S).state == "CANCELED"
 
 
-@pytest.mark.timeout(300)
 def test_a_killed_spark_worker_takes_its_task_managers_along_and_the_job_goes_on(
     cluster: EmbeddedCluster, spark: SparkCluster, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import Command, await_info, commands_in
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
@@ -31,7 +31,6 @@ CONFIG = {
     "restart-strategy.type": "none",
     "spark.hadoop.fs.password": "hunter2",
 }
-WAIT_S = 90.0
 
 
 @pytest.fixture
@@ -111,12 +110,11 @@ def listed(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
     """`unistream list -a` in a terminal of the same user."""
     command = [sys.executable, "-m", "unistream.cli", "list", "-a", "--json", *words]
     environment = {**os.environ, "UNISTREAM_HOME": str(folder / "home")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return {item["job"]["job"]: item for item in json.loads(done.stdout)["jobs"]}
 
 
-@pytest.mark.timeout(240)
 def test_pages_of_ended_jobs_are_the_same_after_their_cluster_was_killed_twice(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
@@ -168,7 +166,6 @@ def test_pages_of_ended_jobs_are_the_same_after_their_cluster_was_killed_twice(
     cluster.kill()
 
 
-@pytest.mark.timeout(180)
 def test_clusters_of_a_user_show_each_others_ended_jobs_and_not_those_that_run(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:

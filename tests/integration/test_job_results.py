@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.client.lookup import all_jobs, running_clusters
 from unistream.client.rest_client import Poll
-
-WAIT_S = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Crashes
 from unistream.client.rest_client import Poll
 from unistream.dagster.judging import SourceRows, source_rows
@@ -26,7 +27,6 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 ROUNDS = 6
 ROUND_ROWS = 300
 START_MS = 1_700_000_000_000
-WAIT_S = 60.0
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BAD = (b"not json", b'{"id": "seven"}', b"[1, 2]", b"\xff\xfe\x00", b'{"id": 1} {"id": 2}', b"null")
 
@@ -111,7 +111,6 @@ def check(topic: str, tmp_path: Path) -> None:
         assert letter["reason"]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "point",
     [
@@ -131,7 +130,6 @@ def test_a_killed_worker_loses_and_doubles_no_dead_letter(
     crashes.assert_happened()
 
 
-@pytest.mark.timeout(180)
 def test_the_short_form(kafka: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
     result = run(kafka, topic, tmp_path, short=True)

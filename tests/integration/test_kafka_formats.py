@@ -65,7 +65,6 @@ def expected(numbers: range) -> list[tuple[int, int, str | None]]:
     return [(-i, i, f"n{i}" if i % 2 else None) for i in numbers]
 
 
-@pytest.mark.timeout(180)
 def test_avro_keys_and_values_into_a_table_and_what_cannot_be_read(kafka, topic, registry, tmp_path: Path):
     send(kafka, topic, registry, range(200))
     produce_values(kafka, topic, [b"plain", with_number(77, b"\x00")], partitions=[0, 1])
@@ -120,7 +119,6 @@ def changed_items(steps: int) -> tuple[list[bytes], list[int], dict[str, float]]
     return events, partitions, worth
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
 def test_sums_over_a_changelog_are_those_of_the_table(kafka, topic, tmp_path: Path, mode: str):
     events, partitions, worth = changed_items(600)

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration import kafka_growth_pipeline
 from tests.integration.crash_runs import Crashes, Lives, await_info, commands_in, in_the_gate
 from tests.integration.kafka_growth_pipeline import BOOTSTRAP, INTERVAL, TOPIC, pipeline
@@ -32,7 +33,6 @@ from unistream.testing.harness.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
 
-WAIT_S = 60.0
 CONFIG = {
     "execution.checkpointing.interval": "200 ms",
     "restart-strategy.type": "fixed-delay",
@@ -197,7 +197,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("start_at", in_the_gate(["latest", {0: 0, 1: 0}], 0), ids=str)
 def test_partitions_that_came_while_the_job_was_stopped_are_read_whole(kafka, topic, home, start_at):
     given = source(kafka, topic, bounded=False, starting_offsets=start_at)
@@ -221,7 +220,6 @@ def test_partitions_that_came_while_the_job_was_stopped_are_read_whole(kafka, to
         job.cancel()
 
 
-@pytest.mark.timeout(180)
 def test_partitions_that_come_while_the_job_runs_are_read(kafka, home):
     topic = f"growing-{home.name}-{time.time_ns()}"
     create_topic(kafka, topic, partitions=1)  # of two subtasks one has nothing to read
@@ -245,7 +243,6 @@ def test_partitions_that_come_while_the_job_runs_are_read(kafka, home):
         job.cancel()
 
 
-@pytest.mark.timeout(180)
 def test_a_topic_that_was_created_again_while_the_job_was_stopped_is_refused_until_the_user_chooses(
     kafka, topic, home
 ):
@@ -269,7 +266,6 @@ def test_a_topic_that_was_created_again_while_the_job_was_stopped_is_refused_unt
         job.cancel()
 
 
-@pytest.mark.timeout(180)
 def test_a_topic_that_is_deleted_while_the_job_runs_ends_it_with_a_sentence(kafka, topic, home):
     given = source(kafka, topic, bounded=False)
     fill(kafka, topic, range(100))
@@ -286,7 +282,6 @@ def test_a_topic_that_is_deleted_while_the_job_runs_ends_it_with_a_sentence(kafk
 # --- kills --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(240)
 def test_a_worker_that_is_killed_between_a_discovery_and_the_next_checkpoint(
     kafka: str, topic: str, tmp_path: Path, crashes: Crashes
 ) -> None:
@@ -312,7 +307,6 @@ def lives(tmp_path: Path) -> Iterator[Lives]:
         yield Lives(tmp_path, command, f"{kafka_growth_pipeline.__name__}:build", CONFIG)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("point", in_the_gate(["manifest.before_create", "manifest.created"], 1))
 def test_a_master_that_is_killed_between_a_discovery_and_its_checkpoint(
     kafka: str, topic: str, crashes: Crashes, lives: Lives, point: str

@@ -18,7 +18,7 @@ from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.testing.devtools.kafka_tools import create_topic, produce_values, read_committed
 from unistream.testing.devtools.kafka_with_users import SecuredKafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka]
 
 PASSWORDS = {"alice": "wonder-7", "bob": "builder-8"}
 ROW = pa.schema([("n", pa.int64()), ("text", pa.string())])

@@ -209,7 +209,6 @@ def read_by_group(folder: Path, kafka: str, topic: str) -> None:
     assert env.execute("nightly").state == "FINISHED"
 
 
-@pytest.mark.timeout(180)
 def test_a_bounded_job_after_the_other_by_the_offsets_of_a_group(kafka: str, topic: str, tmp_path: Path):
     """The last positions are committed to the group before the job has ended: none is read twice."""
     for begin, end in ((0, 100), (100, 150)):
@@ -226,7 +225,6 @@ def lives(tmp_path: Path) -> Iterator[Lives]:
         yield Lives(tmp_path, command, f"{kafka_positions_pipeline.__name__}:build", CONFIG)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "point", [pytest.param("manifest.before_create", marks=OF_MATRIX), "manifest.created"]
 )

@@ -14,7 +14,7 @@ from tests.integration.cli_terminal import Terminal
 from tests.integration.kafka_rows import fill
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka]
 
 CANARIES = {
     name: f"canary-{name.lower()}-5f1e" for name in ("LITERAL", "TYPED", "REFERRED", "STORAGE", "FILES")

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import OF_MATRIX, Crashes
 from tests.integration.kafka_rows import fill, offsets, source, value
 from tests.integration.test_kafka_growth import expect_numbers, find, start
@@ -26,8 +27,6 @@ from unistream.testing.devtools.kafka_tools import (
 from unistream.testing.harness.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
-
-WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -154,7 +153,6 @@ def test_one_of_the_topics_is_created_again_while_they_are_read(kafka: str, name
 # --- jobs ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(180)
 def test_a_topic_that_is_created_while_the_job_runs_is_read_and_named(kafka, names, home):
     given = of_pattern(kafka, names, starting_offsets="latest", partition_discovery_interval_ms=200)
     c = names[0].replace(".a", ".c")
@@ -186,7 +184,6 @@ def shown(info: us.JobInfo) -> dict[str, dict[str, int]] | None:
     return metadata["unistream/offsets"].value if metadata else None
 
 
-@pytest.mark.timeout(180)
 def test_a_job_of_one_topic_goes_on_with_several(kafka, names, home):
     a, b = names
     fill(kafka, a, range(100))
@@ -210,7 +207,6 @@ def test_a_job_of_one_topic_goes_on_with_several(kafka, names, home):
 
 
 @OF_MATRIX
-@pytest.mark.timeout(240)
 def test_a_worker_that_is_killed_between_the_discovery_of_a_topic_and_the_next_checkpoint(
     kafka: str, names: tuple[str, str], home: Path, crashes: Crashes
 ) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.cli.main import main
@@ -23,7 +24,6 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.testing.mini_cluster import DEFAULTS, ThreadHost
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
 HOUR_MS = 3_600_000
 TICKS = {**STREAMING, "pipeline.auto-watermark-interval": "1 ms", "heartbeat.interval": "100 ms"}
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import RECOVERING, Crashes
 from unistream.base.config import Configuration
@@ -15,7 +14,6 @@ from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_info import JobInfo
 
-WAIT_S = 60.0
 ROWS = 16_000
 POINTS = (
     "snapshot.sync_done",  # links made, nothing stored
@@ -35,7 +33,6 @@ def all_run(info: JobInfo) -> bool:
     return info.state == "RUNNING" and all(subtask.state == "RUNNING" for subtask in info.subtasks)
 
 
-@pytest.mark.timeout(240)
 def test_workers_killed_in_native_savepoints(tmp_path: Path, crashes: Crashes) -> None:
     lake, made = tmp_path / "lake", tmp_path / "made"
     crashes.arm(*POINTS, later=True)

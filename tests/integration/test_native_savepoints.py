@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.counted_rows import assert_exact, counted, start
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
@@ -22,7 +23,6 @@ from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.query import query
 from unistream.savepoint.states import NATIVE_KIND
 
-WAIT_S = 60.0
 ROWS = 8_000  # 20 s, which no life but the last comes to the end of
 KEYS = 300
 CONFIG = {

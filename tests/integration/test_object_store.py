@@ -261,7 +261,7 @@ def command(folder: Path, words: list[str], variables: dict[str, str]) -> subpro
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
 
 
@@ -359,7 +359,6 @@ def test_an_upload_that_was_aborted_before_its_record_is_named_with_the_rule_tha
 
 
 @OF_HA_MATRIX
-@pytest.mark.timeout(300)
 def test_a_deposed_master_writes_nothing_more_on_the_store(
     tmp_path: Path, zookeeper: str, stack_dir: Path, place: Place
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration import mixed_jobs
 from tests.integration.crash_runs import OF_MATRIX
 from tests.integration.mixed_jobs import OFFLOAD, found, notes, part, part_finished, pipeline, prepare, truth
@@ -20,10 +21,6 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-pytestmark = pytest.mark.timeout(300)
-
-
-WAIT_S = 120.0
 CONFIG = {
     **OFFLOAD,
     "parallelism.default": "2",

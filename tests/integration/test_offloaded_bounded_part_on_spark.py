@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration import mixed_jobs
 from tests.integration.crash_runs import OF_MATRIX
 from tests.integration.mixed_jobs import (
@@ -44,7 +44,6 @@ from unistream.worker.code import pack
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-WAIT_S = 150.0
 NAME = "mixed"
 SPARK = {
     **OFFLOAD,

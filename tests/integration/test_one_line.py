@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import submit
 from tests.modes import STREAMING
@@ -21,7 +21,6 @@ from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobResult
 from unistream.testing.devtools.kafka_tools import open_transactions, read_committed
 
-WAIT_S = 120.0
 ROWS = 6_000
 SLOW, FAST = 400.0, 3_000.0  # rows/s
 CONFIG = {"execution.checkpointing.interval": "300 ms"}

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.modes import STREAMING
 from unistream.api.upgrade import upgraded
 from unistream.base.clock import SystemClock
@@ -23,9 +23,6 @@ from unistream.rest.app import create_app
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
 
-pytestmark = pytest.mark.timeout(120)
-
-WAIT_S = 60.0
 OTHER, PATCH = "0.2.0", "0.1.99"
 REFUSED = (
     rf"runs unistream {OTHER}, and this client is {us.__version__}: major and minor number must be the same"

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import Command, Crashes, commands_in, in_the_gate
 from tests.integration.test_recovered_jobs import COMMITTING, Restarted
 from unistream.master.job_setup import SubmitRequest
@@ -21,7 +21,6 @@ from unistream.worker.code import pack
 
 ROWS, SPLITS = 400, 4
 CONFIG = {"execution.runtime-mode": "BATCH", "parallelism.default": "2"}
-WAIT_S = 90.0
 POINTS = (*COMMITTING, "commit.recorded", "result.before_record")
 ROWS_OF_MATRIX = [
     ("local", ("committables.pointed", "commit.recorded")),
@@ -80,7 +79,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
         yield start
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("target", "points"), in_the_gate(ROWS_OF_MATRIX, 0))
 def test_what_a_master_has_begun_to_commit_is_committed_by_the_next(
     tmp_path: Path,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import (
     Command,
     Crashes,
@@ -46,7 +46,6 @@ CONFIG = {
     "execution.checkpointing.interval": "100 ms",
     "parallelism.default": "2",
 }
-WAIT_S = 90.0
 
 SUBMITTING = ("job.code_stored", "job.stored", "job.pointed", "attempts.stored")
 """Where the answer to a submission is lost: sent again under the same id, it is one job."""
@@ -147,7 +146,6 @@ def test_every_named_place_of_a_master_has_a_row_here() -> None:
     )
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "points",
     in_the_gate(
@@ -186,7 +184,6 @@ def test_a_killed_cluster_goes_on_with_its_job(
     assert not (tmp_path / "work" / "checkpoints" / job).exists()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "shut down"])
 def test_a_stop_that_was_accepted_is_carried_out_by_the_next_master(
     tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, number: int
@@ -211,7 +208,6 @@ def test_a_stop_that_was_accepted_is_carried_out_by_the_next_master(
     assert second.life.end(signal.SIGTERM) == 0
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("point", in_the_gate(SAVING, 1))
 def test_the_next_master_answers_for_a_savepoint_wherever_the_first_one_dies(
     tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str
@@ -249,7 +245,6 @@ def test_the_next_master_answers_for_a_savepoint_wherever_the_first_one_dies(
     assert cluster.life.end(signal.SIGTERM) == 0
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("point", KEEPING)
 def test_what_is_kept_of_a_job_outlives_the_master_and_the_job(
     tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str
@@ -273,7 +268,6 @@ def test_what_is_kept_of_a_job_outlives_the_master_and_the_job(
         assert rows == list(range(split, 2 * len(rows), 2)), "no row is lost or doubled"
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("point", in_the_gate(STOPPING, 1))
 def test_a_job_whose_stop_is_refused_goes_on_wherever_its_master_dies(
     tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str

@@ -25,6 +25,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration import tapped_rows
 from tests.integration.tapped_rows import (
     COLUMNS,
@@ -45,7 +46,6 @@ from unistream.master.job_info import JobInfo, SubtaskInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-WAIT_S = 90.0
 ROWS = 90_000  # of each part
 SLOW = 1_500  # rows/s of each part: a minute to the end, which no job comes to before its stop
 FAST = 100_000
@@ -188,7 +188,6 @@ def check_goes_on(lake: Lake, name: str, failures_ms: list[int], other: str) -> 
 
 
 class TestTwoParts:
-    @pytest.mark.timeout(150)
     def test_a_part_that_fails_again_and_again_leaves_the_other_alone(self, tmp_path: Path) -> None:
         lake = Lake(tmp_path)
         thresholds = (1_000, 5_000, 9_000)
@@ -206,7 +205,6 @@ class TestTwoParts:
         assert set(again) == set(range(ROWS))
         assert max(again.values()) <= 1 + len(thresholds)
 
-    @pytest.mark.timeout(150)
     def test_a_killed_worker_takes_only_its_part_along(self, tmp_path: Path) -> None:
         lake = Lake(tmp_path)
         taps = {name: Tap(name, lake.taps) for name in SEEDS}
@@ -220,7 +218,6 @@ class TestTwoParts:
         (root,) = info.exceptions
         assert root.kind == "TaskManagerLost", "not that nobody answers there, which may be noticed before"
 
-    @pytest.mark.timeout(150)
     def test_restart_all_restarts_both(self, tmp_path: Path) -> None:
         lake = Lake(tmp_path)
         taps = {"a": Tap("a", lake.taps, fail_at=[2_000]), "b": Tap("b", lake.taps)}
@@ -230,7 +227,6 @@ class TestTwoParts:
         assert (attempts(info, "a"), attempts(info, "b")) == ({1}, {1})
 
     @pytest.mark.spark
-    @pytest.mark.timeout(240)
     def test_a_killed_spark_task_takes_only_its_part_along(self, tmp_path: Path) -> None:
         lake = Lake(tmp_path)
         taps = {name: Tap(name, lake.taps) for name in SEEDS}
@@ -247,7 +243,6 @@ class TestTwoParts:
 class TestSlices:
     """source -> tap -> sink, chained three times: each subtask is a region of its own."""
 
-    @pytest.mark.timeout(150)
     @pytest.mark.parametrize("kind", ["push", "pull"])
     @pytest.mark.parametrize("fault", ["error", "kill"])
     def test_one_slice_restarts_and_no_split_is_lost_or_doubled(
@@ -301,7 +296,6 @@ def slices(folder: Path, kind: str, tap: Tap, rate: float) -> us.Environment:
 
 
 class TestHistory:
-    @pytest.mark.timeout(150)
     def test_the_history_names_task_attempt_worker_time_and_what_failed_along(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -340,7 +334,6 @@ class TestHistory:
 
 
 class TestNoRestart:
-    @pytest.mark.timeout(120)
     @pytest.mark.parametrize("error", ["SuppressRestarts", "ConfigError"])
     def test_an_error_that_is_not_recoverable_fails_the_job_at_once(self, tmp_path: Path, error: str) -> None:
         lake = Lake(tmp_path)

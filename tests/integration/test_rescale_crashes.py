@@ -135,7 +135,6 @@ def of_workers() -> list[Any]:
     return [pytest.param(w, places[n::2], id=name) for n, (name, w) in enumerate(AFTER.items())]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("width", "points"), of_workers())
 def test_workers_are_killed_after_a_savepoint_was_restored_with_another_parallelism(
     tmp_path: Path, saved: Saved, crashes: Crashes, width: int, points: tuple[str, ...]
@@ -170,7 +169,6 @@ def chains() -> list[tuple[tuple[str, int], ...]]:
     return [tuple(zip(list(OF_MASTERS)[::4], cycle(ROUND), strict=False))]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("places", chains(), ids=lambda p: "-".join(map(str, p[0])) if MATRIX else "all")
 def test_masters_are_killed_of_which_each_has_double_or_half_the_parallelism_of_the_one_before(
     crashes: Crashes, lives: Lives, places: tuple[tuple[str, int], ...]

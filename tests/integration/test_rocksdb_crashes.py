@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import Crashes
 from unistream.base.config import Configuration
@@ -22,7 +23,6 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_info import JobInfo
 from unistream.worker.exchange import STATE_FOLDER_PREFIX
 
-WAIT_S = 90.0
 ROWS = 12_000
 KEYS = 500
 CONFIG = {

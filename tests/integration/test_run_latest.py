@@ -10,10 +10,9 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import Command, commands_in, in_the_gate, job_of
 
-WAIT_S = 90.0
 ROWS = 6_000
 LONG_ROWS = 20_000  # still under way when a second process has started, on a busy machine as well
 

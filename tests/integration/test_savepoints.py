@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Crashes
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
@@ -29,7 +30,6 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
 ROWS = 120_000
 SLOW = 8_000  # rows/s: 15 s to the end, which no first run comes to
 FAST = 150_000

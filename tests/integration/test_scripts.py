@@ -14,10 +14,10 @@ import pytest
 from deltalake import DeltaTable
 from kafka import KafkaProducer
 
+from tests.eventually import WAIT_S
 from unistream.client.rest_client import Poll
 from unistream.testing.devtools.kafka_tools import create_topic
 
-WAIT_S = 90.0
 README = Path(__file__).parents[2] / "README.md"
 PIPELINE = """
 import pyarrow as pa

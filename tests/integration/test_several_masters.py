@@ -54,7 +54,6 @@ def data(stack_dir: Path) -> Path:
 
 
 @OF_HA_MATRIX
-@pytest.mark.timeout(240)
 def test_a_leader_that_stood_still_is_a_standby_when_it_goes_on_and_can_lead_again(
     cluster: Masters, flow: Flow, data: Path
 ) -> None:
@@ -84,7 +83,6 @@ def test_a_leader_that_stood_still_is_a_standby_when_it_goes_on_and_can_lead_aga
 
 
 @OF_HA_MATRIX
-@pytest.mark.timeout(240)
 def test_a_leader_that_goes_on_while_the_other_one_works_disturbs_nothing(
     cluster: Masters, flow: Flow, data: Path
 ) -> None:
@@ -104,7 +102,6 @@ def test_a_leader_that_goes_on_while_the_other_one_works_disturbs_nothing(
     assert len(cluster.assert_each_write_was_the_leaders(data)) == 3
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "mode", [Mode.CUT, pytest.param(Mode.HELD, marks=OF_HA_MATRIX)], ids=lambda m: m.value
 )
@@ -174,7 +171,6 @@ def status_of(url: str, content: bytes | None = None, kind: str = "application/j
         return error.code, error.read().decode()
 
 
-@pytest.mark.timeout(240)
 def test_a_cluster_that_is_killed_with_all_its_workers_goes_on_with_its_job(
     cluster: Masters, flow: Flow, data: Path
 ) -> None:
@@ -197,7 +193,6 @@ def test_a_cluster_that_is_killed_with_all_its_workers_goes_on_with_its_job(
     assert len(cluster.assert_each_write_was_the_leaders(data)) == 2
 
 
-@pytest.mark.timeout(240)
 def test_a_command_that_waits_for_a_job_follows_it_to_the_next_leader(cluster: Masters, flow: Flow) -> None:
     first, second = cluster.pair()
     with cluster.client() as client:

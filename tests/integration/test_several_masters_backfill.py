@@ -32,7 +32,6 @@ def place(tmp_path: Path, kafka: str, topic: str) -> Iterator[Place]:
 
 
 @OF_HA_MATRIX
-@pytest.mark.timeout(300)
 def test_a_leader_that_dies_within_the_stop_is_followed(
     cluster: Masters, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,7 +76,6 @@ def ends(master: Master) -> str:
 # --- options that do not fit --------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(120)
 def test_two_masters_do_not_share_a_folder(cluster: Masters, tmp_path: Path) -> None:
     first = led(cluster)
     said = cluster.refused("second", workdir=str(tmp_path / "work-leader"))
@@ -86,7 +85,6 @@ def test_two_masters_do_not_share_a_folder(cluster: Masters, tmp_path: Path) -> 
     assert cluster.leads(first)
 
 
-@pytest.mark.timeout(120)
 def test_a_cluster_of_another_root_is_refused_the_folder_of_this_one(cluster: Masters) -> None:
     led(cluster)
     other = cluster.start("other", **{PATH_ROOT: f"{ROOT}/elsewhere"})
@@ -96,7 +94,6 @@ def test_a_cluster_of_another_root_is_refused_the_folder_of_this_one(cluster: Ma
     )
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.kafka
 def test_a_master_with_another_folder_for_jobs_is_refused(
     cluster: Masters, flow: Flow, tmp_path: Path
@@ -136,7 +133,6 @@ def newer_marker(kazoo: KazooClient, folder: str) -> None:
     kazoo.create(f"{folder}/cluster", b'{"product": "unistream", "format": 99}', makepath=True)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("prepare", "says"),
     [
@@ -165,7 +161,6 @@ def test_a_folder_in_zookeeper_that_is_not_of_this_version_is_refused(
     assert cluster.stored() == before
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
@@ -194,7 +189,6 @@ def test_a_value_in_zookeeper_that_is_not_of_this_version_ends_the_master(
     assert says in said
 
 
-@pytest.mark.timeout(120)
 def test_a_chroot_that_is_not_there_is_named(cluster: Masters) -> None:
     said = cluster.refused("leader", **{QUORUM: f"{cluster.quorum}/nowhere"})
     assert said.startswith("error: ZooKeeper at ")
@@ -206,7 +200,6 @@ def test_a_chroot_that_is_not_there_is_named(cluster: Masters) -> None:
 
 
 @OF_HA_MATRIX
-@pytest.mark.timeout(120)
 def test_a_cluster_with_credentials_is_closed_to_those_without(closed: Masters) -> None:
     led(closed)
     for name, other in (
@@ -227,7 +220,6 @@ def test_a_cluster_with_credentials_is_closed_to_those_without(closed: Masters) 
 # --- what is in the storage ---------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.kafka
 @pytest.mark.parametrize(
     ("which", "how"),
@@ -276,7 +268,6 @@ def damage(file: Path, how: str) -> None:
 # --- workers ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(120)
 def test_a_worker_of_a_cluster_that_starts_its_workers_itself_ends_with_a_sentence(cluster: Masters) -> None:
     led(cluster)
     worker = cluster.command(
@@ -290,7 +281,6 @@ def test_a_worker_of_a_cluster_that_starts_its_workers_itself_ends_with_a_senten
 
 
 @OF_HA_MATRIX
-@pytest.mark.timeout(120)
 def test_a_leader_that_another_version_has_published_is_named(cluster: Masters) -> None:
     with plain_client(cluster.quorum) as kazoo:
         kazoo.create(f"{cluster.znode}/leader", json.dumps([1]).encode(), makepath=True)

@@ -170,7 +170,6 @@ def test_a_leader_that_stands_still_changes_nothing_when_it_goes_on(
         assert len(cluster.assert_each_write_was_the_leaders(ensemble.folder)) == 3
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "session_s",
     [

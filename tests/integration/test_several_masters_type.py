@@ -24,7 +24,6 @@ def alone(cluster: Masters) -> dict[str, str | None]:
     return {key.replace(".", "_"): None for key in cluster.options}
 
 
-@pytest.mark.timeout(120)
 def test_jobs_of_one_master_are_not_passed_over_by_several(cluster: Masters, tmp_path: Path) -> None:
     left = LeftJobs(tmp_path / "work-first")
     job = left.add("lines", "file:///data/chk-7")
@@ -38,7 +37,6 @@ def test_jobs_of_one_master_are_not_passed_over_by_several(cluster: Masters, tmp
     cluster.await_leader(cluster.start("first"))
 
 
-@pytest.mark.timeout(180)
 def test_jobs_of_several_masters_are_not_passed_over_by_one(cluster: Masters, tmp_path: Path) -> None:
     first, second = cluster.pair()
     for name, master in (("first", first), ("second", second)):

@@ -66,7 +66,6 @@ def worker(cluster: Masters, name: str) -> Program:
     return cluster.command(name, *words, defines=named)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "number",
     [

@@ -181,7 +181,6 @@ def await_side_input(lives: Lives, life: Command) -> int:
 
 
 @OF_MATRIX
-@pytest.mark.timeout(300)
 def test_a_side_input_that_has_ended_stays_so_when_masters_are_killed(crashes: Crashes, lives: Lives) -> None:
     life = lives.start(**crashes.environment(OF_MASTERS[0], later=True))
     read = await_side_input(lives, life)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -26,7 +27,6 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.model.elements import Batch
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
 UNANSWERED_S = 0.5  # how long nothing is said while the commit waits
 SLOW = 2_000  # rows/s
 CONFIG = {

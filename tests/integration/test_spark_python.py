@@ -41,7 +41,7 @@ def test_an_interpreter_without_unistream_is_named_at_once(mode: str, tmp_path: 
         | {"PYSPARK_PYTHON": str(python), "UNISTREAM_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=150,  # slots are waited for twice as long; most of this is Java on a busy machine
+        timeout=180,  # slots are waited for twice as long; most of this is Java on a busy machine
         check=False,
     )
     prefix = "no worker can start: " if mode == "STREAMING" else ""

@@ -21,6 +21,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.stateful_rows import (
     COLUMNS,
     ROWS,
@@ -42,7 +43,6 @@ from unistream.worker.code import pack
 from unistream.worker.exchange import STATE_FOLDER_PREFIX
 from unistream.worker.task.operator_context import RESTORED_BYTES
 
-WAIT_S = 60.0
 SLOW = 400  # rows/s: two minutes to the end, which no life but the last comes to
 FASTER = 4_000
 FAST = 40_000

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration import tapped_rows
 from tests.integration.tapped_rows import SliceSink, Tap, committed, times_seen
 from tests.modes import STREAMING
@@ -23,7 +23,6 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-WAIT_S = 90.0
 TABLE_ROWS = 20_000
 FACT_ROWS = 9_000
 CONFIG = {
@@ -64,7 +63,6 @@ def attempts(info: JobInfo, name: str) -> set[int]:
     return {task.attempt for task in info.subtasks if name in task.vertex_name}
 
 
-@pytest.mark.timeout(150)
 def test_a_table_that_lies_behind_a_checkpoint_is_not_read_again(tmp_path: Path) -> None:
     with EmbeddedCluster("local", Configuration(CONFIG), workdir=tmp_path / "cluster", rest=False) as cluster:
         job = table_and_facts(cluster, tmp_path)

@@ -10,13 +10,13 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import manifest_of
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.manifest_files import referenced_files
 
-WAIT_S = 60.0
 ROWS = 8_000  # 20 s, which no life but the last comes to the end of
 CONFIG = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
 

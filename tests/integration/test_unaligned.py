@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration import slow_batches
 from tests.integration.crash_runs import in_flight_bytes, snapshots_in, submit
 from tests.integration.slow_batches import Slow
@@ -20,7 +21,6 @@ from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 from unistream.model.checkpoint_figures import SnapshotStatus
 
-WAIT_S = 120.0
 ROWS = 60_000
 RATE = 4_000  # rows/s: small batches, but more of them than the slow tasks can take
 BATCH_S = 0.12  # of the slow operator; what may wait before it takes seconds

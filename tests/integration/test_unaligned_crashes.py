@@ -50,7 +50,6 @@ def test_every_named_place_of_a_worker_has_a_row_here() -> None:
     assert sorted(point for points in OF_WORKERS.values() for point in points) == sorted(of_workers)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("points", OF_WORKERS.values(), ids=OF_WORKERS)
 def test_rows_are_exact_when_workers_are_killed_under_full_backpressure(
     tmp_path: Path, crashes: Crashes, points: tuple[str, ...]
@@ -79,7 +78,6 @@ def test_rows_are_exact_when_workers_are_killed_under_full_backpressure(
     assert left == [], "what a writer that was killed has left goes with its checkpoint"
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.skipif(not MATRIX, reason="a long chain of lives: make crash-matrix")
 def test_rows_are_exact_when_masters_are_killed_under_full_backpressure(
     tmp_path: Path, crashes: Crashes

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import in_the_gate
 from tests.integration.session_jobs import stop
 from unistream.api.upgrade import is_other_version, upgraded
@@ -20,9 +20,6 @@ from unistream.client.kept_jobs import KeptJobsClient
 from unistream.client.rest_client import RestClient
 from unistream.client.upgrade import WentBack, _Run
 
-pytestmark = pytest.mark.timeout(180)
-
-WAIT_S = 60.0
 CONFIG = {
     "execution.runtime-mode": "STREAMING",
     "execution.checkpointing.interval": "300 ms",

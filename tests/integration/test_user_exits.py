@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 LEAVING = [
     pytest.param(SystemExit(3), "SystemExit: 3", id="sys.exit"),
     pytest.param(asyncio.CancelledError(), "CancelledError", id="a cancelled future"),

@@ -97,7 +97,7 @@ def uv() -> str:
 def call_uv(*arguments: str, where: Path = ROOT) -> str:
     """Raises AssertionError: what it said."""
     done = subprocess.run(
-        [uv(), *arguments], cwd=where, check=False, capture_output=True, text=True, timeout=110
+        [uv(), *arguments], cwd=where, check=False, capture_output=True, text=True, timeout=180
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

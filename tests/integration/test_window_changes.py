@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.connector.collect import read_collected
@@ -19,7 +20,6 @@ from unistream.core.restore import StateOutcome
 from unistream.savepoint.plan import plan
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 ROWS = 6_000
 KEYS = 10
 SLOW = 1_000.0  # rows/s: 6 s to the end, and it is stopped after a third

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
@@ -30,7 +30,6 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.model.resources import ResourceProfile
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
 FAST = {
     "heartbeat.interval": "200 ms",
     "heartbeat.timeout": "5 min",  # what is noticed here, is not noticed by its silence

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import assert_exact, keyed_windows
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
@@ -27,7 +28,6 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
 ROWS = 120_000
 SLOW = 3_000  # rows/s: 40 s to the end, which the first job does not come to
 FAST = 150_000

@@ -22,7 +22,6 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
         yield running
 
 
-@pytest.mark.timeout(90)
 def test_a_leader_outlives_the_loss_of_a_member_and_of_the_quorum(ensemble: ZooKeeperEnsemble) -> None:
     settings = settings_of(ensemble.address, new_cluster(), client_session_timeout="24 s")
     with contending(settings) as (_, leader):
@@ -57,7 +56,6 @@ def wrote(write: object) -> bool:
         return False
 
 
-@pytest.mark.timeout(90)
 def test_a_leader_whose_server_is_frozen_is_revoked_before_another_one_leads(
     ensemble: ZooKeeperEnsemble,
 ) -> None:

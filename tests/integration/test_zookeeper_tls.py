@@ -44,7 +44,7 @@ class Authority:
         return self._folder / f"{name}.pem", self._folder / f"{name}.key"
 
     def _openssl(self, *words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=self._folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *words], cwd=self._folder, check=True, capture_output=True, timeout=180)
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def test_importing_the_package_loads_nothing_heavy_and_takes_no_time(
     took: list[float] = []
     for _ in range(5):
         words = subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=180
         ).stdout.split()
         took.append(float(words[0]))
         assert {"pyarrow", "numpy", "msgspec", "unistream.base.errors"}.isdisjoint(words[1:])

@@ -415,7 +415,7 @@ def test_importing_unistream_loads_no_heavy_library() -> None:
     heavy = "{'pyarrow', 'pyspark', 'numba', 'kafka', 'deltalake', 'sqlalchemy', 'fastapi', 'dagster'}"
     script = f"import sys, unistream; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=True
     )
     assert found.stdout.strip() == "[]"
 

@@ -333,7 +333,7 @@ def test_a_pipeline_is_the_same_code_in_every_process(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=True,
         ).stdout
         for seed in ("1", "2", "3")

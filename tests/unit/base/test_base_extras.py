@@ -137,7 +137,7 @@ def without(modules: Iterable[str], statement: str, folder: Path) -> subprocess.
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
 
 

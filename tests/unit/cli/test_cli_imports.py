@@ -36,7 +36,9 @@ MAIN = "from unistream.cli.main import main; main({})"
 def loaded_by(statement: str, heavy: tuple[str, ...] = HEAVY) -> list[str]:
     """Which of these modules a fresh interpreter has after `statement`."""
     code = LOADED.format(statement=statement, heavy=heavy)
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=True
+    )
     found: list[str] = json.loads(run.stdout)
     return found
 

@@ -169,7 +169,7 @@ def test_ctrl_c_before_the_command_is_loaded_needs_no_traceback(tmp_path: Path) 
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")

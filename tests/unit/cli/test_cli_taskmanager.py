@@ -105,7 +105,7 @@ def test_a_worker_says_that_nobody_answers_and_gives_up() -> None:
             [sys.executable, "-m", "unistream.cli", "taskmanager", "start", *words],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
     assert ended.returncode == 3

@@ -41,5 +41,5 @@ def test_without_an_executor_it_is_the_machine_s_own_name() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ancestors are not looked for")
 def test_it_is_found_two_processes_up() -> None:
     words = [sys.executable, "-c", CHILD, "CoarseGrainedExecutorBackend", "--hostname", "127.0.0.9"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=180)
     assert said.stdout.strip() == "127.0.0.9"

@@ -53,7 +53,7 @@ def die_writing(directory: str, folder: Path, way: str, size: int, point: str, *
         env={**os.environ, POINTS_VARIABLE: point, "TMPDIR": str(folder / "tmp")},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr

@@ -310,7 +310,7 @@ def test_a_killed_worker_leaves_nothing_that_the_next_one_keeps(tmp_path: Path) 
     killed = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert killed.returncode == -9

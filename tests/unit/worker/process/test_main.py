@@ -49,7 +49,7 @@ def test_a_worker_that_cannot_start_says_why_in_one_line(stdin: str, says: str) 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert ended.returncode == NOT_STARTED
