@@ -32,7 +32,7 @@ check: setup  ## format, lint, types, layers
 format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-# Integration tests wait more than they work, so four run on two cores; who has none left takes over from others.
+# Three integration tests keep two cores busy; a fourth makes all of them wait. Who has none left takes over from others.
 # None is run twice: a test that fails on a busy machine asserts a time, or shows a race.
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) python -m tests.spark_start
@@ -41,14 +41,14 @@ test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/simulation --ignore tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/equality
-	@$(RUN) pytest -q -n 4 --dist worksteal --durations=15 tests/integration
+	@$(RUN) pytest -q -n 3 --dist worksteal --durations=15 tests/integration
 
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
 
 test-nightly: setup  ## the long tests that `make test` leaves out
 	@$(RUN) python -m tests.spark_start
-	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 4 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
+	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 3 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
 
 nightly: test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix browser  ## all that is long but simulated runs: some five hours
 

@@ -23,7 +23,7 @@ from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.query import query
 from unistream.savepoint.states import NATIVE_KIND
 
-ROWS = 8_000  # 20 s, which no life but the last comes to the end of
+ROWS = 8_000  # 80 s, which no life but the last comes to the end of
 KEYS = 300
 CONFIG = {
     "execution.checkpointing.interval": "200 ms",
@@ -31,7 +31,7 @@ CONFIG = {
 }
 
 
-def pipeline(lake: Path, *, parallelism: int, rate: float = 400) -> us.Environment:
+def pipeline(lake: Path, *, parallelism: int, rate: float = 100) -> us.Environment:
     return counted(lake, rows=ROWS, keys=KEYS, rate=rate, parallelism=parallelism, splits=4)
 
 

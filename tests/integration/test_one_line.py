@@ -22,7 +22,7 @@ from unistream.client.job_client import JobResult
 from unistream.testing.devtools.kafka_tools import open_transactions, read_committed
 
 ROWS = 6_000
-SLOW, FAST = 400.0, 3_000.0  # rows/s
+SLOW, FAST = 60.0, 3_000.0  # rows/s: no first run comes to the end, on a busy machine either
 CONFIG = {"execution.checkpointing.interval": "300 ms"}
 
 

@@ -17,11 +17,11 @@ from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.manifest_files import referenced_files
 
-ROWS = 8_000  # 20 s, which no life but the last comes to the end of
+ROWS = 8_000  # 80 s, which no life but the last comes to the end of
 CONFIG = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
 
 
-def pipeline(lake: Path, *, parallelism: int, rate: float = 400) -> us.Environment:
+def pipeline(lake: Path, *, parallelism: int, rate: float = 100) -> us.Environment:
     return counted(lake, rows=ROWS, keys=300, rate=rate, parallelism=parallelism, splits=4)
 
 

@@ -29,7 +29,7 @@ from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.worker.code import pack
 
 ROWS = 120_000
-SLOW = 3_000  # rows/s: 40 s to the end, which the first job does not come to
+SLOW = 1_000  # rows/s: two minutes to the end, which the first job does not come to
 FAST = 150_000
 COMMITTER = "delta committer"
 COLUMNS = {
