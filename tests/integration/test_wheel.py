@@ -57,7 +57,6 @@ COUNTED = [("milk", 1), ("milk", 2), ("sugar", 1), ("tea", 1), ("tea", 2), ("tea
 class Stranger:
     """An environment with the base install of the wheel, and a folder with a script and its input."""
 
-    wheel: Path
     folder: Path
     install_s: float
 
@@ -104,11 +103,17 @@ def call_uv(*arguments: str, where: Path = ROOT) -> str:
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    call_uv("build", "--wheel", "--quiet", "--out-dir", str(folder))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def stranger(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Stranger:
     began = time.monotonic()
     folder = tmp_path_factory.mktemp("stranger")
-    call_uv("build", "--wheel", "--quiet", "--out-dir", str(folder / "dist"))
-    (wheel,) = (folder / "dist").glob("*.whl")
     locked = folder / "locked.txt"  # the versions that everything else is tested with
     call_uv("export", "--frozen", "--no-hashes", "--no-emit-project", "--quiet", "-o", str(locked))
     call_uv("venv", "--quiet", "--python", sys.executable, str(folder / "venv"))
@@ -120,7 +125,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
     (folder / "words").mkdir()
     lines = "".join(json.dumps({"word": word}) + "\n" for word in WORDS)
     (folder / "words" / "a.json").write_text(lines, encoding="utf-8")
-    return Stranger(wheel, folder, time.monotonic() - began)
+    return Stranger(folder, time.monotonic() - began)
 
 
 @pytest.mark.slow
@@ -158,8 +163,8 @@ def test_the_wheel_works_in_an_empty_environment(
         print(f" install {stranger.install_s:.1f} s, use {time.monotonic() - began:.1f} s", end=" ")
 
 
-def test_the_wheel_has_what_users_need_and_nothing_of_our_own(stranger: Stranger) -> None:
-    names = set(ZipFile(stranger.wheel).namelist())
+def test_the_wheel_has_what_users_need_and_nothing_of_our_own(wheel: Path) -> None:
+    names = set(ZipFile(wheel).namelist())
     needed = {
         "unistream/py.typed",
         "unistream/__init__.pyi",
@@ -174,13 +179,13 @@ def test_the_wheel_has_what_users_need_and_nothing_of_our_own(stranger: Stranger
     }
     ours = ("conformance", "mutants", "numbers.py", "state_bench", "life_cycle_doc", "test_", ".pyc")
     assert [name for name in names if any(part in name for part in ours)] == []
-    own = stranger.wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"
+    own = wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"
     assert {name.split("/")[0] for name in names} == {"unistream", own}
 
 
-def test_no_module_of_the_wheel_imports_one_that_is_left_out(stranger: Stranger) -> None:
-    with ZipFile(stranger.wheel) as wheel:
-        sources = {name: wheel.read(name) for name in wheel.namelist() if name.endswith(".py")}
+def test_no_module_of_the_wheel_imports_one_that_is_left_out(wheel: Path) -> None:
+    with ZipFile(wheel) as files:
+        sources = {name: files.read(name) for name in files.namelist() if name.endswith(".py")}
     modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in sources}
     left_out = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
