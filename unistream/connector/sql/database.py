@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-# Whoever imports the mapper of SQLAlchemy first, as pyiceberg's catalogue does in the middle of a job, breaks
+# A thread that imports the mapper of SQLAlchemy, as pyiceberg does in the middle of a job, breaks
 # `bindparam` in all other threads until it is whole. An import waits for one that is under way.
 import sqlalchemy.orm  # noqa: F401
 from sqlalchemy import (
