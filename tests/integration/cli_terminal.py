@@ -13,11 +13,9 @@ from typing import Any
 
 import psutil
 
+from tests.eventually import WAIT_S
 from unistream.client.home import HOME_VARIABLE
 from unistream.client.rest_client import Poll
-
-START_S = 120.0
-END_S = 120.0
 
 
 class Terminal:
@@ -55,7 +53,7 @@ class Terminal:
             env={**self._environment, **environment},
             capture_output=True,
             text=True,
-            timeout=START_S,
+            timeout=WAIT_S,
             check=False,
         )
         assert code is None or done.returncode == code, done.stderr
@@ -80,7 +78,7 @@ class Terminal:
                 continue
         return [p for p in found if p.pid != os.getpid()]
 
-    def until(self, condition: Callable[[], object], what: str, timeout_s: float = END_S) -> None:
+    def until(self, condition: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> None:
         poll = Poll(timeout_s)
         while not condition():
             assert poll.next(), f"{what} did not come in {timeout_s} s: {self.processes()}"

@@ -14,7 +14,6 @@ from unistream.model.messages import Split
 from unistream.testing.devtools.kafka_tools import produce_values
 
 SCHEMA = pa.schema([("i", pa.int64()), ("name", pa.string())])
-DEADLINE_S = 120
 
 
 def source(kafka: str, topic: str, **changed: Any) -> KafkaSource:

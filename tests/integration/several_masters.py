@@ -39,7 +39,7 @@ from unistream.master.job_setup import SubmitRequest
 OF_HA_MATRIX = pytest.mark.skipif(os.environ.get("UNISTREAM_HA_MATRIX") != "1", reason="long: make ha-matrix")
 ROOT = "/unistream-test"
 SESSION_S = 3.0
-END_S = 60.0
+END_S = 20.0
 
 
 # --- masters ------------------------------------------------------------------------------------------

@@ -18,11 +18,9 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 
 HOME = Path(pyspark.__file__).parent
-START_S = 120.0
-EXIT_S = 120.0
 CORES = 2  # of each worker
 _JAVA = (
     "java",
@@ -94,7 +92,7 @@ class SparkCluster:
 
     def wait_for_workers(self, count: int) -> None:
         """Until so many are registered."""
-        eventually(lambda: self._alive() == count, f"{count} Spark workers: see {self._folder}", START_S, 0.1)
+        eventually(lambda: self._alive() == count, f"{count} Spark workers: see {self._folder}", WAIT_S, 0.1)
 
     def break_python(self, host: str) -> None:
         """No Python worker starts there any more; those that run are killed, and their daemon with them."""
@@ -113,17 +111,17 @@ class SparkCluster:
         self._workers[host].kill()
         for process in victims:
             process.kill()
-        self._workers[host].wait(EXIT_S)
+        self._workers[host].wait(WAIT_S)
 
     def close(self) -> None:
         families = [process for host in self._workers for process in self._below(host)]
         for process in self._processes:
             process.kill()
-            process.wait(EXIT_S)
+            process.wait(WAIT_S)
         for orphan in families:
             with contextlib.suppress(psutil.NoSuchProcess):
                 orphan.kill()
-        psutil.wait_procs(families, timeout=EXIT_S)
+        psutil.wait_procs(families, timeout=WAIT_S)
 
     def _below(self, host: str) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):

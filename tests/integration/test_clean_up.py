@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.home import HOME_VARIABLE
@@ -27,9 +28,6 @@ from unistream.client.rest_client import Poll
 from unistream.net.folder import PrivateFolder
 from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
 from unistream.worker.exchange.blocking_store import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
-
-START_S = 120.0  # Spark, on a busy machine
-END_S = 120.0
 
 PIPELINE = """
 import unistream as us
@@ -73,7 +71,7 @@ class Run:
             cwd=self._folder,
             env=self._environment(),
             capture_output=True,
-            timeout=START_S,
+            timeout=WAIT_S,
             check=True,
         )
         jobs: list[object] = json.loads(done.stdout)["jobs"]
@@ -102,30 +100,30 @@ class Run:
 
     def await_rows(self) -> None:
         """Until its table holds a commit: all workers are up, and at work."""
-        poll = Poll(START_S)
+        poll = Poll(WAIT_S)
         while poll.next():
             assert self.process.poll() is None, self.errors
             if (self._folder / "table" / "_delta_log" / f"{1:020}.json").exists():
                 return
-        raise AssertionError(f"it did not write within {START_S} s: {self.errors}")
+        raise AssertionError(f"it did not write within {WAIT_S} s: {self.errors}")
 
     def await_children(self) -> None:
         """Until it has begun to start others."""
-        poll = Poll(START_S)
+        poll = Poll(WAIT_S)
         while poll.next():
             assert self.process.poll() is None, self.errors
             if psutil.Process(self.process.pid).children():
                 return
-        raise AssertionError(f"it started no process within {START_S} s: {self.errors}")
+        raise AssertionError(f"it started no process within {WAIT_S} s: {self.errors}")
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        return self.process.wait(END_S)
+        return self.process.wait(WAIT_S)
 
     def assert_no_process_is_left(self) -> None:
-        _, alive = psutil.wait_procs(self.processes(), timeout=END_S)
+        _, alive = psutil.wait_procs(self.processes(), timeout=WAIT_S)
         left = [" ".join(process.cmdline())[:200] for process in alive if process.is_running()]
         assert left == []
         assert self.processes() == []
@@ -134,7 +132,7 @@ class Run:
         for process in self.processes():
             with suppress(psutil.Error):
                 process.kill()
-        self.process.wait(END_S)
+        self.process.wait(WAIT_S)
 
     def _command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "unistream.cli.main", *words]
@@ -216,7 +214,7 @@ def test_who_cannot_wait_and_interrupts_twice_leaves_no_process_either(start: St
     run = start("local")
     run.await_rows()
     run.send(signal.SIGINT)
-    poll = Poll(END_S)
+    poll = Poll(WAIT_S)
     while poll.next() and "suspending job" not in run.errors:
         assert run.process.poll() is None, run.errors
     run.send(signal.SIGINT)

@@ -42,7 +42,7 @@ def killed(pid: int) -> None:
     process = psutil.Process(pid)
     family = process.children(recursive=True)
     os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([process, *family], timeout=60)
+    psutil.wait_procs([process, *family], timeout=15)
 
 
 def goes_on(start: Start, sentence: str, job: JobId) -> None:

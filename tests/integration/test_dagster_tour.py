@@ -90,7 +90,7 @@ class Reader:
             family = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=WAIT_S)
-            assert psutil.wait_procs(family, timeout=60)[1] == []
+            assert psutil.wait_procs(family, timeout=15)[1] == []
 
 
 @pytest.fixture

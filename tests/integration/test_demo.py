@@ -72,6 +72,6 @@ def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path, mark: str) -> N
             assert before[-1], f"the demo ended too early: {''.join(before)}"
         assert len(marked(mark)) >= 5, "the demo, the broker, Dagster and two workers"
         demo.send_signal(signal.SIGINT)
-        output, _ = demo.communicate(timeout=180)
+        output, _ = demo.communicate(timeout=60)
     assert demo.returncode == 130, output
     assert "everything that was started has been stopped" in output

@@ -60,6 +60,7 @@ def test_a_stream_is_materialised_once_and_its_commits_are_seen(tmp_path: Path, 
         )
     finally:
         dev.send_signal(signal.SIGINT)
-        output, _ = dev.communicate(timeout=240)
+        # each of its three children gets 25 s to end, and the broker 30 s
+        output, _ = dev.communicate(timeout=120)
     assert dev.returncode == 130, output
     assert "everything that was started has been stopped" in output

@@ -26,7 +26,6 @@ from unistream.port.host import TaskManagerSpec
 
 pytestmark = pytest.mark.spark
 
-START_S = 120.0
 RESTART_S = 150  # with another JVM; a busy machine takes its time
 
 
@@ -65,7 +64,7 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
             for n in range(2):
                 name = TaskManagerId(f"tm-{attempt}-{n}")
                 host.start(TaskManagerSpec(id=name, master=master.server.address, slots=1))
-            started = {psutil.Process(master.pids.get(timeout=START_S)) for _ in range(2)}
+            started = {psutil.Process(master.pids.get(timeout=WAIT_S)) for _ in range(2)}
             assert started < children() - before
             assert signal.getsignal(signal.SIGINT) is handler, "Ctrl-C must reach the program, not Spark"
         finally:
@@ -123,7 +122,7 @@ def test_no_worker_outlives_a_killed_driver(tmp_path: Path) -> None:
     """)
     driver = subprocess.Popen([sys.executable, "-c", program, master.server.address])
     try:
-        master.pids.get(timeout=START_S)
+        master.pids.get(timeout=WAIT_S)
         tree = psutil.Process(driver.pid).children(recursive=True)
         assert len(tree) >= 2
     finally:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.kafka_rows import DEADLINE_S, fill, offsets, source, splits, value
+from tests.eventually import WAIT_S
+from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.kafka import fetch as kafka_fetch
 from unistream.connector.kafka.client import KafkaClient, Position
@@ -77,7 +78,7 @@ def test_offsets_that_vanish_between_two_fetches_are_noticed_too(kafka: str, top
         with pytest.raises(
             ConfigError, match="partition 0: offset 5 has been deleted; available are 20 to 50"
         ):
-            client.poll(DEADLINE_S * 1000, 10)
+            client.poll(WAIT_S * 1000, 10)
     finally:
         client.close()
 

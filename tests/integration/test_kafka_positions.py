@@ -13,11 +13,11 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.structs import OffsetAndMetadata
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration import kafka_positions_pipeline
 from tests.integration.crash_runs import OF_MATRIX, Crashes, Lives, commands_in
 from tests.integration.kafka_positions_pipeline import BOOTSTRAP, GROUP, TOPIC, pipeline
-from tests.integration.kafka_rows import DEADLINE_S, fill, offsets, source, splits, value
+from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
 from unistream.connector.kafka.client import Position
 from unistream.port.source import Exhausted, SplitFinished
@@ -137,14 +137,14 @@ def transactions(kafka: str, topic: str) -> None:
             producer.begin_transaction()
             for offset in range(first, first + 3):
                 producer.send(topic, value(offset), partition=0)
-            producer.flush(timeout=DEADLINE_S)
+            producer.flush(timeout=WAIT_S)
             if first == 4:
                 producer.abort_transaction()
             else:
                 producer.commit_transaction()
     finally:
         producer.close()
-    eventually(lambda: end_offsets(kafka, topic)[0] == 12, "the last marker is written", DEADLINE_S)
+    eventually(lambda: end_offsets(kafka, topic)[0] == 12, "the last marker is written", WAIT_S)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def compacted(kafka: str) -> str:
     create_topic(kafka, name, config={"cleanup.policy": "compact", **at_once})
     for key, begin, end in ((b"a", 0, 10), (b"b", 10, 12), (b"a", 12, 14), (b"c", 14, 15)):
         produce_values(kafka, name, map(value, range(begin, end)), keys=[key] * (end - begin))
-    eventually(lambda: numbers(source(kafka, name)) == [11, 13, 14], "it is compacted", DEADLINE_S, 0.2)
+    eventually(lambda: numbers(source(kafka, name)) == [11, 13, 14], "it is compacted", WAIT_S, 0.2)
     return name
 
 

@@ -10,8 +10,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import CoordinatorNotAvailableError
 
-from tests.eventually import eventually
-from tests.integration.kafka_rows import DEADLINE_S, SCHEMA, fill, offsets, source, splits, value
+from tests.eventually import WAIT_S, eventually
+from tests.integration.kafka_rows import SCHEMA, fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import create_discovery
@@ -154,7 +154,7 @@ def test_keys_headers_and_tombstones_as_columns(kafka: str, topic: str):
             (b"a", None, [("why", b"gone")]),
         ):
             producer.send(topic, what, key=key, headers=headers, partition=1, timestamp_ms=5_000)
-        producer.flush(timeout=DEADLINE_S)
+        producer.flush(timeout=WAIT_S)
     finally:
         producer.close()
     given = source(
@@ -185,7 +185,7 @@ def test_only_committed_transactions_are_read_and_their_markers_are_passed(kafka
             producer.begin_transaction()
             for k in range(3):
                 producer.send(topic, value(10 * i + k), partition=0)
-            producer.flush(timeout=DEADLINE_S)
+            producer.flush(timeout=WAIT_S)
             if commits:
                 producer.commit_transaction()
             else:
@@ -257,7 +257,7 @@ def expect_committed(kafka: str, group: str, topic: str, partition: int, expecte
     consumer = KafkaConsumer(bootstrap_servers=kafka, group_id=group, enable_auto_commit=False)
     try:
         place = TopicPartition(topic, partition)
-        eventually(lambda: consumer.committed(place) == expected, f"{place} is committed", DEADLINE_S, 0.05)
+        eventually(lambda: consumer.committed(place) == expected, f"{place} is committed", WAIT_S, 0.05)
     finally:
         consumer.close()
 
@@ -273,7 +273,7 @@ def test_records_that_are_not_read_yet_are_counted(kafka: str, topic: str):
         eventually(
             lambda: isinstance(task.reader.poll(), Rows) or task.counters["pendingRecords"] == 300,
             "what is there is known",
-            DEADLINE_S,
+            WAIT_S,
         )
         shown.append(task.counters["pendingRecords"])
         for _ in task.polled():

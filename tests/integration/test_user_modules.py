@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.cli_terminal import Terminal
-
-END_S = 120.0
 
 PROJECT = {
     "flights/__init__.py": "",
@@ -100,7 +99,7 @@ def command(terminal: Terminal, folder: Path, *words: str) -> Iterator[dict[str,
         yield json.loads(process.stdout.readline()) if "--json" in words else {}
     finally:
         process.terminate()
-        process.communicate(timeout=END_S)
+        process.communicate(timeout=WAIT_S)
 
 
 @pytest.fixture(params=["local", "standalone", pytest.param("spark", marks=pytest.mark.spark)])
@@ -152,7 +151,7 @@ def test_a_script_runs_on_a_remote_cluster(cluster: None, terminal: Terminal, tm
         env=terminal.environment,
         capture_output=True,
         text=True,
-        timeout=END_S,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.stdout.split() == ["FINISHED"], done.stderr

@@ -72,7 +72,7 @@ def contending_process(address: str, cluster: str) -> Iterator[ContendingProcess
         yield contender
     finally:
         contender.process.kill()
-        contender.process.communicate(timeout=180)
+        contender.process.communicate(timeout=10)
 
 
 def test_a_leader_that_is_killed_is_followed_by_another_one(zookeeper: str, cluster: str) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Each of the others imports the mapper while a thread of the first one asks for a table.
+# The main thread imports the mapper while another one makes what a look-up of a table needs.
 PROGRAM = """
 import sys, threading
 from sqlalchemy import bindparam
