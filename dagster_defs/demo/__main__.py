@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=1, help="publish the year this many times")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long the producer takes")
     parser.add_argument("--keep", action="store_true", help="leave the stack and the Dagster UI running")
+    parser.add_argument("--port", type=int, default=3000, help="of the Dagster UI that is left running")
     options = parser.parse_args(arguments)
     console = Console()
     interrupts = Interrupts()
@@ -28,7 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = run(
             DemoOptions(
-                target=options.target, repeat=options.repeat, seconds=options.seconds, keep=options.keep
+                target=options.target,
+                repeat=options.repeat,
+                seconds=options.seconds,
+                keep=options.keep,
+                port=options.port,
             ),
             console,
             interrupts,

@@ -43,19 +43,19 @@ FLIGHTS_A_YEAR: Final = 336_776
 CHECKPOINTS_BEFORE_KILL: Final = 2
 WAIT_S: Final = 120.0  # for any one step; a healthy run needs a fraction of it
 POLL_S: Final = 0.3
-UI_PORT: Final = 3000
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What `make demo` can be told; `seconds`: how long the producer takes."""
+    """What `make demo` takes; `seconds`: how long the producer takes, `port`: of the UI that is kept."""
 
     target: str
     repeat: int
     seconds: float
     keep: bool
+    port: int = 3000
 
     @property
     def events(self) -> int:
@@ -202,9 +202,10 @@ class _Demo:
 
     def keep(self, console: Console) -> None:
         """Leaves the stack and the Dagster UI running until Ctrl-C."""
-        command = ["dagster", "dev", "-m", "dagster_defs.definitions", "-h", "127.0.0.1", "-p", str(UI_PORT)]
+        port = self._options.port
+        command = ["dagster", "dev", "-m", "dagster_defs.definitions", "-h", "127.0.0.1", "-p", str(port)]
         ui = self._child(command, "dagster-ui", self._environment)
-        console.print(f"Dagster UI http://127.0.0.1:{UI_PORT}   Kafka {self._bootstrap}   files {self._work}")
+        console.print(f"Dagster UI http://127.0.0.1:{port}   Kafka {self._bootstrap}   files {self._work}")
         console.print("Ctrl-C ends them")
         while ui.exit_code is None:
             time.sleep(POLL_S)

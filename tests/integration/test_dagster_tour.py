@@ -25,6 +25,7 @@ pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka]
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "tour.md"
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 MORE = "python send.py 600 300\n"
+SWITCH_ON = re.compile(r"`(dagster schedule start [^`]+)`")
 
 
 class Reader:
@@ -111,10 +112,12 @@ def test_the_tour_is_as_it_says(reader: Reader) -> None:
         reader.follow(kind, text)
         if text == MORE:
             eventually(lambda: orders_in(reader) > looked[-1], "more minutes are", WAIT_S, 1.0)
-    everything = "\n".join(reader.printed)
-    assert "600 orders sent" in everything
+    assert "600 orders sent" in "\n".join(reader.printed)
     jobs = [line.split()[1:3] for line in reader.printed[-1].splitlines() if " orders " in line]
-    assert jobs == [["orders", "FINISHED"]] * 2, "the first version was stopped, and so was the second one"
+    assert jobs == [["orders", "FINISHED"]] * 3, "one was stopped by the schedule, one replaced, one stopped"
+    [switch_on] = SWITCH_ON.findall(PAGE.read_text())
+    reader.type(switch_on)
+    assert "[RUNNING]" in reader.type("dagster schedule list -f definitions.py")
     table = pq.read_table(DeltaTable(str(reader.folder / "lake" / "orders_per_minute")).file_uris())
     windows = list(zip(table["shop"].to_pylist(), table["window_start"].to_pylist(), strict=True))
     assert len(set(windows)) == len(windows), "no minute twice"
