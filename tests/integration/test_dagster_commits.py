@@ -94,6 +94,7 @@ def test_each_row_is_reported_once(
     assert ticks.tick().startswith("there is no commit behind number ")
     newest = ticks.events("rows")[0]
     assert newest["unistream/table_version"] == job.status().sinks["raw"].table_version
+    assert newest["dagster/row_count"] == rows, "of the whole table, not of this event"
     event = instance.get_latest_materialization_event(dg.AssetKey("rows"))
     assert event is not None
     assert event.asset_materialization is not None

@@ -67,6 +67,7 @@ def test_materialize_clicked_three_times_writes_each_row_once(service: Service) 
     assert of_runs[0]["dagster/row_count"] >= len(before), "rows of the table, not those of the job"
     commits = [event for event in ui.materializations("clicks") if not event["run"]]
     assert sum(event["unistream/new_rows"] for event in commits) == len(service.ids("clicks"))
+    assert commits[0]["dagster/row_count"] == len(service.ids("clicks"))
 
 
 @pytest.mark.parametrize("drain", [False, True], ids=["stop", "stop --drain"])

@@ -141,7 +141,10 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
 
 
 def _version(sink: SinkInfo) -> str:
-    return "" if sink.table_version is None else f", table version {sink.table_version}"
+    if sink.table_version is None:
+        return ""
+    rows = "" if sink.table_rows is None else f" with {sink.table_rows:,} rows"
+    return f", table version {sink.table_version}{rows}"
 
 
 def _subtasks(info: JobInfo) -> Table:

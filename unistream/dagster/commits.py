@@ -23,12 +23,18 @@ import dagster as dg
 
 from unistream.base.config import CLIENT_TIMEOUT, RETENTION_OUTBOX, RETENTION_OUTBOX_AGE, Configuration
 from unistream.base.errors import ConfigError, UnistreamError
-from unistream.base.ids import CheckpointId, JobId
+from unistream.base.ids import CheckpointId, JobId, OperatorUid
 from unistream.client.commits import commits_after
 from unistream.client.resume import known_job
 from unistream.dagster.closing_partitions import Cursor, Partitioned, newly_closed, partitioned
-from unistream.dagster.report import SINK_METADATA, job_metadata, positions_metadata
+from unistream.dagster.report import (
+    SINK_METADATA,
+    job_metadata,
+    positions_metadata,
+    table_rows_metadata,
+)
 from unistream.dagster.resource import UnistreamResource
+from unistream.master.job_info import JobInfo
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import CommitRecord, OutboxRecord
 
@@ -54,6 +60,7 @@ class Visible:
     Attributes:
         rows: Of all of them.
         commits: How many.
+        sink_uid: Which sink made them.
         job: Of the last one, as `checkpoint_id` and `table_version`.
         seq: Its number in the outbox.
         lag_ms: The time of its commit minus its watermark; None: it has none.
@@ -62,6 +69,7 @@ class Visible:
 
     rows: int
     commits: int
+    sink_uid: OperatorUid
     job: JobId
     checkpoint_id: CheckpointId
     table_version: int | None
@@ -144,6 +152,7 @@ class Reading:
         return Visible(
             rows=sum(rows.values()),
             commits=len(rows),
+            sink_uid=OperatorUid(last.commit.sink_uid),
             job=last.commit.job,
             checkpoint_id=last.commit.checkpoint_id,
             table_version=last.commit.table_version,
@@ -227,7 +236,7 @@ def build_commit_sensor(
         except UnistreamError as error:  # read again at the next tick
             return dg.SkipReason(f"the commits are not known now: {error}")
         found = reading.visible()
-        jobs = _jobs_metadata(found.values(), config, unistream.target, began_s + ASK_S)
+        jobs = _jobs(found.values(), config, unistream.target, began_s + ASK_S)
         events = [_event(key, one, jobs[one.job], reading.not_kept) for key, one in found.items()]
         seen = cursor.seen(reading.watermarks, reading.seq)
         steps = {asset.key: newly_closed(asset, seen, _known(context.instance, asset)) for asset in closing}
@@ -311,31 +320,32 @@ def _keys(assets: Sequence[dg.AssetsDefinition], names: Mapping[str, str]) -> di
     return found
 
 
-def _jobs_metadata(
+def _jobs(
     found: Iterable[Visible], config: Configuration, target: str, until_s: float
-) -> dict[JobId, dict[str, Any]]:
-    """Of each job its checkpoints, watermark and so on, as they are now; its id alone if nobody knows, or if
-    `until_s` has passed."""
-    jobs: dict[JobId, dict[str, Any]] = {}
+) -> dict[JobId, JobInfo | None]:
+    """Each job as it is now; None: nobody knows it, or `until_s` has passed."""
+    jobs: dict[JobId, JobInfo | None] = {}
     for job in {visible.job for visible in found}:
-        jobs[job] = {"unistream/job_id": str(job)}
+        jobs[job] = None
         if time.monotonic() >= until_s:
             continue
         try:
-            info = known_job(job, config, target)
+            jobs[job] = known_job(job, config, target)
         except UnistreamError as error:
             logger.warning("event=job_not_asked job=%s reason=%r", job, str(error))
-            continue
-        if info is not None:
-            jobs[job] = job_metadata(info)
     return jobs
 
 
-def _event(
-    key: dg.AssetKey, visible: Visible, of_job: Mapping[str, Any], not_kept: int
-) -> dg.AssetMaterialization:
+def _now(visible: Visible, job: JobInfo | None) -> dict[str, Any]:
+    """Checkpoints, watermark and so on of a job, and the rows of the table; its id alone if nobody knows."""
+    if job is None:
+        return {"unistream/job_id": str(visible.job)}
+    return job_metadata(job) | table_rows_metadata(job.sinks.get(visible.sink_uid))
+
+
+def _event(key: dg.AssetKey, visible: Visible, job: JobInfo | None, not_kept: int) -> dg.AssetMaterialization:
     metadata = {
-        **of_job,
+        **_now(visible, job),
         "unistream/new_rows": visible.rows,
         "unistream/new_commits": visible.commits,
         **positions_metadata(visible.positions),

@@ -20,7 +20,7 @@ from unistream.client.job_client import JobClient
 from unistream.dagster.policy_tag import POLICY_TAG
 from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
 from unistream.dagster.start import JOB_TAG
-from unistream.master.job_info import JobInfo
+from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.model.positions import SourcePositions
 from unistream.port.metrics import user_metrics_of
 from unistream.port.sink import DescribesTable, Sink
@@ -42,6 +42,7 @@ BACKFILL_METADATA: Final = "unistream/backfill_of"
 """Metadata key of an AssetSpec: the name of the job whose table it computes again."""
 
 COLUMN_SCHEMA: Final = "dagster/column_schema"
+ROW_COUNT: Final = "dagster/row_count"
 
 _YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
@@ -132,7 +133,7 @@ class RunReport:
                 self.note(f"table {spec.key.to_user_string()} is not described: {error}", is_error=True)
         if table is None:
             return {}
-        counted = {} if table.rows is None else {"dagster/row_count": table.rows}
+        counted = {} if table.rows is None else {ROW_COUNT: table.rows}
         return {COLUMN_SCHEMA: table_schema(table.schema), **counted}
 
     def tag(self, tags: Mapping[str, str]) -> None:
@@ -175,10 +176,15 @@ def asset_metadata(spec: dg.AssetSpec, info: JobInfo) -> dict[str, Any]:
     sink = info.sinks.get(spec.metadata.get(SINK_METADATA, ""))
     if sink is not None:
         metadata |= {"unistream/rows": sink.rows, "unistream/commits": sink.commits}
-        metadata |= positions_metadata(sink.positions)
+        metadata |= positions_metadata(sink.positions) | table_rows_metadata(sink)
         if sink.table_version is not None:
             metadata["unistream/table_version"] = sink.table_version
     return metadata
+
+
+def table_rows_metadata(sink: SinkInfo | None) -> dict[str, Any]:
+    """Rows of the whole table after the newest commit; empty: the sink does not count them."""
+    return {} if sink is None or sink.table_rows is None else {ROW_COUNT: sink.table_rows}
 
 
 def job_metadata(info: JobInfo) -> dict[str, Any]:

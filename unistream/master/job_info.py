@@ -115,12 +115,14 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The visible output of one sink: `rows` and `commits` of all attempts, and the newest commit; its
-    `positions`: see `port.metadata.CommitRecord`."""
+    `positions`: see `port.metadata.CommitRecord`. `table_rows`: of the whole table in `table_version`, where
+    the sink counts them."""
 
     rows: int = 0
     commits: int = 0
     checkpoint_id: CheckpointId | None = None
     table_version: int | None = None
+    table_rows: int | None = None
     positions: tuple[SourcePositions, ...] = ()
 
 

@@ -62,6 +62,7 @@ class SinkTotals:
                 commits=known.commits,
                 checkpoint_id=known.checkpoint_id,
                 table_version=known.table_version,
+                table_rows=known.table_rows,
             )
             for checkpoint_id, rows in known.newest:
                 self._of(uid, checkpoint_id).before = rows
@@ -90,12 +91,15 @@ class SinkTotals:
         rows = max(before, part.total)
         sink = self.sinks.get(report.sink_uid, SinkInfo())
         versions = [v for v in (sink.table_version, report.table_version) if v is not None]
+        version = max(versions, default=None)
+        counted = report.table_version == version and report.table_rows is not None
         is_newest = sink.checkpoint_id is None or report.checkpoint_id >= sink.checkpoint_id
         self.sinks[report.sink_uid] = SinkInfo(
             rows=sink.rows + rows - before,
             commits=sink.commits + is_new,
             checkpoint_id=max(report.checkpoint_id, sink.checkpoint_id or report.checkpoint_id),
-            table_version=max(versions, default=None),
+            table_version=version,
+            table_rows=report.table_rows if counted else known_of(sink, version),
             positions=positions if is_newest else sink.positions,
         )
         return rows
@@ -118,6 +122,7 @@ class SinkTotals:
                 commits=sink.commits,
                 checkpoint_id=sink.checkpoint_id,
                 table_version=sink.table_version,
+                table_rows=sink.table_rows,
                 newest=tuple(
                     (checkpoint_id, self._commits[uid, checkpoint_id].total)
                     for checkpoint_id in self._newest.get(uid, ())
@@ -126,3 +131,8 @@ class SinkTotals:
             )
             for uid, sink in self.sinks.items()
         }
+
+
+def known_of(sink: SinkInfo, version: int | None) -> int | None:
+    """Rows of the whole table in this version, if that was counted."""
+    return sink.table_rows if sink.table_version == version else None

@@ -252,13 +252,14 @@ class SplitRequested(_Message, frozen=True, kw_only=True):
 
 class CommitReported(_Message, frozen=True, kw_only=True):
     """A checkpoint's output of a sink is visible; for the catalogue, not for recovery. `already`: another
-    attempt has committed it; `watermark`: see `port.operator.ReportCommit`."""
+    attempt has committed it; `table_rows`, `watermark`: see `port.operator.ReportCommit`."""
 
     attempt: AttemptId
     sink_uid: str
     checkpoint_id: CheckpointId
     rows: int
     table_version: int | None = None
+    table_rows: int | None = None
     already: bool = False
     watermark: int | None = None
 

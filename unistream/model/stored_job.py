@@ -132,6 +132,7 @@ class SinkSoFar(msgspec.Struct, frozen=True, kw_only=True):
     commits: int
     checkpoint_id: CheckpointId | None = None
     table_version: int | None = None
+    table_rows: int | None = None
     newest: tuple[tuple[CheckpointId, int], ...] = ()
 
 

@@ -106,10 +106,12 @@ class ReportCommit(Protocol):
         /,
         *,
         already: bool,
+        table_rows: int | None,
         watermark: int | None,
     ) -> None:
-        """`rows` of one checkpoint; `already`: an earlier call had committed them; `watermark`, ms: no row up
-        to it comes in a later checkpoint, but late ones."""
+        """`rows` of one checkpoint; `already`: an earlier call had committed them; `table_rows`: see
+        `port.sink.CommitResult`; `watermark`, ms: no row up to it comes in a later checkpoint, but late
+        ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

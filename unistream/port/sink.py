@@ -118,6 +118,7 @@ class CommitResult:
         visible: Rows of each checkpoint of the call, also those that an earlier attempt had committed: it may
             have died before it reported them. Empty: `rows`, of the newest checkpoint.
         table_version: After it, if the sink has one.
+        table_rows: Of the whole table in that version; None: not known, or too dear to count.
         again: With RETRY: the committables that are still to be committed, possibly changed; None: all.
         failed: Committables that can never be committed, whatever the outcome of the others.
         reason: Why the `failed` ones failed (or all of them, with FAILED); for the log.
@@ -127,6 +128,7 @@ class CommitResult:
     outcome: CommitOutcome
     rows: int = 0
     table_version: int | None = None
+    table_rows: int | None = None
     again: tuple[bytes, ...] | None = None
     failed: tuple[bytes, ...] = ()
     reason: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
@@ -44,6 +45,32 @@ def test_under_the_next_leader(again: CommitReported, rows: int, commits: int) -
     after.commit(again)
     sink = after.sinks["sink"]
     assert (sink.rows, sink.commits, sink.table_version) == (rows, commits, 7)
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        pytest.param([(1, 1, 10)], 10, id="of the whole table"),
+        pytest.param([(1, 1, 10), (2, 2, 30)], 30, id="after the newest commit"),
+        pytest.param([(2, 2, 30), (1, 1, 10)], 30, id="one that is reported later is older"),
+        pytest.param(
+            [(1, 1, 10), (1, 1, None)], 10, id="found done by another attempt, which has not counted"
+        ),
+        pytest.param([(1, 1, 10), (2, 2, None)], None, id="of a newer version nobody knows"),
+        pytest.param([(1, None, None)], None, id="a sink that does not count"),
+    ],
+)
+def test_rows_of_the_table_are_those_of_its_newest_version(
+    reports: list[tuple[int, int | None, int | None]], expected: int | None
+) -> None:
+    totals = of(
+        *(
+            msgspec.structs.replace(report(checkpoint, 1, version=version), table_rows=rows)
+            for checkpoint, version, rows in reports
+        )
+    )
+    assert totals.sinks["sink"].table_rows == expected
+    assert SinkTotals(None, totals.so_far).sinks["sink"].table_rows == expected, "under the next leader"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ from unistream.connector.delta.line import Line
 from unistream.connector.delta.overwrite import condition, partitions_of, staged_rows
 from unistream.connector.delta.part import Part, common_schema, files_of, rows_of, visible_rows
 from unistream.connector.delta.positions import owner_number, owners, positions_metadata
+from unistream.connector.delta.row_total import RowTotal
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -126,6 +127,7 @@ class DeltaCommitter:
         self._line: Line | None = None
         self._table: LakeTable | None = None
         self._branch = 0
+        self._rows = RowTotal()
         self._memory = TargetMemory(DeltaTarget, "Delta", table_uri)
         self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
@@ -239,10 +241,9 @@ class DeltaCommitter:
                 self._table = None  # it may be inconsistent: load it again
                 continue
             self._remember(table, newest, self._opened_line().writer(newest), version=version)
+            total, visible = self._total(table, version, todo), visible_rows(parts, todo)
             self._tidy_up(todo)
-            return CommitResult(
-                CommitOutcome.COMMITTED, rows_of(files), version, visible=visible_rows(parts, todo)
-            )
+            return CommitResult(CommitOutcome.COMMITTED, rows_of(files), version, total, visible=visible)
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
@@ -263,6 +264,14 @@ class DeltaCommitter:
             table.overwrite(commit, staged_rows(self._stage, commit.files, table.shape), within)
         else:
             table.append(commit)
+
+    def _total(self, table: LakeTable, version: int, parts: Sequence[Part]) -> int | None:
+        """Rows of the whole table. `table`: before a commit that appended (or that had nothing to replace),
+        after one that replaced rows."""
+        if table.version == version:
+            return self._rows.replaced(table)
+        appended = [one for part in parts for one in part.staged if one.upsert is None and not one.overwrite]
+        return self._rows.appended(table, version, sum(rows_of(one.files) for one in appended))
 
     def _tidy_up(self, parts: Sequence[Part]) -> None:
         """Removes files that no version of the table has (what a crash leaves, `vacuum` removes), and lets

@@ -210,15 +210,19 @@ class IcebergCommitter:
                 continue
             self._opened_line().committed(newest)
             self._remember(recorded)
-            return CommitResult(
-                CommitOutcome.COMMITTED, rows_of(files), recorded.version, visible=visible_rows(parts, todo)
-            )
+            version, total, visible = recorded.version, self._total(), visible_rows(parts, todo)
+            return CommitResult(CommitOutcome.COMMITTED, rows_of(files), version, total, visible=visible)
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
             f"{self._where}: whether checkpoint {newest} was committed is unknown after {attempt + 1} "
             f"attempts: {failure}"
         ) from failure
+
+    def _total(self) -> int | None:
+        """Rows of the whole table."""
+        assert self._lake is not None, "the committer is open"
+        return self._lake.row_count()
 
     def _append(
         self,

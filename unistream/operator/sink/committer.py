@@ -194,6 +194,7 @@ class CommittingOperator(SinkOperator):
                 one.rows,
                 result.table_version,
                 already=one.already,
+                table_rows=result.table_rows,
                 watermark=watermarks.get(one.checkpoint_id),
             )
 

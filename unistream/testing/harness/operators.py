@@ -139,11 +139,11 @@ class OperatorHarness(Closing):
         tmp_dir: str | None = None,
         await_room: Callable[[], None] = lambda: None,
     ) -> None:
-        self.operator = operator
-        self.output = CollectedOutput()
+        self.operator, self.output = operator, CollectedOutput()
         self.clock, self.metrics = ManualClock(), CountingMetrics()
         self.timers = ManualTimers(self.clock)
         self.commits, self.watermarks = list[tuple[int, int, int | None]](), dict[int, int | None]()
+        self.table_rows = list[int | None]()
         self._state, self._backend = state or OperatorState(), backend
         self._watermarks: dict[int, int] = {}
         self._combined, self._lineage = MIN_WATERMARK, LineageId(lineage)
@@ -182,8 +182,10 @@ class OperatorHarness(Closing):
         /,
         *,
         already: bool,
+        table_rows: int | None,
         watermark: int | None,
     ) -> None:
+        self.table_rows.append(table_rows)
         self.commits.append((checkpoint_id, 0 if already else rows, version))
         self.watermarks[checkpoint_id] = watermark
 

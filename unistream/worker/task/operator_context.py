@@ -210,6 +210,7 @@ class ContextFactory:
         /,
         *,
         already: bool,
+        table_rows: int | None,
         watermark: int | None,
     ) -> None:
         self._environment.report(
@@ -220,6 +221,7 @@ class ContextFactory:
                 rows=rows,
                 table_version=table_version,
                 already=already,
+                table_rows=table_rows,
                 watermark=watermark,
             )
         )
