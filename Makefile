@@ -59,8 +59,8 @@ crash-matrix: setup  ## a run for each place at which a process can be killed, a
 ha-matrix: setup  ## several masters: long outages of ZooKeeper, of a database and a disk, and a Spark cluster
 	@UNISTREAM_HA_MATRIX=1 $(RUN) pytest -q -s -p no:randomly tests/integration/test_several_masters*.py
 
-dagster-matrix: setup  ## streams under Dagster's daemon and webserver, which are killed; the tour
-	@UNISTREAM_DAGSTER_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_dagster_service*.py tests/integration/test_dagster_backfill_service.py tests/integration/test_dagster_tour.py
+dagster-matrix: setup  ## streams under Dagster's daemon and webserver, which are killed; the tour; make dev on Spark
+	@UNISTREAM_DAGSTER_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_dagster_service*.py tests/integration/test_dagster_backfill_service.py tests/integration/test_dagster_tour.py tests/integration/test_dagster_stack.py
 
 sim: setup  ## replay one simulated run and print its story; SEED=N
 	@$(RUN) python -m unistream.testing.sim --seed $(or $(SEED),0) --story

@@ -14,6 +14,10 @@ RUN_S: Final = 150.0  # of a run until its first checkpoint, on a busy machine
 COMMIT_S: Final = 240.0  # until a checkpoint has rows, and the next tick of the sensor reports it
 LOOK_EVERY_S: Final = 2.0
 DEFAULTS_ARE_IN: Final = "All defaults expanded"
+SHOW_MARKDOWN: Final = "[Show Markdown]"
+PICTURES: Final = """
+[...document.querySelectorAll("img[src^='data:image/png']")].map(img => [img.naturalWidth, img.naturalHeight])
+"""
 RUN_PAGE: Final = re.compile(r"/runs/([0-9a-f-]{36})")
 TAG: Final = re.compile(r"(unistream/\w+): (\S+)")
 
@@ -113,6 +117,16 @@ class Pages:
         self.browser.until_shown(f"Partition selection {count} partitions")
         self.browser.click("button", "Launch backfill")
         self.browser.until(lambda: not self.browser.place("button", "Cancel"), "the dialog is closed")
+
+    def show_markdown(self) -> None:
+        """Of the metadata that the page shows."""
+        self.browser.click("button, a", SHOW_MARKDOWN)
+
+    def pictures(self) -> list[list[int]]:
+        """(width, height) of each picture in the text that is open, as it was sent; without those that
+        could not be read."""
+        found = self.browser.evaluate(PICTURES)
+        return [size for size in found if size[0]]
 
     def until_partition_metadata(self, asset: str, partition: str, label: str) -> str:
         """The value in the newest materialisation of a partition, once it has one; its page is open."""

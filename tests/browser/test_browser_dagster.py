@@ -46,7 +46,7 @@ def screen(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[Scre
         pytest.skip("there is no Chromium on the PATH: `make browser` installs it, as root on Debian")
     folder = tmp_path_factory.mktemp("browser")
     with (
-        DevStack(folder / "stack", seconds_a_year=3_600) as stack,
+        DevStack(folder / "stack", seconds_a_year=360) as stack,  # a month in 30 s
         Chromium(folder / "chromium") as browser,
     ):
         pages = Pages(browser, stack.url)
@@ -66,6 +66,16 @@ def test_materialize_shows_the_job_and_then_what_it_commits(screen: Screen) -> N
 
 def number(shown: str) -> int:
     return int(shown.replace(",", ""))
+
+
+def test_the_report_of_a_closed_month_shows_its_picture(screen: Screen) -> None:
+    """Nobody asks for it: the watermark has closed the month, and the automation starts the report."""
+    pages, browser = screen.pages, screen.browser
+    pages.until_run(pages.materialize(*TABLES), "Success")
+    assert number(pages.until_partition_metadata("flights_report", "2013-01-01", "days")) == 31
+    pages.show_markdown()
+    width, height = browser.until(pages.pictures, "the picture is painted")[0]
+    assert width > 2 * height > 0, "it is the plot, not the sign of a picture that cannot be read"
 
 
 def test_terminate_stops_the_job_with_a_savepoint(screen: Screen) -> None:
