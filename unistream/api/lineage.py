@@ -78,21 +78,27 @@ class _Traced:
         for edge in graph.edges:
             self._inputs[edge.target].append(edge)
         self._sources: dict[int, list[int]] = {}
+        self._between: dict[int, set[int]] = {}
         self._columns: dict[Output, _Columns] = {}
         for node in graph.nodes:
             upstream = {source for edge in self._inputs[node.id] for source in self._sources[edge.source]}
             is_source = isinstance(node.operator, SourceOperatorSpec)
             self._sources[node.id] = [node.id] if is_source else sorted(upstream)
+            before = [edge.source for edge in self._inputs[node.id]]
+            own = set() if is_source else {node.id}
+            self._between[node.id] = own.union(*(self._between[source] for source in before))
             for tag in {None, *(edge.tag for edge in graph.edges if edge.source == node.id)}:
                 self._columns[node.id, tag] = self._made(node, tag)
 
     def sink(self, node: StreamNode, operator: SinkWriterOperator) -> SinkLineage:
         edges = self._inputs[node.id]
         schema = self._schema(edges)
-        tags = {edge.tag for edge in edges}
-        letters = edges[0].source if tags == {DEAD_LETTERS_TAG} and len(edges) == 1 else None
-        known = self._joined(edges) if letters is None else {}
+        one = edges[0] if len(edges) == 1 else None
+        side = None if one is None or one.tag is None else (uid_of(self._graph.nodes[one.source]), one.tag)
+        is_letters = side is not None and side[1] == DEAD_LETTERS_TAG
+        known = {} if is_letters else self._joined(edges)
         uids = [uid_of(self._graph.nodes[source]) for source in self._sources[node.id]]
+        between = sorted(self._between[node.id] - {node.id})
         return SinkLineage(
             uid=uid_of(node),
             name=node.name,
@@ -101,7 +107,9 @@ class _Traced:
             datasets=_datasets(operator.sink),
             sources=tuple(uids),
             columns={name: known[name] for name in schema.names if name in known} if schema else {},
-            dead_letters_of=None if letters is None else uid_of(self._graph.nodes[letters]),
+            dead_letters_of=side[0] if side is not None and is_letters else None,
+            side_output_of=None if is_letters else side,
+            operators=tuple(self._graph.nodes[number].name for number in between),
         )
 
     def _schema(self, edges: Sequence[StreamEdge]) -> pa.Schema | None:

@@ -35,6 +35,9 @@ _KINDS: Final = {
     "parquet": "parquet",
     "csv": "csv",
 }
+NAMED_MAX: Final = 12
+"""Operators that a description names."""
+
 _SUFFIXES: Final = (".csv", ".json", ".jsonl", ".parquet")
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -99,7 +102,7 @@ class UnistreamTranslator:
         return dg.AssetSpec(
             key=_key(sink.datasets, sink.uid),
             deps=self._deps(data),
-            description=_description(sink),
+            description=_description(data),
             kinds={"unistream", *_kinds(sink.datasets)},
             metadata=metadata,
         )
@@ -255,7 +258,18 @@ def _uri(datasets: Sequence[LineageDataset]) -> Mapping[str, str]:
     return {URI: datasets[0].uri} if datasets else {}
 
 
-def _description(sink: SinkLineage) -> str | None:
-    if sink.dead_letters_of is None:
-        return None
-    return f"What {sink.dead_letters_of!r} could not decode or process: each row or record with the reason."
+def _description(data: SinkTranslatorData) -> str:
+    """What its rows are, by the graph."""
+    sink = data.sink
+    if sink.dead_letters_of is not None:
+        return (
+            f"What {sink.dead_letters_of!r} could not decode or process: each row or record with the reason."
+        )
+    names = list(sink.operators)
+    if len(names) > NAMED_MAX:
+        names = [*names[: NAMED_MAX - 1], "…", names[-1]]
+    way = " → ".join([", ".join(data.pipeline.source(uid).name for uid in sink.sources), *names])
+    if sink.side_output_of is None:
+        return way
+    operator, tag = sink.side_output_of
+    return f"Side output {tag!r} of {operator!r}: {way}"

@@ -76,6 +76,8 @@ class SinkLineage:
         columns: Column of the rows -> columns of sources that its values are made of. Without those that came
             through a function of the user, of which nobody knows.
         dead_letters_of: The source or operator whose dead letters it writes; None: it writes rows.
+        side_output_of: (uid, tag): the operator whose side output it writes; None: it writes another stream.
+        operators: Names of those between the sources and it, in the order of the pipeline.
     """
 
     uid: OperatorUid
@@ -86,6 +88,8 @@ class SinkLineage:
     sources: tuple[OperatorUid, ...]
     columns: Mapping[str, frozenset[SourceColumn]] = field(default_factory=dict)
     dead_letters_of: OperatorUid | None = None
+    side_output_of: tuple[OperatorUid, str] | None = None
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from unistream.dagster import (
     build_unistream_asset_specs,
     unistream_assets,
 )
+from unistream.dagster.translator import NAMED_MAX
 
 ORDER = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string()), ("cents", pa.int64())])
 NO_TIME = us.WatermarkStrategy.no_watermarks()
@@ -55,9 +56,27 @@ def test_each_sink_with_a_uid_is_an_asset() -> None:
     assert text(dep.asset_key for dep in lake.deps) == ["kafka/orders", "there/kinds"]
     assert text(dep.asset_key for dep in bad.deps) == ["kafka/orders"]
     assert lake.metadata["dagster/uri"] == f"file://{LAKE}/orders"
-    assert bad.description == (
-        "What 'orders' could not decode or process: each row or record with the reason."
-    )
+    assert [spec.description for spec in (lake, raw, bad)] == [
+        "orders, kinds → inner join → with_columns",
+        "orders → map <lambda>",
+        "What 'orders' could not decode or process: each row or record with the reason.",
+    ]
+
+
+def test_a_description_names_a_side_output_and_not_too_many_operators() -> None:
+    def many(env: us.Environment) -> None:
+        rows = env.from_source(topic(), NO_TIME, "orders").uid("orders")
+        rows = rows.side_output("odd", us.col("id").is_null()).uid("split").name("split")
+        rows.get_side_output("odd").sink_to(us.FileSink(f"{LAKE}/odd")).uid("odd")
+        for number in range(NAMED_MAX + 1):
+            rows = rows.filter(us.col("id") > number).name(f"f{number}").uid(f"f{number}")
+        rows.sink_to(us.FileSink(f"{LAKE}/all")).uid("all")
+
+    odd, everything = build_unistream_asset_specs(many)
+    assert odd.description == "Side output 'odd' of 'split': orders → split"
+    way = everything.description or ""
+    assert way.startswith("orders → split → f0 → f1 → ")
+    assert way.endswith(f" → f{NAMED_MAX - 3} → … → f{NAMED_MAX}")
 
 
 def test_columns_and_where_they_come_from() -> None:
