@@ -71,6 +71,11 @@ class PostgresServer:
         self.execute(f"CREATE ROLE {GUARDED} NOLOGIN")
 
     @property
+    def folder(self) -> Path:
+        """Of its data, which is in the command line of its first process."""
+        return self._data
+
+    @property
     def _data(self) -> Path:
         return self._base / "data"
 

@@ -22,6 +22,7 @@ from unistream.core.graph import uid_of
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamGraph, StreamNode
 from unistream.operator.sink import (
+    CheckedRows,
     CommittableStageOperator,
     CommitterOperator,
     GroupCommitterOperator,
@@ -130,11 +131,14 @@ class DataStreamSink(OperatorSettings):
         ports: tuple[Port, ...],
         sink: Sink,
         *,
-        checked: CheckedStream | None = None,
+        checked: tuple[CheckedStream, CheckedRows] | None = None,
         group: CommitGroup | None = None,
     ) -> None:
         self._builder = builder
-        self._checked = checked
+        self._checked: CheckedStream | None = None
+        self._check: CheckedRows | None = None
+        if checked is not None:
+            self._checked, self._check = checked
         self._sink = sink
         writer = SinkWriterOperator(sink)
         self._writer = builder.add(sink.name, writer, [ports], stateful=True)
@@ -204,6 +208,8 @@ class DataStreamSink(OperatorSettings):
 
     def _commit_as(self, uid: str) -> None:
         """It identifies the sink's commits, so writer and committer must have the same one."""
+        if self._check is not None:
+            self._check.sink_uid = OperatorUid(uid)
         for operator, suffix in self._operators:
             operator.sink_uid = OperatorUid(f"{uid}-{suffix}" if suffix else uid)
             operator.belongs_to = OperatorUid(uid)

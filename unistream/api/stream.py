@@ -449,7 +449,7 @@ class DataStream(Results):
             )
         operator = CheckedRows(sink, on_error=on_error)
         checked = self._then(f"{sink.name} rows", operator, self.schema, on_error=on_error)
-        return DataStreamSink(self._builder, checked._ports, sink, checked=checked, group=group)
+        return DataStreamSink(self._builder, checked._ports, sink, checked=(checked, operator), group=group)
 
     def print(self, prefix: str = "") -> DataStreamSink:
         """Prints rows as ``column=value, …``, after `prefix` and, if the sink has several subtasks, ``N> ``.

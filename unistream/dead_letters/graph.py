@@ -36,7 +36,7 @@ from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.join import BroadcastLookupJoin
 from unistream.operator.replayed import LETTERS_INPUT, REPLAYED_COLUMNS, InsteadOfSource, Replayed
-from unistream.operator.sink import SinkOperator
+from unistream.operator.sink import CheckedRows, SinkOperator
 from unistream.port.line import KeepsLine
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.sink import AppendsToForeign, Sink
@@ -228,6 +228,9 @@ class _Copied:
 
     def _node(self, node: StreamNode) -> None:
         operator, uid, parallelism = node.operator, uid_of(node), node.parallelism
+        if isinstance(operator, CheckedRows):  # it follows the commits of its sink
+            operator = copy(operator)
+            operator.sink_uid = OperatorUid(f"{operator.sink_uid}{SUFFIX}")
         if node is self._part.start:
             if isinstance(operator, SourceOperatorSpec):
                 operator = InsteadOfSource(operator.watermarks.timestamp_column)

@@ -339,8 +339,27 @@ class RowCheck(Protocol):
         """Asks the target for what it has to know. Raises Unreachable, ConfigError."""
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
-        """Position of each row that would be refused -> why. Contacts nobody."""
+        """Position of each row that would be refused -> why. Contacts nobody but the target."""
         ...
+
+
+@runtime_checkable
+class FollowsCommits(Protocol):
+    """A row check that compares rows with those of the target, and with those that it has passed on and that
+    are not committed yet."""
+
+    def follow(
+        self, lineage: str, sink_uid: str, restored: CheckpointId | None, items: Sequence[bytes]
+    ) -> None:
+        """Before `open`: whose commits make rows visible that were passed on, and states of all former
+        checks."""
+
+    def passed(self, checkpoint_id: CheckpointId) -> None:
+        """All rows so far belong to that checkpoint, or to an earlier one."""
+
+    def snapshot_state(self) -> Sequence[bytes]: ...
+
+    def close(self) -> None: ...
 
 
 @runtime_checkable

@@ -8,9 +8,10 @@ Readers of the target see a checkpoint at once, or not at all. The record, in th
 changes nothing. A crash leaves staged rows that no checkpoint lists: the next attempt of the subtask removes
 them.
 
-`statements` makes the SQL, `columns` the values, `database` talks to the server, `line` reads the records. In
-a commit group several sinks and the log of the group (`group_log`) share a `transaction`. May import:
-`connector.common`. Start with `sink`.
+`statements` makes the SQL, `columns` the values, `database` talks to the server, `line` reads the records.
+With `on_error`, `row_check` finds rows that the table would refuse: by its columns, and by `constraints`,
+which `asked_rows` asks about with the statements of `questions`. In a commit group several sinks and the log
+of the group (`group_log`) share a `transaction`. May import: `connector.common`. Start with `sink`.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Database:
             Unreachable: it does not answer, or another writer has the table for too long; nothing is written.
             OutcomeUnknown: the connection was lost while the transaction was being committed.
         """
-        connection = self._connected(doing)
+        connection = self.connected(doing)
         notes, committing = connection.info, False
         notes.pop(LIMIT, None)  # of a former transaction
         try:
@@ -122,14 +122,15 @@ class Database:
 
     @contextmanager
     def read(self, doing: str) -> Iterator[Connection]:
-        connection = self._connected(doing)
+        connection = self.connected(doing)
         try:
             with connection:
                 yield connection
         except DBAPIError as error:
             raise self.our_error(error, doing) from error
 
-    def _connected(self, doing: str) -> Connection:
+    def connected(self, doing: str) -> Connection:
+        """For a caller that closes it. Raises ConfigError, Unreachable."""
         try:
             return self._engine.connect()
         except DBAPIError as error:
@@ -138,7 +139,7 @@ class Database:
     def create(self, table: Table) -> None:
         """If it is not there. Two that do it at once both find it."""
         doing = f"creating table {table.name!r}"
-        connection = self._connected(doing)
+        connection = self.connected(doing)
         try:
             with connection, connection.begin():
                 table.create(connection, checkfirst=True)
@@ -216,9 +217,13 @@ class Database:
         fixed = [pa.repeat(value, numbers) for value in before[:-1]]
         places = pa.array(np.arange(first, first + numbers, dtype=np.int64))
         names = [column.name for column in table.columns]
-        whole = pa.RecordBatch.from_arrays([*fixed, places, *rows.columns], names=names)
+        self.copy(connection, table, pa.RecordBatch.from_arrays([*fixed, places, *rows.columns], names=names))
+
+    def copy(self, connection: Connection, table: Table, whole: pa.RecordBatch) -> None:
+        """Rows into the columns of a table that have their names."""
+        names = whole.schema.names
         name = self._engine.dialect.identifier_preparer.format_table(table)
-        listed = ", ".join(self._engine.dialect.identifier_preparer.quote(one) for one in names)
+        listed = ", ".join(map(self.quote, names))
         if self.dialect == "sqlite":
             marks = ", ".join("?" * len(names))
             connection.exec_driver_sql(f"INSERT INTO {name} ({listed}) VALUES ({marks})", python_rows(whole))  # noqa: S608  (quoted)
@@ -247,6 +252,10 @@ class Database:
         except DBAPIError:
             return []
         return [f"process {pid} ({program}, user {user}, {state})" for pid, program, user, state in found]
+
+    def quote(self, name: str) -> str:
+        """The name of a column in a statement."""
+        return self._engine.dialect.identifier_preparer.quote(name)
 
     def quoted(self, target: Target) -> str:
         """Its name in a statement."""

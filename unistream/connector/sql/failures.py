@@ -23,6 +23,13 @@ STATEMENT_GIVEN_UP: Final = "57014"
 LOCK_GIVEN_UP: Final = "55P03"
 BY_SOMEBODY: Final = "user request"  # of a statement that was cancelled, in English
 
+IN_THE_WAY: Final = (
+    "nothing of that checkpoint was written. With on_error such rows are found before the checkpoint, unless "
+    "another program or subtask has written what is in their way since. Remove that from the table, or the "
+    "constraint, and start the job from its last checkpoint, which has the rows"
+)
+"""Of a constraint that refuses rows in a commit: they cannot become letters any more."""
+
 
 class Limit(NamedTuple):
     """Of the statements of a commit: how long each may take. `lock`: the name of the sink's own lock."""
@@ -51,6 +58,8 @@ def failure(
     state, code = sqlstate(orig), sqlite_code(orig)
     if (what := remedy(error)) is not None:
         return ConfigError(f"{where} refused {doing}: {text}; {what}")
+    if limit is not None and (isinstance(orig, sqlite3.IntegrityError) or state.startswith("23")):
+        return ConfigError(f"{where} refused {doing}: {_whole(orig)}; {IN_THE_WAY}")
     is_refused = isinstance(error, IntegrityError | DataError | ProgrammingError)
     if (is_refused and not error.connection_invalidated) or code == sqlite3.SQLITE_ERROR:
         return ConfigError(f"{where} refused {doing}: {text}; nothing was written")
@@ -64,6 +73,13 @@ def failure(
             "file, and was given up; nothing was written. End that program, or its transaction"
         )
     return Unreachable(f"{where} did not answer while {doing}: {text}")
+
+
+def _whole(orig: BaseException) -> str:
+    """Of PostgreSQL with the values that it names."""
+    lines = str(orig).strip().splitlines()
+    detail = next((line.partition(":")[2].strip() for line in lines[1:] if line.startswith("DETAIL")), "")
+    return f"{lines[0]} ({detail.rstrip('.')})" if detail else lines[0]
 
 
 def _of_lock(limit: Limit | None, holders: Callable[[Limit], Sequence[str]]) -> str:

@@ -4,25 +4,43 @@
     PostgreSQL: a text longer than VARCHAR(n); a whole number beyond SMALLINT or INTEGER; a text with the
     character NUL, which no text has there. SQLite takes these.
 
-What depends on other rows (a unique key, a foreign key) or on an expression (CHECK) is known when the rows
-are moved into the table.
+What depends on other rows (a unique key, a foreign key) or on an expression (CHECK) the database is asked, if
+the table has anything of the kind (`asked_rows`): of the rows that are in the table, and of those that this
+subtask has passed on and that are not committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import types as sql
 
+from unistream.base.errors import Unreachable
+from unistream.base.ids import CheckpointId
 from unistream.connector.common import deletes, reasons_of
+from unistream.connector.sql.asked_rows import AskedRows
+from unistream.connector.sql.constraints import constraints
 from unistream.connector.sql.database import Database
+from unistream.connector.sql.line import checkpoint_of
 from unistream.connector.sql.stage import SqlTable
 from unistream.model.elements import Batch
 
 _NUMBERS: Final = ((sql.SmallInteger, 2**15), (sql.BigInteger, None), (sql.Integer, 2**31))
+RESTORED_S: Final = 120  # as long as a statement of a commit may take, unless the sink says otherwise
+POLL_S: Final = 0.05
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """State: the newest barrier before which rows went to the writer of that table."""
+
+    address: str
+    barrier: int
 
 
 class SqlRowCheck:
@@ -33,6 +51,13 @@ class SqlRowCheck:
         self._delete_when = delete_when
         self._columns: Mapping[str, Mapping[str, Any]] = {}
         self._strict = False
+        self._database: Database | None = None
+        self._asked: AskedRows | None = None
+        self._has_asked = False
+        self._sink: tuple[str, str] | None = None  # its line, and its uid
+        self._passed = 0  # the newest barrier that rows have gone before
+        self._restored = 0  # the same, of the checkpoint that was restored
+        self._label = 1
 
     def open(self) -> None:
         """Asks the database for the columns of the table; one that is made later has those of the rows."""
@@ -43,14 +68,85 @@ class SqlRowCheck:
         finally:
             database.close()
 
+    def follow(
+        self, lineage: str, sink_uid: str, restored: CheckpointId | None, items: Sequence[bytes]
+    ) -> None:
+        """See `unistream.port.sink.FollowsCommits`."""
+        found = [msgspec.json.decode(item, type=Passed) for item in items]
+        self._restored = max((one.barrier for one in found if one.address == self._table.address), default=0)
+        self._sink, self._label = (lineage, sink_uid), (restored or 0) + 1
+
+    def passed(self, checkpoint_id: CheckpointId) -> None:
+        """See `unistream.port.sink.FollowsCommits`."""
+        if self._asked is not None and self._asked.is_waiting(self._label):
+            self._passed = checkpoint_id
+        self._label = checkpoint_id + 1
+        if self._asked is not None:
+            self._asked.committed(self._committed(self._asked))
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        """See `unistream.port.sink.FollowsCommits`."""
+        barrier = max(self._passed, self._restored)
+        return [msgspec.json.encode(Passed(self._table.address, barrier))] if barrier else []
+
+    def close(self) -> None:
+        """See `unistream.port.sink.FollowsCommits`."""
+        if self._asked is not None:
+            self._asked.close()
+        if self._database is not None:
+            self._database.close()
+
     def refused(self, batch: Batch) -> Mapping[int, str]:
         gone = None if self._delete_when is None else deletes(self._delete_when, batch.records)
         columns = zip(batch.records.schema.names, batch.records.columns, strict=True)
-        return reasons_of(
+        found = reasons_of(
             (pc.and_kleene(unfit, pc.invert(gone)) if gone is not None and of_target else unfit, reason)
             for name, column in columns
             for unfit, reason, of_target in self._reasons(name, column)
         )
+        asked = self._opened(batch.records.schema)
+        if asked is None:
+            return found
+        written = np.ones(batch.num_rows, np.bool_) if gone is None else ~gone.to_numpy(zero_copy_only=False)
+        written[list(found)] = False
+        if not written.any():
+            return found
+        places = pa.array(np.flatnonzero(written))
+        rows = batch.records if written.all() else batch.records.take(places)
+        return found | asked.refused(rows, places, self._label)
+
+    def _opened(self, schema: pa.Schema) -> AskedRows | None:
+        """With the first rows, which have the columns. None: there is nothing to ask."""
+        if self._has_asked or not self._columns:
+            return self._asked
+        self._has_asked = True
+        target, key = self._table.target, self._table.key
+        database = self._database = Database(self._table.url)
+        with database.read(f"looking at the constraints of table {target}") as connection:
+            found = constraints(database, connection, target, schema.names, key)
+        if found:
+            self._asked = AskedRows(database, target, found, key, schema)
+            self._await_restored(self._asked)
+        else:
+            self._database = None
+            database.close()
+        return self._asked
+
+    def _await_restored(self, asked: AskedRows) -> None:
+        """Rows of the restored checkpoint are in the table before others are compared with it: the committer,
+        which runs elsewhere, commits them before anything else. Raises Unreachable."""
+        until = time.monotonic() + RESTORED_S
+        while self._committed(asked) < self._restored:
+            if time.monotonic() > until:
+                raise Unreachable(
+                    f"table {self._table.target}: rows of the restored checkpoint were not committed within "
+                    f"{RESTORED_S} s, so it is not known which rows it refuses"
+                )
+            time.sleep(POLL_S)
+
+    def _committed(self, asked: AskedRows) -> int:
+        """The newest checkpoint of which rows are in the table."""
+        return checkpoint_of(asked.newest(*self._sink, self._table.target.schema)) if self._sink else 0
 
     def _reasons(self, name: str, column: pa.Array) -> Iterator[tuple[pa.Array, str, bool]]:
         """Rows with a bad value in that column, why it is bad, and whether a row that deletes may have it: it
