@@ -380,7 +380,7 @@ class JobMaster:
         try:
             result = self._durable.ended(
                 self._end,
-                final,
+                (*self._io.left, *final),
                 submitted_ms=self.journal.submitted_ms,
                 ended_ms=ended_ms,
                 restarts=restarts,
@@ -410,7 +410,8 @@ class JobMaster:
             discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
             self._ports.io.wait([*discards, *self._io.preparing], CLEANUP_TIMEOUT_S)
             self._ports.io.wait([self._io.forget()], CLEANUP_TIMEOUT_S)
-            self._durable.cleaned(result)
+            if self._io.is_clean:
+                self._durable.cleaned(result)  # else the next leader removes the rest
         logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
         self._on_ended(self.setup.job)
 
