@@ -111,7 +111,10 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.fixture(scope="session")
 def s3_server(stack_dir: Path, pytestconfig: pytest.Config) -> str:
-    """Address of a real S3 server: ``127.0.0.1:<port>``."""
+    """Address of a real S3 server: ``127.0.0.1:<port>``. With UNISTREAM_S3 that of another one, which has the
+    credentials of ours, for the tests of `tests/contract`."""
+    if given := os.environ.get("UNISTREAM_S3"):
+        return given
     return pytestconfig.stash[SERVERS].enter_context(shared_server(stack_dir / S3, S3))
 
 

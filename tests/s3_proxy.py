@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -28,6 +29,8 @@ class FaultKind(Enum):
     LOST = "it is carried out, and the connection breaks before the answer"
     HALF = "it is carried out, and the connection breaks in the middle of the answer"
     SILENT = "it is not carried out, and nothing is answered"
+    DEAD_WITHIN = "the server is killed while it carries it out"
+    DEAD_BEHIND = "it is carried out, and the server is killed before it has answered"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +55,7 @@ class Fault:
 
 
 class S3Proxy(Closing):
-    """For clients of one server.
+    """For clients of one server. `kill` ends it at once.
 
     Attributes:
         address: For clients.
@@ -61,8 +64,9 @@ class S3Proxy(Closing):
             signatures then.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, kill: Callable[[], None] | None = None) -> None:
         self._server = server
+        self._kill = kill
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         self.seen: list[tuple[str, str]] = []
@@ -91,6 +95,10 @@ class S3Proxy(Closing):
     @property
     def server(self) -> str:
         return self._server
+
+    def kill(self) -> None:
+        assert self._kill is not None, "nobody has said how the server is killed"
+        self._kill()
 
     def fault(self, kind: FaultKind, **options: object) -> Fault:
         """Begins with the next request."""
@@ -149,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Silent: tests look at `seen`."""
 
     def _any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         kind = self.owner.take(self.command, self.path)
         match kind:
             case FaultKind.SLOW_DOWN:
@@ -164,6 +172,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _any
 
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():  # trailers, of which clients send none here
+            continue
+        return b"".join(parts)
+
     def _forward(self, body: bytes, kind: FaultKind | None) -> None:
         upstream = http.client.HTTPConnection(self.owner.server, timeout=UPSTREAM_TIMEOUT_S)
         try:
@@ -172,12 +191,21 @@ class _Handler(BaseHTTPRequestHandler):
                 dropped = self.owner.ignores_conditions and name.lower() == "if-none-match"
                 if name.lower() not in HEADERS_OF_HOP and not dropped:
                     upstream.putheader(name, value)
+            if "Content-Length" not in self.headers and body:
+                upstream.putheader("Content-Length", str(len(body)))
             upstream.endheaders(body)
+            if kind is FaultKind.DEAD_WITHIN:
+                self.owner.kill()
             answer = upstream.getresponse()
             content = answer.read()
+        except (OSError, http.client.HTTPException):  # it is away, or has just been killed
+            self._cut()
+            return
         finally:
             upstream.close()
-        if kind is FaultKind.LOST:
+        if kind is FaultKind.DEAD_BEHIND:
+            self.owner.kill()
+        if kind in (FaultKind.LOST, FaultKind.DEAD_BEHIND, FaultKind.DEAD_WITHIN):
             self._cut()
             return
         headers = [(k, v) for k, v in answer.getheaders() if k.lower() not in HEADERS_OF_HOP]

@@ -196,14 +196,14 @@ def counts_of(place: Place, folder: str) -> list[tuple[Any, ...]]:
 
 def test_a_savepoint_moves_from_the_disk_to_the_store_and_back(tmp_path: Path, place: Place) -> None:
     """Stopped twice: with a savepoint on disk, which is copied to the store; there with one on the store,
-    which is copied to the disk. Commands read it meanwhile."""
+    which is copied to the disk. Each run has another parallelism. Commands read it meanwhile."""
     with EmbeddedCluster(
         "local", Configuration(place.config), workdir=tmp_path / "cluster", rest=False
     ) as cluster:
 
-        def run(savepoint: str | None, target: str | None) -> str:
-            env = us.Environment(place.config)
-            counting(place, "counts", 2_000 if target else None)(env)
+        def run(savepoint: str | None, target: str | None, parallelism: int) -> str:
+            env = us.Environment({**place.config, "parallelism.default": str(parallelism)})
+            counting(place, "counts", 500 if target else None)(env)
             job = submit(cluster, env, OFTEN, savepoint)
             if target is None:
                 assert job.wait(WAIT_S).state == "FINISHED"
@@ -213,9 +213,9 @@ def test_a_savepoint_moves_from_the_disk_to_the_store_and_back(tmp_path: Path, p
             assert job.wait(WAIT_S).state == "FINISHED"
             return savepoint
 
-        first = run(None, str(tmp_path / "savepoints"))
+        first = run(None, str(tmp_path / "savepoints"), 2)
         assert first.startswith("file://")
-        second = run(copied(place, first, f"{place.url}/moved"), f"{place.url}/savepoints")
+        second = run(copied(place, first, f"{place.url}/moved"), f"{place.url}/savepoints", 3)
         assert second.startswith(f"{place.url}/savepoints/savepoint-")
         elsewhere = {**place.config, "s3.endpoint": "http://127.0.0.1:1"}
         with pytest.raises(
@@ -223,7 +223,7 @@ def test_a_savepoint_moves_from_the_disk_to_the_store_and_back(tmp_path: Path, p
         ):
             submit(cluster, env_counting(place), elsewhere)
         assert_commands_read(place, tmp_path, second)
-        run(copied(place, second, str(tmp_path / "back")), None)
+        run(copied(place, second, str(tmp_path / "back")), None, 1)
         env = us.Environment(place.config)
         counting(place, "truth", None)(env)
         assert submit(cluster, env, {}).wait(WAIT_S).state == "FINISHED"

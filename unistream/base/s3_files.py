@@ -33,6 +33,7 @@ CONFLICT_PAUSE_S: Final = 0.1  # before the second attempt, doubled before each 
 EXISTS: Final = "PreconditionFailed"
 CONFLICT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 NO_UPLOAD: Final = "NoSuchUpload"
+NO_BUCKET: Final = "NoSuchBucket"
 
 
 class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
@@ -91,6 +92,11 @@ class S3Files(S3FileSystem):  # type: ignore[misc]  # s3fs has no types
             return int(self.call_s3("head_object", Bucket=bucket, Key=key)["ContentLength"])
         except FileNotFoundError:
             return None
+
+    @staticmethod
+    def lacks_bucket(error: OSError) -> bool:
+        """The bucket does not exist, or was removed."""
+        return _code(error) == NO_BUCKET
 
     # --- multipart uploads ------------------------------------------------------------------------
 

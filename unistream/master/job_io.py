@@ -25,6 +25,7 @@ from unistream.port.storage import CheckpointStorage
 
 Request = contract.DiscoverSplits | contract.PrepareDirectory | contract.WriteManifest
 
+LEFT_MAX: Final = 1_000  # removals that a storage has refused; more come only while it is away for long
 POINTING_MAX: Final = 16  # more manifests are never on their way to the storage
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class JobIo:
         self._pointers = pointers
         self._pool = pool
         self._discards = InOrder(pool)
+        self._left: list[contract.DiscardSnapshot] = []  # changed by what is in order only
+        self._is_clean = False
         self._create_discovery = services.discover
         self._clock = services.clock
         self._post = post
@@ -79,9 +82,10 @@ class JobIo:
         return list(self._preparing)
 
     def discard(self, command: contract.DiscardSnapshot) -> Future[None]:
-        """Removes a snapshot that nothing needs; a failure is logged. Returns at once.
+        """Removes a snapshot that nothing needs. Returns at once.
 
-        One at a time, since files shared with an older snapshot are removed after that snapshot.
+        One at a time, since files shared with an older snapshot are removed after that snapshot. One that the
+        storage refuses (it is away) is logged, and removed before the next one, or at the end of the job.
         """
         return self._discards.submit(self._discard, command)
 
@@ -89,6 +93,16 @@ class JobIo:
         """The job has ended: removes its folder if it is empty after all discards. A failure is logged.
         Returns at once."""
         return self._discards.submit(self._forget)
+
+    @property
+    def left(self) -> tuple[contract.DiscardSnapshot, ...]:
+        """What could not be removed so far, the oldest first."""
+        return tuple(self._left)
+
+    @property
+    def is_clean(self) -> bool:
+        """`forget` has removed all that the storage may still refuse."""
+        return self._is_clean
 
     def _perform(self, request: contract.DiscoverSplits | contract.PrepareDirectory) -> None:
         match request:
@@ -183,19 +197,36 @@ class JobIo:
             logger.exception("event=savepoint_not_tidied directory=%s", command.directory)
 
     def _discard(self, command: contract.DiscardSnapshot) -> None:
-        crash_point("retention.before_delete")
-        try:
-            self._pointers.removed(command.directory)
-            remove_snapshot(self._storage, self._job, command)
-        except Exception:  # leftover files cost space, not correctness
-            logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
-        crash_point("retention.deleted")
+        self._left = [*self._left, command][-LEFT_MAX:]
+        self._remove_left()
+
+    def _remove_left(self) -> None:
+        """In order; all that is behind one that the storage refuses waits with it."""
+        while self._left:
+            command = self._left[0]
+            crash_point("retention.before_delete")
+            try:
+                self._pointers.removed(command.directory)
+                remove_snapshot(self._storage, self._job, command)
+            except Transient as error:
+                where = command.directory or self._job
+                logger.warning("event=snapshot_not_discarded directory=%s reason=%r", where, error)
+                return
+            except Exception:  # leftover files cost space, not correctness
+                logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
+            self._left = self._left[1:]
+            crash_point("retention.deleted")
 
     def _forget(self) -> None:
+        self._remove_left()
         try:
             self._storage.forget(self._job)
+        except Transient as error:
+            logger.warning("event=job_folder_not_removed job=%s reason=%r", self._job, error)
+            return
         except Exception:  # an empty folder does no harm
             logger.exception("event=job_folder_not_removed job=%s", self._job)
+        self._is_clean = not self._left
 
 
 def remove_snapshot(storage: CheckpointStorage, job: JobId, command: contract.DiscardSnapshot) -> None:

@@ -380,7 +380,7 @@ class JobMaster:
         try:
             result = self._durable.ended(
                 self._end,
-                final,
+                (*self._io.left, *final),
                 submitted_ms=self.journal.submitted_ms,
                 ended_ms=ended_ms,
                 restarts=restarts,
@@ -407,12 +407,16 @@ class JobMaster:
         self._durable_requests.reject(reason)
         self._ended.set()
         if result is not None:
-            discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
-            self._ports.io.wait([*discards, *self._io.preparing], CLEANUP_TIMEOUT_S)
-            self._ports.io.wait([self._io.forget()], CLEANUP_TIMEOUT_S)
-            self._durable.cleaned(result)
+            self._clean_up(final, result)
         logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
         self._on_ended(self.setup.job)
+
+    def _clean_up(self, final: Sequence[contract.Command], result: StoredResult) -> None:
+        discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
+        self._ports.io.wait([*discards, *self._io.preparing], CLEANUP_TIMEOUT_S)
+        self._ports.io.wait([self._io.forget()], CLEANUP_TIMEOUT_S)
+        if self._io.is_clean:
+            self._durable.cleaned(result)  # else the next leader removes the rest
 
     @property
     def _concludes(self) -> bool:

@@ -37,6 +37,8 @@ class FsArtifactStore:
             target.fs.pipe_file(target.path, content, mode="create")
         except FileExistsError:
             self.get(name)
+        except (PermissionError, FileNotFoundError) as error:  # no right to, or no bucket
+            raise ConfigError(f"cannot store the job's code at {target.url}: {error}") from error
         except NotWritten as error:
             raise Transient(f"cannot store the job's code at {target.url}: {error}") from error
         except OSError as error:

@@ -355,7 +355,8 @@ def _why_no_snapshot(location: Location) -> str:
     if location.size() is not None:
         return f"{location.url} is a file; name the directory of a checkpoint or savepoint"
     if not location.is_directory():
-        return f"there is no checkpoint or savepoint at {location.url}: the directory does not exist"
+        what = "directory, or its bucket," if is_s3(location.url) else "directory"
+        return f"there is no checkpoint or savepoint at {location.url}: the {what} does not exist"
     inside = [name for name in location.names() if name.startswith(("chk-", "savepoint-"))]
     hint = f"; it contains {', '.join(inside[:5])}: name one of these" if inside else ""
     return f"{location.url} is not a completed checkpoint or savepoint: it has no {MANIFEST_NAME} file{hint}"

@@ -31,6 +31,10 @@ SCHEMES: Final = frozenset(
 PATH_CHARACTERS_MAX: Final = 1024  # the limit of object stores for a key, in bytes
 READ_ATTEMPTS: Final = 3  # of a read that a store refused; on S3 its client repeats (s3.attempts.maximum)
 READ_PAUSE_S: Final = 0.1  # before the second attempt; four times as long before each further one
+REFUSED: Final = (
+    "its store refused access; give a key that may list, read and write that folder (s3.access-key and "
+    "s3.secret-key), and look whether the clock of this machine is right"
+)
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 _COMPONENT: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$")
 
@@ -93,6 +97,7 @@ class Location:
 
         Raises:
             FileNotFoundError: there is none.
+            ConfigError: an S3 store refused access.
             Unreachable: the store did not answer.
         """
         return self._repeat("read", lambda: bytes(self.fs.cat_file(self.path, start=start, end=stop)))
@@ -141,6 +146,8 @@ class Location:
             except (FileNotFoundError, NotADirectoryError):
                 raise
             except Exception as error:  # each store's client has errors of its own
+                if isinstance(error, PermissionError) and is_s3(self.url):
+                    raise ConfigError(f"cannot {verb} {self.url}: {REFUSED} ({error})") from error
                 if attempt == attempts - 1:
                     raise Unreachable(f"cannot {verb} {self.url}: {error}") from error
                 self.pause(READ_PAUSE_S * 4**attempt)

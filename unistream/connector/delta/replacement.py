@@ -25,7 +25,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, OutcomeUnknown, Unreachable
-from unistream.connector.delta.access import refused_access
+from unistream.connector.delta.access import brief, refused_access
 from unistream.connector.delta.schema import TableShape, check_fits, stored_schema
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_storage import table_files
@@ -288,4 +288,4 @@ def _changed(failure: Exception) -> str:
 
 
 def _brief(failure: Exception | None) -> str:
-    return "the table does not have it" if failure is None else str(failure).splitlines()[0]
+    return "the table does not have it" if failure is None else brief(failure)

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.delta.access import brief
 from unistream.connector.delta.positions import POSITIONS_KEY
 from unistream.connector.delta.source_split import DataFile, logged_stats
 
@@ -260,4 +261,4 @@ class TableLog:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: OSError) -> Unreachable:
-        return Unreachable(f"the log of table {self._table} could not be read: {error}")
+        return Unreachable(f"the log of table {self._table} could not be read: {brief(error)}")

@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundEr
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.common import partition_text
+from unistream.connector.delta.access import brief
 from unistream.connector.delta.source_log import (
     Metadata,
     TableLog,
@@ -178,11 +179,6 @@ def table_log(uri: str, options: Mapping[str, str]) -> TableLog:
 
 def no_table(uri: str) -> ConfigError:
     return ConfigError(f"there is no Delta table at {uri}: give the folder that has _delta_log in it")
-
-
-def brief(error: BaseException) -> str:
-    """Without the stack that deltalake appends."""
-    return str(error).strip().partition("\n")[0]
 
 
 def _failure(uri: str, error: Exception) -> ConfigError | Unreachable:

@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.connector.delta.access import refused_access
+from unistream.connector.delta.access import brief, refused_access
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.source_log import TableLog, checked_path
 from unistream.connector.delta.source_storage import table_files
@@ -117,7 +117,7 @@ class LakeTable:
                 storage_options=dict(options) or None,
             )
         except PermissionError as error:
-            raise ConfigError(f"table {uri} could not be created: {error}") from error
+            raise ConfigError(f"table {uri} could not be created: {brief(error)}") from error
         except (DeltaError, OSError) as error:
             failure: Exception = error  # unless another creator was faster, which `open` shows
         else:
@@ -125,7 +125,7 @@ class LakeTable:
         table = cls.open(uri, options)
         if table is None:
             refused = refused_access(uri, failure)
-            raise refused or Unreachable(f"table {uri} could not be created: {failure}") from failure
+            raise refused or Unreachable(f"table {uri} could not be created: {brief(failure)}") from failure
         table._sync_log_entry(table.version)
         return table
 
@@ -350,9 +350,11 @@ def _reading(uri: str) -> Iterator[None]:
     except TableNotFoundError:
         raise
     except DeltaProtocolError as error:
-        raise ConfigError(f"table {uri} cannot be used: {error}") from error
+        raise ConfigError(f"table {uri} cannot be used: {brief(error)}") from error
     except (DeltaError, OSError) as error:
-        raise refused_access(uri, error) or Unreachable(f"table {uri} could not be read: {error}") from error
+        raise refused_access(uri, error) or Unreachable(
+            f"table {uri} could not be read: {brief(error)}"
+        ) from error
 
 
 @contextmanager
@@ -361,11 +363,11 @@ def _committing(uri: str) -> Iterator[None]:
     try:
         yield
     except CommitFailedError as error:
-        raise Conflict(str(error)) from error
+        raise Conflict(brief(error)) from error
     except DeltaProtocolError as error:
-        raise ConfigError(f"table {uri} refuses the commit: {error}") from error
+        raise ConfigError(f"table {uri} refuses the commit: {brief(error)}") from error
     except (DeltaError, OSError) as error:
-        raise refused_access(uri, error) or Unknown(str(error)) from error
+        raise refused_access(uri, error) or Unknown(brief(error)) from error
 
 
 def _add_action(file: DeltaFile) -> Any:

@@ -89,7 +89,7 @@ class Uploads:
         """Uploads all parts; durable when it returns.
 
         Raises:
-            ConfigError: no permission.
+            ConfigError: no permission, or no bucket.
             Unreachable: the store failed; the upload is aborted, unless that fails, too.
         """
         try:
@@ -99,6 +99,10 @@ class Uploads:
         except PermissionError as error:
             raise ConfigError(f"{self._where}: no permission to write {path}: {error}") from error
         except OSError as error:
+            if self._system.lacks_bucket(error):
+                raise ConfigError(
+                    f"{self._where}: could not write {path}: its bucket does not exist"
+                ) from error
             with suppress(OSError):
                 self._system.abort_uploads(path)
             raise Unreachable(f"{self._where}: could not write {path}: {error}") from error

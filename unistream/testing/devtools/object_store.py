@@ -23,9 +23,12 @@ PROGRAM: Final = "weed"
 PORTS: Final = 8  # the first is the gateway's
 ACCESS_KEY: Final = "unistream"
 SECRET_KEY: Final = "unistream-secret"  # noqa: S105  (of a server that listens on loopback only)
+READER_KEY: Final = "reader"  # of one who may list and read
+READER_SECRET: Final = "reader-secret"  # noqa: S105  (the same)
 OPEN_BUCKET: Final = "open"  # requests for it need no signature
 PROBE_TIMEOUT_S: Final = 2.0
 STOP_S: Final = 0.5  # what it has stored survives a kill, and it would wait for its clients
+ELECTION: Final = "1s"  # a single master that starts again waits one to two of them before it leads
 VOLUMES_MAX: Final = 200  # a bucket takes several
 VOLUME_MB: Final = 64
 
@@ -45,8 +48,10 @@ def command(folder: Path, ports: Sequence[int]) -> list[str]:
     credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
     actions = ["Admin", "Read", "Write", "List"]
     user = {"name": ACCESS_KEY, "credentials": credentials, "actions": actions}
+    reading = [{"accessKey": READER_KEY, "secretKey": READER_SECRET}]
+    reader = {"name": READER_KEY, "credentials": reading, "actions": ["Read", "List"]}
     anyone = {"name": "anonymous", "actions": [f"{one}:{OPEN_BUCKET}" for one in actions[1:]]}
-    identities.write_bytes(msgspec.json.encode({"identities": [user, anyone]}))
+    identities.write_bytes(msgspec.json.encode({"identities": [user, reader, anyone]}))
     s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = ports
     options: dict[str, Any] = {
         "dir": data,
@@ -55,6 +60,7 @@ def command(folder: Path, ports: Sequence[int]) -> list[str]:
         "master.port": master,
         "master.port.grpc": master_grpc,
         "master.telemetry": "false",
+        "master.electionTimeout": ELECTION,
         "master.volumeSizeLimitMB": VOLUME_MB,
         "volume.port": volume,
         "volume.port.grpc": volume_grpc,
