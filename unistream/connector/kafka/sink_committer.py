@@ -83,6 +83,7 @@ class KafkaCommitter:
         self._asks = False  # what was committed before
         self._remembered: Remembered | None = None
         self._is_refused = False
+        self._has_taken = False  # the line, in this attempt, with an empty checkpoint
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         """Raises CorruptSnapshot."""
@@ -142,6 +143,25 @@ class KafkaCommitter:
             reason=_sentence(lost[0], request) if lost else "",
             visible=_visible(request.checkpoint_id, rows, sum(one.rows for one in before)),
         )
+
+    def empty_checkpoint(self, permit: CommitPermit) -> None:
+        """Readers do not wait until this job has rows for what a former one has left open: this job takes the
+        line over with its first checkpoint.
+
+        Raises:
+            ConfigError, Fenced: another job has taken over.
+        """
+        context = self._context
+        permit.require(context.lineage, permit.checkpoint_id)
+        is_own = permit.checkpoint_id > (context.restored or 0)
+        if self._line.has_committed or self._has_taken or not is_own or context.restored is None:
+            return
+        before, refusal = self._line.take_over()
+        if refusal is not None:
+            self._is_refused = True
+            raise refusal
+        self._abort(lambda one: self._naming.is_of(one, before))
+        self._has_taken = True
 
     def close(self) -> None:
         connections = self._connections
