@@ -143,7 +143,7 @@ class KafkaBrokers(Closing):
             self._await(lambda: not admin.list_partition_reassignments(list(wanted)), f"has moved {topic}")
 
             def is_led() -> bool:
-                admin.elect_leaders(PREFERRED, list(wanted), raise_errors=False)
+                admin.elect_leaders(PREFERRED, {topic: list(replicas)}, raise_errors=False)
                 return all(self.leader(topic, number) == nodes[0] for number, nodes in replicas.items())
 
             self._await(is_led, f"has elected leaders of {topic}")
