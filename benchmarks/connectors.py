@@ -5,14 +5,15 @@
 
     kafka-kafka    records of 150 bytes from a topic into a topic, exactly once, checkpoints every 2 s
     copy-python    the same topic read and written by kafka-python alone, a transaction every 2 s
-    copy-confluent the same by confluent-kafka (`uv run --with confluent-kafka …`)
+    copy-confluent the same by confluent-kafka
     kafka-delta    JSON of 90 bytes from a topic into a Delta table, checkpoints every 2 s
     kafka-iceberg  the same into an Iceberg table
     kafka-postgres the same into a table of PostgreSQL, replaced by key
     produce        this product's sender alone: records that are in memory into a topic, one transaction
 
 One JSON line for each. A topic has 4 partitions; it is filled before the clock starts. Rates are by slope
-(see `benchmarks.harness`).
+(see `benchmarks.harness`), from 1 to 4 million records, or, with `--size`, from that many to four times as
+many; those of a client with one call for each record are smaller (`SLOW`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from tests.postgres import PostgresServer
 
 PARTITIONS: Final = 4
 ROWS: Final = 1_000_000  # of the small run; the large one has four times as many
+SLOW: Final = {"copy-python": 20, "copy-confluent": 4}  # by which their runs are smaller
+FILLED_AT_ONCE: Final = 50_000
 RECORD: Final = b"x" * 150
 COMMIT_S: Final = 2.0
 JSON: Final = "json"
@@ -42,7 +45,7 @@ def fill(bootstrap: str, topic: str, rows: int) -> None:
     """With the sender of this product: a client takes minutes."""
     import pyarrow as pa
 
-    write(bootstrap, topic, rows, pa.array([RECORD] * 50_000, pa.binary()))
+    write(bootstrap, topic, rows, pa.array([RECORD] * FILLED_AT_ONCE, pa.binary()))
 
 
 def write(bootstrap: str, topic: str, rows: int, values: Any) -> None:
@@ -80,7 +83,7 @@ def fill_json(bootstrap: str, topic: str, rows: int) -> None:
 
     texts = [
         json.dumps({"id": n, "key": f"k{n % 1_000}", "value": n / 7, "at": 1_767_225_600_000 + n})
-        for n in range(50_000)
+        for n in range(FILLED_AT_ONCE)
     ]
     write(bootstrap, topic, rows, pa.array([text.encode() for text in texts], pa.binary()))
 
@@ -180,7 +183,7 @@ def copy_python(bootstrap: str, source: str, target: str, rows: int) -> None:
 
 
 def copy_confluent(bootstrap: str, source: str, target: str, rows: int) -> None:
-    from confluent_kafka import Consumer, Producer, TopicPartition  # type: ignore[import-not-found]
+    from confluent_kafka import Consumer, Producer, TopicPartition
 
     consumer = Consumer(
         {
@@ -233,6 +236,11 @@ CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
 }
 
 
+def whole(rows: int) -> int:
+    """As many as `fill` writes."""
+    return max(rows // FILLED_AT_ONCE, 1) * FILLED_AT_ONCE
+
+
 def source_of(case: str) -> str:
     """The begin of the topics that it reads."""
     return JSON if case in TABLES else "in"
@@ -243,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--case", choices=CASES, action="append", help="may be repeated; default: all")
     parser.add_argument("--bootstrap", help="with --rows: run the case once, without measuring")
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--size", type=int, default=ROWS, help=f"records of the small run; {ROWS:,}")
     options = parser.parse_args(arguments)
 
     from unistream.testing.devtools.kafka_tools import create_topic
@@ -259,14 +268,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         LocalStack(Path(folder) / "stack", ["kafka"]) as stack,
     ):
         bootstrap = stack.address("kafka")
-        for rows in (ROWS, 4 * ROWS):
-            for name in {source_of(case) for case in cases}:
-                create_topic(bootstrap, f"{name}-{rows}", PARTITIONS)
-                (fill_json if name == JSON else fill)(bootstrap, f"{name}-{rows}", rows)
+        sizes = {case: whole(options.size // SLOW.get(case, 1)) for case in cases}
+        topics = {(source_of(case), times * sizes[case]) for case in cases for times in (1, 4)}
+        for name, rows in sorted(topics):
+            create_topic(bootstrap, f"{name}-{rows}", PARTITIONS)
+            (fill_json if name == JSON else fill)(bootstrap, f"{name}-{rows}", rows)
         for case in cases:
             by_slope(
                 ["benchmarks.connectors", "--case", case, "--bootstrap", bootstrap],
-                rows=ROWS,
+                rows=sizes[case],
                 labels={
                     "benchmark": "connectors",
                     "case": case,

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from unistream.base.ids import CheckpointId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.committers import committer_of
 from unistream.connector.kafka import KafkaSink
+from unistream.connector.kafka.sink_committer import KafkaCommitter
 from unistream.connector.kafka.transactions import decode_committable
 from unistream.connector.kafka.wire import Producing
 from unistream.model.elements import Batch
@@ -342,10 +344,8 @@ def test_a_transaction_that_was_open_for_too_long_restarts_the_job(parts: Parts)
     assert numbers(parts.servers, parts.topic) == []
 
 
-def test_a_commit_that_a_broker_has_not_marked_is_marked_after_a_restore(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A coordinator has passed over a partition without leader; here: one that it was not told of."""
+def leave_unmarked(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on coordinators pass over the partitions of transactions; here: they are not told of them."""
     admin = KafkaAdminClient(bootstrap_servers=parts.servers)
     unchecked = {"transaction.partition.verification.enable": "false"}
     [broker] = [str(one["broker_id"]) for one in admin.describe_cluster()["brokers"]]
@@ -356,6 +356,13 @@ def test_a_commit_that_a_broker_has_not_marked_is_marked_after_a_restore(
         pass
 
     monkeypatch.setattr(Producing, "add", not_told)
+
+
+def test_a_commit_that_a_broker_has_not_marked_is_marked_after_a_restore(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator has passed over a partition without leader."""
+    leave_unmarked(parts, monkeypatch)
     listed = parts.prepared(parts.writer(), 1, *range(100))
     parts.committer().commit(permit(1), request(1, *listed))
     assert numbers(parts.servers, parts.topic) == []
@@ -363,6 +370,71 @@ def test_a_commit_that_a_broker_has_not_marked_is_marked_after_a_restore(
     again = parts.committer(restored=1).commit(permit(1), request(1, *listed))
     assert again.outcome is CommitOutcome.ALREADY_COMMITTED
     assert numbers(parts.servers, parts.topic) == list(range(100))
+
+
+def test_a_commit_that_a_broker_has_not_marked_is_marked_while_the_job_runs(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the sink has no more rows. Until then the id of that transaction is not used again: were the
+    next one under it aborted, its marker would abort these rows, too."""
+    leave_unmarked(parts, monkeypatch)
+    writer, committer = parts.writer(), parts.committer()
+    listed = parts.prepared(writer, 1, *range(100))
+    monkeypatch.undo()
+    committer.commit(permit(1), request(1, *listed))
+    next_one = parts.prepared(writer, 2, 100)
+    ids = [decode_committable(one).transactional_id for one in (*listed, *next_one)]
+    assert len(set(ids)) == 2
+    parts.lose(next_one[0])
+    assert numbers(parts.servers, parts.topic) == []
+    assert isinstance(committer, KafkaCommitter)
+    committer._look_s = 0.0  # half a minute later
+    committer.empty_checkpoint(permit(2))
+    assert numbers(parts.servers, parts.topic) == list(range(100))
+    last = parts.prepared(writer, 3, 101)
+    assert decode_committable(last[0]).transactional_id == ids[0], "it is marked, and may be used again"
+    committer.commit(permit(3), request(3, *last))
+    assert numbers(parts.servers, parts.topic) == [*range(100), 101]
+
+
+def test_nothing_of_a_checkpoint_is_committed_if_a_part_of_it_is_lost(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unistream.connector.kafka.sink_committer.RECORDED_WITHIN_S", 0.5)
+    sink = parts.sink(transaction_timeout="2 s")
+    [there] = parts.prepared(parts.writer(sink, index=0), 1, 1, 2)
+    [lost] = parts.prepared(parts.writer(sink, index=1), 1, 3)
+    parts.lose(lost)
+    time.sleep(1.1)  # half of the timeout: from then on it is asked
+    with pytest.raises(ConfigError, match=r"1 rows of checkpoint 1 are lost"):
+        parts.committer(sink).commit(permit(1), request(1, there, lost))
+    assert numbers(parts.servers, parts.topic) == []
+    drops = parts.committer(parts.sink(on_lost="drop"), restored=1)
+    drops.commit(permit(1), request(1, there, lost))
+    assert numbers(parts.servers, parts.topic) in ([1, 2], []), "unless the broker has aborted it meanwhile"
+
+
+def test_in_batch_a_transaction_that_was_open_for_too_long_ends_the_job(parts: Parts) -> None:
+    """Another attempt would take as long. Also if its rows were all written, and others were not."""
+    sink = parts.sink(transaction_timeout="1 s")
+    bounded = replace(context(), checkpointing=False)
+    writer, committer = parts.opened(sink, bounded)
+    writer.write(batch(1))
+    writer.flush(end_of_input=True)
+    prepared = list(writer.prepare_commit(CheckpointId(1)))
+    slow, _ = parts.opened(sink, replace(context(index=1), checkpointing=False))
+    slow.write(batch(2))
+    slow.flush(end_of_input=False)
+    eventually(lambda: open_transactions(parts.servers, parts.topic) == [], "the broker ends it", WAIT_S, 0.5)
+    for act in (
+        lambda: committer.commit(permit(1), request(1, *prepared)),
+        lambda: (slow.write(batch(3)), slow.flush(end_of_input=True)),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"nothing was written: a job in BATCH .* aborted that after 1 s"
+        ):
+            act()
+    assert numbers(parts.servers, parts.topic) == []
 
 
 def test_a_commit_is_known_when_its_id_was_used_again(parts: Parts) -> None:

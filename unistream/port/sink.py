@@ -227,6 +227,14 @@ class SoleCommitter(Protocol):
 
 
 @runtime_checkable
+class SeesEmptyCheckpoints(Protocol):
+    """A committer that has something to do when a checkpoint is complete in which its sink has no rows."""
+
+    def empty_checkpoint(self, permit: CommitPermit) -> None:
+        """As `commit`, on the same thread, with the same errors."""
+
+
+@runtime_checkable
 class ReplacesRows(Protocol):
     """A sink that may replace the rows of an earlier run by those of a later one."""
 

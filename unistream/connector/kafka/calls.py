@@ -87,6 +87,8 @@ class Connections:
                 return await ask()
             except kafka_errors.KafkaError as error:
                 wait_s = again.wait_s(error)
+                if is_unanswered(error):
+                    self._forget_coordinators()
             await self.sleep(wait_s)
 
     def asked(self, what: str, ask: Callable[[KafkaAdminClient], T]) -> T:
@@ -99,12 +101,16 @@ class Connections:
             while True:
                 try:
                     return ask(self.admin)
-                except _MOVED as error:
-                    wait_s = again.wait_s(error)
-                    self._manager.cluster._coordinators.clear()
                 except kafka_errors.KafkaError as error:
                     wait_s = again.wait_s(error)
+                    if is_unanswered(error) or isinstance(error, _MOVED):
+                        self._forget_coordinators()
                 time.sleep(wait_s)
+
+    def _forget_coordinators(self) -> None:
+        """They are asked for again. The client remembers them for good, also those whose broker is gone,
+        which says of no other one."""
+        self._manager.cluster._coordinators.clear()
 
     async def coordinated(self, request: Any, transactional_id: str | None) -> Any:
         """The answer of the coordinator of that id; None: of any broker."""
@@ -165,6 +171,11 @@ def is_retriable(error: kafka_errors.KafkaError) -> bool:
     return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
 
 
+def is_unanswered(error: kafka_errors.KafkaError) -> bool:
+    """The broker that was asked is gone, or paused: another one may have its place by now."""
+    return isinstance(error, _UNANSWERED)
+
+
 def our_error(error: kafka_errors.KafkaError, servers: str, doing: str) -> UnistreamError:
     """What it means for a job."""
     text = str(error).strip() or type(error).__name__
@@ -176,6 +187,12 @@ def our_error(error: kafka_errors.KafkaError, servers: str, doing: str) -> Unist
 
 
 _MOVED: Final = (kafka_errors.NotCoordinatorError, kafka_errors.CoordinatorNotAvailableError)
+_UNANSWERED: Final = (
+    kafka_errors.KafkaConnectionError,
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.NodeNotReadyError,
+    kafka_errors.UnknownBrokerIdError,
+)
 _FENCING: Final = (
     kafka_errors.ProducerFencedError,
     kafka_errors.InvalidProducerEpochError,

@@ -21,7 +21,7 @@ from kafka import errors as kafka_errors
 from unistream.base.errors import NotFound, Unreachable
 from unistream.base.limits import MIB
 from unistream.connector.kafka.batches import Section, next_sequence, sealed
-from unistream.connector.kafka.calls import ANSWER_WITHIN_S, our_error
+from unistream.connector.kafka.calls import ANSWER_WITHIN_S, is_unanswered, our_error
 from unistream.connector.kafka.sink_topic import REMOVED_AFTER_S, check_same, removed
 from unistream.connector.kafka.transactions import ProducerId
 from unistream.connector.kafka.wire import NO_PRODUCER, Producing, TopicState
@@ -148,7 +148,7 @@ class Sender:
                 leader, self._topic, partition, batch, transactional_id, acks=self._acks
             )
         except kafka_errors.KafkaError as error:
-            if error.invalid_metadata or leader < 0:
+            if error.invalid_metadata or leader < 0 or is_unanswered(error):
                 await self._look()
             raise
 

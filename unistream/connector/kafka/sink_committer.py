@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, UnistreamError
+from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import OnRewind
 from unistream.connector.kafka.config import Properties
@@ -25,6 +25,7 @@ from unistream.connector.kafka.transactions import (
     KafkaCommittable,
     Naming,
     decode_committable,
+    open_too_long,
 )
 from unistream.connector.kafka.wire import Ended, Producing
 from unistream.port.operator import CommitPermit
@@ -33,6 +34,7 @@ from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Sink
 DONE_KEPT_MAX: Final = 1_000  # of transactions that this committer has committed
 RECORDED_WITHIN_S: Final = 5.0  # a commit that is done is recorded by then
 RETRY_S: Final = 0.2
+LOOKED_EVERY_S: Final = 30.0  # whether commits are marked; a broker has restarted by then
 ABORT_TIMEOUT_MS: Final = 60_000  # of an id that nobody uses any more
 ENVIRONMENT: Final = "UNISTREAM_KAFKA_"
 """Begin of variables with properties of the client, such as UNISTREAM_KAFKA_SECURITY_PROTOCOL."""
@@ -83,6 +85,9 @@ class KafkaCommitter:
         self._asks = False  # what was committed before
         self._remembered: Remembered | None = None
         self._is_refused = False
+        self._has_taken = False  # the line, in this attempt, with an empty checkpoint
+        self._unmarked: list[KafkaCommittable] = []  # not looked at since they were committed
+        self._look_s = time.monotonic() + LOOKED_EVERY_S
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         """Raises CorruptSnapshot."""
@@ -115,6 +120,7 @@ class KafkaCommitter:
         """
         permit.require(self._context.lineage, request.checkpoint_id)
         given = [(decode_committable(payload), payload) for payload in request.committables]
+        self._check_whole([one for one, _ in given if self._key(one) not in self._done], request)
         is_repeated = request.checkpoint_id <= (self._context.restored or 0)
         self._claim([one for one, _ in given if self._key(one) not in self._done], request.checkpoint_id)
         before = self._committed_before([one for one, _ in given], request.checkpoint_id)
@@ -124,6 +130,7 @@ class KafkaCommitter:
                 self._end_rival(one)
             elif (ended := self._commit(one)) is Ended.DONE:
                 rows += one.rows
+                self._unmarked.append(one)
             else:
                 lost.append(_Lost(one, payload, ended))
             self._remember(one)
@@ -134,6 +141,7 @@ class KafkaCommitter:
             dropped = {each.payload for each in lost}
             mark_committed(self._producing, [one for one, payload in given if payload not in dropped])
         self._abort_rivals([one for one, _ in given])
+        self._look_at_markers()
         is_all = bool(given) and len(before) == len(given)
         return CommitResult(
             CommitOutcome.ALREADY_COMMITTED if is_all else CommitOutcome.COMMITTED,
@@ -142,6 +150,26 @@ class KafkaCommitter:
             reason=_sentence(lost[0], request) if lost else "",
             visible=_visible(request.checkpoint_id, rows, sum(one.rows for one in before)),
         )
+
+    def empty_checkpoint(self, permit: CommitPermit) -> None:
+        """Readers do not wait until this job has rows for what a former one has left open: this job takes the
+        line over with its first checkpoint.
+
+        Raises:
+            ConfigError, Fenced: another job has taken over.
+        """
+        context = self._context
+        permit.require(context.lineage, permit.checkpoint_id)
+        self._look_at_markers()
+        is_own = permit.checkpoint_id > (context.restored or 0)
+        if self._line.has_committed or self._has_taken or not is_own or context.restored is None:
+            return
+        before, refusal = self._line.take_over()
+        if refusal is not None:
+            self._is_refused = True
+            raise refusal
+        self._abort(lambda one: self._naming.is_of(one, before))
+        self._has_taken = True
 
     def close(self) -> None:
         connections = self._connections
@@ -157,6 +185,20 @@ class KafkaCommitter:
         if self._connections is None:
             self._connections = Producing(self._servers, self._properties)
         return self._connections
+
+    def _look_at_markers(self) -> None:
+        """Now and then: each commit has to be marked in its partitions. A job that may not write what is
+        missing says so, and goes on: it fails when it is started again."""
+        if time.monotonic() < self._look_s:
+            return
+        unmarked, self._unmarked = self._unmarked, []
+        self._look_s = time.monotonic() + LOOKED_EVERY_S
+        try:
+            mark_committed(self._producing, unmarked)
+        except Unreachable:
+            self._unmarked = unmarked
+        except ConfigError as error:
+            logger.error("event=kafka_transaction_not_marked: %s", error)  # noqa: TRY400
 
     # --- what is committed --------------------------------------------------------------------------
 
@@ -225,6 +267,28 @@ class KafkaCommitter:
                 break
             time.sleep(RETRY_S)
         return ended
+
+    def _check_whole(self, todo: Sequence[KafkaCommittable], request: CommitRequest) -> None:
+        """Before any of them is committed: nothing of a checkpoint is, if the broker may have aborted a part
+        of it because it was open for too long. Raises ConfigError."""
+        now_ms = time.time() * 1000
+        is_old = any(now_ms - one.began_ms > one.timeout_ms / 2 for one in todo)
+        if self._on_lost != "fail" or not is_old:
+            return
+        lost = list[_Lost]()
+        for one in todo:
+            ended = self._producing.ended(one.transactional_id, one.producer)
+            if ended is Ended.DONE or self._recorded(self._subtask(one)) >= one.label > 0:
+                return  # an earlier attempt has begun to commit it
+            if ended is not None:
+                lost.append(_Lost(one, b"", ended))
+        if not lost:
+            return
+        if not self._context.checkpointing:  # the next run writes all of it again
+            for one in todo:
+                self._producing.end(one.transactional_id, one.producer, commit=False)
+            raise open_too_long(self._topic, lost[0].committable.timeout_ms)
+        raise ConfigError(_sentence(lost[0], request))
 
     def _remember(self, one: KafkaCommittable) -> None:
         self._done[self._key(one)] = None

@@ -8,6 +8,11 @@ Of two jobs that go on from one snapshot one can claim; the other one has commit
 transactions are aborted. A job that dies between claim and commit commits the same transactions when it is
 restored: they are those of a complete checkpoint. A topic may be written by any number of lines, which know
 nothing of each other.
+
+    takeover ─ the first checkpoint of a job is complete, and has no rows: what former jobs have left open
+               would hold back readers until there are some. The record says that this job has the line now,
+               though the last commit is another one's, and those whose transactions it aborts commit nothing
+               more. A sibling, which starts from the same snapshot as this job, may still be the faster one.
 """
 
 from __future__ import annotations
@@ -37,10 +42,12 @@ CHOICES: Final = "; or set on_rewind='allow_duplicates' and accept duplicates"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Metadata of the record. `is_rewind`: the job has noted a rewind, and committed nothing since."""
+    """Metadata of the record. `is_rewind`: the job has noted a rewind, and committed nothing since. `taken`:
+    the job that has taken the line over from it, and committed nothing yet."""
 
     job: str
     is_rewind: bool = False
+    taken: str = ""
 
 
 class Last(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +56,7 @@ class Last(msgspec.Struct, frozen=True, kw_only=True):
     label: int
     job: str
     is_rewind: bool = False
+    taken: str = ""
 
     @property
     def checkpoint(self) -> CheckpointId:
@@ -95,6 +103,7 @@ class Line:
         self._seen = {context.job, context.predecessor, ""}  # jobs that are no rivals
         self._has_looked = False
         self.has_committed = False  # in this attempt, as this job
+        self._has_taken = False
 
     def last(self, subtask: int) -> Last | None:
         """The last commit, as far as it is known without waiting. `subtask`: whose own record counts too, for
@@ -103,9 +112,9 @@ class Line:
         own = self._producing.recorded(self._naming.group(subtask), self._topic)
         last = None if found is None else _decoded(found)
         if own is not None and (last is None or last.label < own):
-            last = Last(label=own, job="" if last is None else last.job)
+            last = Last(label=own, job="" if last is None else last.job, taken=last.taken if last else "")
         if not self._has_looked and last is not None:
-            self._seen.add(last.job)
+            self._seen |= {last.job, last.taken}
         self._has_looked = True
         return last
 
@@ -163,34 +172,52 @@ class Line:
             OutcomeUnknown, Transient: the record could not be changed; nothing is known.
         """
         job = writer_of(self._context, checkpoint_id)
-        note = msgspec.json.encode(Note(job=job)).decode()
-        refused: list[UnistreamError] = []
+        is_own = job == self._context.job
 
-        def decide(found: Recorded | None) -> tuple[int, str] | None:
-            last = None if found is None else _decoded(found)
-            refusal = None if last is None or self._context.finalizing else self._refusal(last)
-            if refusal is not None:
-                refused.append(refusal)
-                raise _Refused
-            return None if last is not None and last.label >= label else (label, note)
+        def decide(last: Last | None) -> Last | None:
+            if last is not None and last.label >= label:
+                return None
+            return Last(label=label, job=job, taken="" if is_own or last is None else last.taken)
 
-        try:
-            self._changed(decide)
-        except _Refused:
-            return refused[-1]
-        if job == self._context.job:
+        refusal = self._claimed(decide)
+        if refusal is None and is_own:
             self.has_committed, self._followed = True, ()
-        return None
+        return refusal
+
+    def take_over(self) -> tuple[set[str], UnistreamError | None]:
+        """When the first checkpoint of this job is complete, and has nothing to commit. Returns the jobs that
+        commit nothing more, whose transactions can be aborted; or why this job may not go on.
+
+        Raises as `claim`.
+        """
+        me, former = self._context.job, self._context.predecessor or ""
+        before = {former}
+
+        def decide(last: Last | None) -> Last | None:
+            last = last or Last(label=0, job=former)
+            before.update({last.job, last.taken})
+            return None if me in (last.job, last.taken) else msgspec.structs.replace(last, taken=me)
+
+        refusal = self._claimed(decide)
+        self._has_taken = refusal is None
+        return (set() if refusal else before - {me, ""}), refusal
 
     def taken_over(self) -> UnistreamError | None:
-        """Why what this job wrote is refused, if another one has the line."""
+        """Why what this job wrote is refused, if another one has the line. Its transaction was aborted, which
+        a job does that has taken the line over."""
         last = self.last(self._context.index)
-        return None if last is None else self._refusal(last)
+        if last is None or last.taken in ("", self._context.job):
+            return None if last is None else self._refusal(last)
+        return self._succeeded(last.taken)
 
     def is_lost(self) -> bool:
         """Another job has claimed the line since `last` was called first: none that this one may follow."""
         found = self._producing.noted(self._naming.line, self._topic)
-        return found is not None and _decoded(found).job not in self._seen
+        if found is None:
+            return False
+        last, context = _decoded(found), self._context
+        had_it = context.job in (last.job, context.predecessor)
+        return last.job not in self._seen or (had_it and last.taken not in self._seen)
 
     def remembered(self) -> Remembered | None:
         """For the state."""
@@ -205,10 +232,37 @@ class Line:
         self._last = last
 
     def _refusal(self, last: Last) -> UnistreamError | None:
-        job, context = last.job, self._context
-        if not job or may_follow(job, last.checkpoint, me=context.job, followed=self._followed):
-            return None
-        return succeeded(self._where, context, writer=job, has_committed=self.has_committed)
+        job, me = last.job, self._context.job
+        if job and not may_follow(job, last.checkpoint, me=me, followed=self._followed):
+            return self._succeeded(job)
+        had_it = self._has_taken or me in (job, self._context.predecessor)
+        return self._succeeded(last.taken) if had_it and last.taken not in ("", me) else None
+
+    def _succeeded(self, job: str) -> UnistreamError:
+        has_written = self.has_committed or self._has_taken
+        return succeeded(self._where, self._context, writer=job, has_committed=has_written)
+
+    def _claimed(self, decide: Callable[[Last | None], Last | None]) -> UnistreamError | None:
+        """Changes the record, unless its last commit is of a job that this one may not follow."""
+        refused: list[UnistreamError] = []
+
+        def checked(found: Recorded | None) -> tuple[int, str] | None:
+            last = None if found is None else _decoded(found)
+            refusal = None if last is None or self._context.finalizing else self._refusal(last)
+            if refusal is not None:
+                refused.append(refusal)
+                raise _Refused
+            new = decide(last)
+            if new is None:
+                return None
+            note = Note(job=new.job, is_rewind=new.is_rewind, taken=new.taken)
+            return new.label, msgspec.json.encode(note).decode()
+
+        try:
+            self._changed(checked)
+        except _Refused:
+            return refused[-1]
+        return None
 
     def _changed(self, decide: Callable[[Recorded | None], tuple[int, str] | None]) -> None:
         name = self._naming.line
@@ -230,4 +284,4 @@ def _decoded(found: Recorded) -> Last:
         note = msgspec.json.decode(found.note, type=Note)
     except msgspec.MsgspecError:  # of an earlier version, which noted nothing
         return Last(label=found.label, job="")
-    return Last(label=found.label, job=note.job, is_rewind=note.is_rewind)
+    return Last(label=found.label, job=note.job, is_rewind=note.is_rewind, taken=note.taken)

@@ -23,11 +23,13 @@ from unistream.base.errors import (
     Fenced,
     Transient,
     UnistreamError,
+    Unreachable,
     UserCodeError,
 )
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
 from unistream.connector.kafka.batches import BATCH_EXTRA_BYTES, Section, sections
+from unistream.connector.kafka.hanging import open_in
 from unistream.connector.kafka.outgoing import Encoder
 from unistream.connector.kafka.send import Sender
 from unistream.connector.kafka.sink_line import Line
@@ -41,6 +43,7 @@ from unistream.connector.kafka.transactions import (
     checkpoint_of,
     label_of,
     left_over,
+    open_too_long,
     rewinds_of,
 )
 from unistream.connector.kafka.wire import Producing, TopicState
@@ -276,6 +279,8 @@ class KafkaSinkWriter:
                 if refusal is None:
                     raise
                 raise refusal from error
+            if not self._context.checkpointing:
+                raise open_too_long(self._target.topic, self._target.timeout_ms) from error
             raise Transient(
                 f"the broker has aborted transaction {opened.transactional_id!r} of topic "
                 f"{self._target.topic!r}, which was open for {age_ms // 1000} s (transaction_timeout is "
@@ -285,13 +290,23 @@ class KafkaSinkWriter:
     def _begin(self) -> _Open:
         names = {self._naming.id_of(self._owner, n): n for n in self._pool.to_look_at()}
         done = self._producing.committed(list(names))
-        number = self._pool.take({names[name]: producer for name, producer in done.items()})
+        number = self._pool.take(self._marked({names[name]: producer for name, producer in done.items()}))
         transactional_id = self._naming.id_of(self._owner, number)
         began_ms = int(time.time() * 1000)
         producer = self._producing.begin(transactional_id, self._target.timeout_ms)
         crash_point("kafka.begun")
         self._sender.begin(transactional_id, producer)
         return _Open(number, transactional_id, producer, began_ms)
+
+    def _marked(self, committed: dict[int, ProducerId]) -> dict[int, ProducerId]:
+        """Those that hang in no partition (see `hanging`), as far as its leader says so now."""
+        try:
+            hanging = (
+                {who for who, _, _ in open_in(self._producing, self._target.topic)} if committed else set()
+            )
+        except Unreachable:
+            return {}
+        return {number: producer for number, producer in committed.items() if producer not in hanging}
 
     def _abort_left(self) -> None:
         """Transactions of attempts of this job that are not there any more; see `transactions`."""

@@ -81,6 +81,16 @@ def decode_committable(payload: bytes) -> KafkaCommittable:
         raise CorruptSnapshot(f"a committable of a Kafka sink cannot be read: {error}") from error
 
 
+def open_too_long(topic: str, timeout_ms: int) -> ConfigError:
+    """Of a job without checkpoints: to run it again would take as long."""
+    return ConfigError(
+        f"topic {topic!r}: nothing was written: a job in BATCH writes all its rows in one transaction, and "
+        f"the broker has aborted that after {timeout_ms / 1000:g} s, before the job had ended. Raise "
+        "transaction_timeout (and transaction.max.timeout.ms of the broker, its limit), or run the job with "
+        "execution.runtime-mode=STREAMING and an interval of checkpoints, each of which is a transaction"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
     """Transactional ids of one sink. `prefix`: of the user, for access lists of a cluster.

@@ -318,6 +318,16 @@ class Producing(Connections):
             and (one.state.value.startswith("Prepare"))
         )
 
+    def ended(self, transactional_id: str, producer: ProducerId) -> Ended | None:
+        """How the last transaction of that producer has ended, or is about to; None: it is open."""
+        one = self._described(transactional_id)
+        if one is None:
+            return Ended.FORGOTTEN
+        if (one.producer_id, one.producer_epoch) != (producer.id, producer.epoch):
+            return Ended.OTHERWISE
+        state = one.state.value
+        return None if state == "Ongoing" else Ended.DONE if state.endswith("Commit") else Ended.OTHERWISE
+
     def producers(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, list[tuple[ProducerId, int, bool]]]:

@@ -21,6 +21,7 @@ from unistream.port.sink import (
     CommitResult,
     Committer,
     JointCommitter,
+    SeesEmptyCheckpoints,
     SinkContext,
     VisibleRows,
 )
@@ -63,6 +64,11 @@ class CommitRounds:
     def open(self, context: SinkContext) -> None:
         self._committer.open(context)
 
+    @property
+    def sees_empty(self) -> bool:
+        """`run` does something without committables, too."""
+        return isinstance(self._committer, SeesEmptyCheckpoints)
+
     def close(self) -> None:
         """At once, or at the end of the current call."""
         with self._guard:
@@ -84,6 +90,8 @@ class CommitRounds:
                 return []
             self._running = True
         try:
+            if not requests and isinstance(self._committer, SeesEmptyCheckpoints):
+                self._committer.empty_checkpoint(permit)
             if isinstance(self._committer, JointCommitter):
                 joint = self._committer
                 return [self._all_rounds(lambda r: joint.commit_all(permit, r), requests)] if requests else []

@@ -129,14 +129,18 @@ class CommittingOperator(SinkOperator):
                 self._waiting = permit
             return
         due = self._committables.due(permit.checkpoint_id)
-        if not any(one.payloads for one in due):
+        rounds = self._open_rounds()
+        has_output = any(one.payloads for one in due)
+        if not has_output and not rounds.sees_empty:
             self._done(permit, due, [])
             return
         self._busy = True
-        rounds = self._open_rounds()
         found: list[Committed] = []
 
         def commit() -> None:
+            if not has_output:
+                rounds.run(permit, [])
+                return
             crash_point("committer.before_commit")
             found.extend(rounds.run(permit, due))
             crash_point("committer.committed")

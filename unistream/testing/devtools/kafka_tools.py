@@ -45,7 +45,12 @@ def broker_ids(bootstrap: str, timeout_s: float = TIMEOUT_S) -> list[int]:
 
 
 def create_topic(
-    bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None
+    bootstrap: str,
+    name: str,
+    partitions: int = 1,
+    config: dict[str, str] | None = None,
+    *,
+    replicas: int = 1,
 ) -> None:
     """Makes a topic, and returns when every partition has a leader.
 
@@ -57,7 +62,9 @@ def create_topic(
     from kafka.errors import TopicAlreadyExistsError
 
     with admin_client(bootstrap, TIMEOUT_S) as admin:
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, topic_configs=config or {})
+        topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=replicas, topic_configs=config or {}
+        )
         try:
             admin.create_topics([topic])
         except TopicAlreadyExistsError:

@@ -106,24 +106,33 @@ class ServerSpec:
     stop_s: float = TERM_WAIT_S
 
 
-def kafka_command(folder: Path, ports: Sequence[int], more: str = "") -> list[str]:
-    """The command line of a broker; `ports`: of clients and of the controller. `more`: further properties,
-    which replace ours."""
+def kafka_command(
+    folder: Path, ports: Sequence[int], more: str = "", *, cluster: str = "", flags: Sequence[str] = ()
+) -> list[str]:
+    """The command line of a broker.
+
+    Args:
+        folder: For its configuration and data.
+        ports: Of clients and of the controller.
+        more: Further properties, which replace ours.
+        cluster: Its id, if it has several brokers; "": a new one.
+        flags: Of Java, which replace ours.
+    """
     classpath = f"{kafka_jars()}/*"
     properties, data = folder / "server.properties", folder / "data"
     text = _KAFKA_PROPERTIES.format(host=HOST, broker=ports[0], controller=ports[1], data=data)
     properties.write_text(text + more, encoding="utf-8")
-    _format_storage(classpath, properties, data)
-    return [*java_command(folder, KAFKA), "-cp", classpath, "kafka.Kafka", str(properties)]
+    _format_storage(classpath, properties, data, cluster or cluster_id())
+    return [*java_command(folder, KAFKA), *flags, "-cp", classpath, "kafka.Kafka", str(properties)]
 
 
-def _format_storage(classpath: str, properties: Path, data: Path) -> None:
+def _format_storage(classpath: str, properties: Path, data: Path, cluster: str) -> None:
     """A KRaft node starts only on storage that names its cluster; done once per data folder."""
     if (data / "meta.properties").is_file():
         return
     # quick to start, since it lives for half a second
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
+    tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
     done = subprocess.run(
         [java(), *flags, "-cp", classpath, *tool],
         capture_output=True,
