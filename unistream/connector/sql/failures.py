@@ -24,7 +24,7 @@ LOCK_GIVEN_UP: Final = "55P03"
 BY_SOMEBODY: Final = "user request"  # of a statement that was cancelled, in English
 
 IN_THE_WAY: Final = (
-    "nothing of that checkpoint was written. With on_error such rows are found before the checkpoint, unless "
+    "nothing was written of that checkpoint. With on_error such rows are found before the checkpoint, unless "
     "another program or subtask has written what is in their way since. Remove that from the table, or the "
     "constraint, and start the job from its last checkpoint, which has the rows"
 )
