@@ -137,7 +137,6 @@ REQUIRED_MARKS = (
     "a run was completed",
     "a savepoint was completed",
     "a savepoint was refused or failed",
-    "a shared file stayed, as an older checkpoint still existed",
     "a shared file was removed",
     "a snapshot could not be removed",
     "a state file could not be read",
@@ -172,5 +171,6 @@ REQUIRED_MARKS = (
     "user code failed in map",
     "user code failed in restore",
     "user code failed in snapshot",
+    "what could not be removed was removed later",
 )
 """Each must be reached by at least one run of a batch."""

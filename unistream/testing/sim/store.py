@@ -66,6 +66,7 @@ class Store:
         self.unsure: set[str] = set()
         self.leaders: dict[JobId, list[LeaderEpoch]] = {}
         self.removal_ms = 0.0
+        self.refused: set[str] = set()  # directories whose removal has failed so far
         self._names = 0
         self.pointers = Pointers(world)
 
@@ -187,6 +188,8 @@ class MasterStorage:
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         """Removes the manifest first; a failure may come before or after that."""
         self.check_epoch()
+        is_again = directory in self._store.refused
+        self._store.refused.add(directory)
         self._may_fail("a snapshot", parent_of(directory), shared)
         self._witness.on_discard(directory, self._epoch)
         if self._store.manifests.pop(directory, None) is not None:
@@ -195,6 +198,9 @@ class MasterStorage:
         self._store.files.pop(directory, None)
         if shared:
             self._store.shared.remove_after(directory, shared, self._epoch, self._witness)
+        self._store.refused.discard(directory)
+        if is_again:
+            self._store.world.sometimes("what could not be removed was removed later")
 
     def claim(self, directory: str) -> None:
         """The snapshot does not belong to its user any more."""
