@@ -73,7 +73,7 @@ def from_kafka(env: us.Environment) -> None:
     rows.key_by("k").process(CountInState(), returns=COUNTED).sink_to(us.BlackholeSink()).uid("counts")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_a_right_pipeline_passes_two_hundred_seeds() -> None:
     report = simulate(right, seeds=range(200))
     report.raise_for_failures()
