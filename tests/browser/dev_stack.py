@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from tests.integration.dagster_ui import free_port
+from unistream.testing.devtools.process import free_ports
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S: Final = 150.0
@@ -29,7 +29,7 @@ class DevStack:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._log = folder / "dev.log"
-        port = free_port()
+        [port] = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         options = ("--target", "local", "--port", str(port), "--seconds-a-year", str(seconds_a_year))
         with self._log.open("wb") as log:

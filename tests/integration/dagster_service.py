@@ -21,13 +21,14 @@ from deltalake import DeltaTable
 
 from tests.eventually import WAIT_S, eventually
 from tests.integration.dagster_location import MARK, PIPELINES, left_of
-from tests.integration.dagster_ui import Ui, free_port
+from tests.integration.dagster_ui import Ui
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import connect
 from unistream.master.job_info import JobInfo
+from unistream.testing.devtools.process import free_ports
 
 DEPLOYMENT: Final = Path(__file__).parents[2] / "deployments" / "dagster" / "dagster.yaml"
 FASTER: Final = {
@@ -55,7 +56,7 @@ class Service:
         self._found_by = dict(found_by or {})
         self._folder, self._module = folder, module
         self._mark, self._processes = uuid.uuid4().hex, dict[str, subprocess.Popen[bytes]]()
-        self._ports = {"ui": free_port(), "rest": free_port()}
+        self._ports = dict(zip(("ui", "rest"), free_ports(2), strict=True))
         home = folder / "dagster"
         home.mkdir()
         text = DEPLOYMENT.read_text()

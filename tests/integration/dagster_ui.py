@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -55,12 +54,6 @@ LOCATIONS: Final = """
 query { workspaceOrError { ... on Workspace { locationEntries { name locationOrLoadError {
   __typename ... on PythonError { message cause { message } } } } } } }
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Ui:

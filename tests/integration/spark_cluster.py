@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -19,6 +18,7 @@ import psutil
 import pyspark
 
 from tests.eventually import WAIT_S, eventually
+from unistream.testing.devtools.process import free_ports
 
 HOME = Path(pyspark.__file__).parent
 CORES = 2  # of each worker
@@ -34,6 +34,7 @@ _JAVA = (
 )
 _BREAKER = """
 import os, sys
+from unistream.testing.devtools.process import free_ports
 if os.path.exists({mark!r}):
     sys.exit("this host is broken")
 """
@@ -60,7 +61,7 @@ class SparkCluster:
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
-        self._port, self._ui = _free_port(), _free_port()
+        self._port, self._ui = free_ports(2)
         try:
             self._start(
                 "master", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._ui), name="Master"
@@ -84,7 +85,7 @@ class SparkCluster:
         self._workers[host] = self._start(
             "worker",
             host,
-            *("--cores", str(CORES), "--memory", "1g", "--webui-port", str(_free_port())),
+            *("--cores", str(CORES), "--memory", "1g", "--webui-port", str(free_ports(1)[0])),
             *("--work-dir", str(self._folder / f"work-{host}"), self.master),
             name="Worker",
             PYTHONPATH=os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
@@ -150,9 +151,3 @@ class SparkCluster:
             )
         self._processes.append(process)
         return process
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

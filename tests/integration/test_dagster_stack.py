@@ -21,8 +21,9 @@ from deltalake import DeltaTable
 
 from tests.eventually import WAIT_S, eventually
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX
-from tests.integration.dagster_ui import Ui, free_port
+from tests.integration.dagster_ui import Ui
 from tests.integration.test_demo import ROOT, marked
+from unistream.testing.devtools.process import free_ports
 
 pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka, pytest.mark.timeout(1_200)]
 
@@ -73,7 +74,7 @@ class Stack:
 @contextmanager
 def stack(folder: Path, mark: str, module: str, *options: str) -> Iterator[Stack]:
     """Until the block ends; then by Ctrl-C."""
-    port, log = free_port(), folder / "stack.log"
+    [port], log = free_ports(1), folder / "stack.log"
     environment = {**os.environ, "TEST_MARK": mark, "TMPDIR": str(folder), "COLUMNS": "200"}
     with log.open("wb") as file:
         process = subprocess.Popen(

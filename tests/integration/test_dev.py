@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import WAIT_S, eventually
-from tests.integration.dagster_ui import Ui, free_port
+from tests.integration.dagster_ui import Ui
 from tests.integration.test_demo import ROOT, marked
+from unistream.testing.devtools.process import free_ports
 
 pytestmark = [pytest.mark.kafka]
 
@@ -28,7 +29,7 @@ def mark() -> Iterator[str]:
 
 
 def test_a_stream_is_materialised_once_and_its_commits_are_seen(tmp_path: Path, mark: str) -> None:
-    port = free_port()
+    [port] = free_ports(1)
     options = ("--target", "local", "--port", str(port), "--seconds-a-year", "120")
     dev = subprocess.Popen(
         [sys.executable, "-m", "dagster_defs.dev", *options],
@@ -62,5 +63,6 @@ def test_a_stream_is_materialised_once_and_its_commits_are_seen(tmp_path: Path, 
         dev.send_signal(signal.SIGINT)
         # each of its three children gets 25 s to end, and the broker 30 s
         output, _ = dev.communicate(timeout=120)
+        print(output, *(log.read_text() for log in tmp_path.glob("unistream-dev-*/*.log")), sep="\n")
     assert dev.returncode == 130, output
     assert "everything that was started has been stopped" in output
