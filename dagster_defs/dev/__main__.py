@@ -88,11 +88,11 @@ def start(
     words = ("cluster", "start", "-t", options.target, "--workdir", str(work / "cluster"))
     cluster = child("cluster", "unistream.cli", *words)
     url = _running(cluster).url
-    pace = ("--seconds", str(options.seconds_a_year * YEARS), "--repeat", str(YEARS))
-    producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace)
     console.print("starting Dagster's UI and daemon")
     ui = child("dagster", *web_ui.command(options.port, "-w", str(work / "workspace.yaml")))
     web_ui.wait_until_served(ui, options.port)
+    pace = ("--seconds", str(options.seconds_a_year * YEARS), "--repeat", str(YEARS))
+    producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace)
     console.print(f"Dagster UI {web_ui.url(options.port)}   cluster {url}   Kafka {bootstrap}   files {work}")
     console.print(
         "Materialize flights_hourly and flights_cancelled, then the others; Ctrl-C ends everything",

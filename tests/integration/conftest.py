@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.crash_runs import Crashes
+from tests.integration.marked import marked
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
 def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crashes:
     """Kills at named places; nothing is armed yet."""
     return Crashes(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A value of TEST_MARK that every process of a command inherits; none of them may be left."""
+    value = uuid.uuid4().hex
+    yield value
+    assert marked(value) == []
 
 
 @pytest.fixture

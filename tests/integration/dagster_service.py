@@ -203,6 +203,11 @@ class Service:
         self.await_that(f"run {run} ends", lambda: self.ui.has_ended(run))
         assert self.ui.status(run) == status, (self.ui.run(run), self.log_of(run)[-30:])
 
+    def await_attached(self, run: str, job: JobInfo) -> None:
+        """A retry has the tag of the job from the run that it repeats: its log says when it has attached."""
+        said = f"attached to job {job.job}"
+        self.await_that(said, lambda: any(said in line for line in self.log_of(run)))
+
     def log_of(self, run: str) -> list[str]:
         """Messages of a run, and why its steps have failed."""
         found = []

@@ -12,6 +12,7 @@ import unistream as us
 FARES = pa.schema([("id", pa.int64()), ("carrier", pa.string()), ("fare", pa.int64())])
 ROWS = 60
 LAKE = "FARES_LAKE"  # folder of the tables; "lake" by default
+DATABASE = "FARES_DATABASE"  # URL of the one for letters
 MENDED = "FARES_MENDED"  # "some": it still fails for every 6th; "all": for none
 
 
@@ -24,15 +25,27 @@ def fare(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def pipeline(env: us.Environment) -> None:
+    fares_to(env, us.DeltaSink(f"{os.environ.get(LAKE, 'lake')}/dead"))
+
+
+def letters_in_iceberg(env: us.Environment) -> None:
+    catalog = {"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "warehouse"}
+    fares_to(env, us.IcebergSink("lake.dead", catalog_properties=catalog))
+
+
+def letters_in_a_database(env: us.Environment) -> None:
+    fares_to(env, us.SqlSink(os.environ[DATABASE], "dead"))
+
+
+def fares_to(env: us.Environment, dead: us.Sink) -> None:
     texts = [{"id": i, "text": f"{i}$" if i % 3 == 1 else str(i)} for i in range(ROWS)]
     carriers = env.from_collection([{"carrier": "AA", "name": "American"}], name="carriers").uid("carriers")
     more = env.from_collection([{"id": 1_000, "carrier": "AA", "fare": 0}], name="more", schema=FARES)
     rows = env.from_collection(texts, name="texts").uid("texts")
     fares = rows.map(fare, returns=FARES, on_error="dead-letter").uid("fares").name("fares")
     named = fares.union(more.uid("more")).join(carriers, on="carrier").uid("named")
-    lake = os.environ.get(LAKE, "lake")
-    named.sink_to(us.DeltaSink(f"{lake}/fares")).uid("lake")
-    fares.dead_letters_to(us.DeltaSink(f"{lake}/dead"))
+    named.sink_to(us.DeltaSink(f"{os.environ.get(LAKE, 'lake')}/fares")).uid("lake")
+    fares.dead_letters_to(dead)
 
 
 LINES = 20

@@ -321,11 +321,8 @@ def test_a_killed_run_is_retried_and_has_the_same_job(service: Service) -> None:
     service.await_end(first, "FAILURE")
     service.await_that("the retry", lambda: len(ui.runs_of("killed")) == 2)
     [retry] = [run["runId"] for run in ui.runs_of("killed") if run["parentRunId"] == first]
-    service.await_that("it attaches", lambda: ui.tags(retry).get("unistream/job_id"))
     [job] = service.jobs("killed")
-    service.await_that(
-        "it says so", lambda: any(f"attached to job {job.job}" in line for line in service.log_of(retry))
-    )
+    service.await_attached(retry, job)
     service.await_rows("killed", rows)
     ui.terminate(retry)
     service.await_end(retry, "CANCELED")
@@ -362,11 +359,13 @@ def test_a_run_whose_host_died_frees_its_pool_and_is_retried(service: Service) -
     assert any("The process of the run is gone" in line for line in service.log_of(first))
     service.await_that("the retry", lambda: len(ui.runs_of("lost")) == 2)
     [retry] = [run["runId"] for run in ui.runs_of("lost") if run["parentRunId"] == first]
-    service.await_that("it attaches", lambda: ui.tags(retry).get("unistream/job_id"))
+    [job] = service.jobs("lost")
+    service.await_attached(retry, job)
     service.await_rows("lost", rows)
     ui.terminate(retry)
     service.await_end(retry, "CANCELED")
-    assert len(service.jobs("lost")) == 1
+    [job] = service.jobs("lost")
+    assert job.state == "FINISHED"
     service.assert_exact("lost")
 
 

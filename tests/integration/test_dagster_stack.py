@@ -2,98 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
 
-from tests.eventually import WAIT_S, eventually
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX
-from tests.integration.dagster_ui import Ui
-from tests.integration.test_demo import ROOT, marked
-from unistream.testing.devtools.process import free_ports
+from tests.integration.kept_stack import DEMO, DEV, stack
 
 pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka, pytest.mark.timeout(1_200)]
 
 TABLES: Final = ("flights_hourly", "flights_cancelled")
-START_S: Final = 360.0  # of a demo until its comparison, on a busy machine
 MONTH_S: Final = 300.0
-STOP_S: Final = 120.0  # its children get 25 s each to end, and the broker 30 s
+RUN_S: Final = 240.0  # on Spark
 JANUARY: Final = "2013-01-01"
 ROWS_OF_A_YEAR: Final = 116_077
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    """An environment value that every process inherits; none of them may be left."""
-    value = uuid.uuid4().hex
-    yield value
-    assert marked(value) == []
-
-
-class Stack:
-    """A command that stays until Ctrl-C, its UI, and its files below `folder`."""
-
-    def __init__(self, folder: Path, ui: Ui, log: Path) -> None:
-        self.ui = ui
-        self._folder = folder
-        self._log = log
-
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def table(self, name: str) -> pa.Table:
-        [path] = self._folder.glob(f"unistream-*/lake/{name}")
-        with duckdb.connect() as connection:
-            files = [str(path / file) for file in DeltaTable(str(path)).file_uris()]
-            return connection.read_parquet(files, hive_partitioning=True).arrow().read_all()
-
-    def await_that(self, what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:
-        eventually(condition, what, timeout_s, 0.5)
-
-    def materialized(self, *assets: str) -> str:
-        """The run, which has succeeded."""
-        run = self.ui.materialize(*assets)
-        self.await_that("the run ends", lambda: self.ui.has_ended(run), 2 * WAIT_S)
-        assert self.ui.status(run) == "SUCCESS", (assets, self.log())
-        return run
-
-
-@contextmanager
-def stack(folder: Path, mark: str, module: str, *options: str) -> Iterator[Stack]:
-    """Until the block ends; then by Ctrl-C."""
-    [port], log = free_ports(1), folder / "stack.log"
-    environment = {**os.environ, "TEST_MARK": mark, "TMPDIR": str(folder), "COLUMNS": "200"}
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *options, "--port", str(port)],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        found = Stack(folder, Ui(port, "dagster_defs.definitions"), log)
-        eventually(lambda: found.ui.is_up or process.poll() is not None, "the UI answers", START_S, 0.5)
-        assert process.poll() is None, found.log()
-        yield found
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(STOP_S)
-    assert process.returncode == 130, found.log()
 
 
 def of_january(table: pa.Table) -> set[tuple[Any, ...]]:
@@ -111,8 +37,8 @@ def test_all_assets_of_the_location_on_spark(tmp_path: Path, mark: str) -> None:
     """The stream, its archive, the report of a month that the watermark has closed, and the history, in which
     that month has the same hours."""
     pace = ("--seconds-a-year", "240")
-    with stack(tmp_path, mark, "dagster_defs.dev", "--target", "spark", *pace) as dev:
-        streams = dev.materialized(*TABLES), dev.materialized("flights_archive")
+    with stack(tmp_path, mark, "dagster_defs.dev", "--target", "spark", *pace, steps=DEV) as dev:
+        streams = [dev.materialized(*assets, limit_s=RUN_S) for assets in (TABLES, ("flights_archive",))]
         jobs = {dev.ui.tags(run)["unistream/job_id"] for run in streams}
         assert len(jobs) == 2, "each stream has a job of its own, and they run side by side"
 
@@ -126,17 +52,17 @@ def test_all_assets_of_the_location_on_spark(tmp_path: Path, mark: str) -> None:
         assert oldest["days"] == 31
         assert oldest["flights"] == sum(row[-1] for row in january)
         assert oldest["plot"].startswith("![flights a day](data:image/png;base64,")
-        dev.materialized("flights_history")
+        dev.materialized("flights_history", limit_s=RUN_S)
         assert of_january(dev.table("flights_history")) == january
         versions = [event["unistream/table_version"] for event in dev.ui.materializations("flights_history")]
-        dev.materialized("flights_history")
+        dev.materialized("flights_history", limit_s=RUN_S)
         assert of_january(dev.table("flights_history")) == january, "a second time nothing is added"
         assert len(dev.ui.materializations("flights_history")) == len(versions) + 1
 
 
 def test_a_kept_demo_that_is_materialized_again_doubles_nothing(tmp_path: Path, mark: str) -> None:
     options = ("--target", "local", "--seconds", "8", "--keep")
-    with stack(tmp_path, mark, "dagster_defs.demo", *options) as demo:
+    with stack(tmp_path, mark, "dagster_defs.demo", *options, steps=DEMO) as demo:
         ui, before = demo.ui, demo.table("flights_hourly")
         assert before.num_rows == ROWS_OF_A_YEAR
         first, second = ui.materialize(*TABLES), ui.materialize(*TABLES)

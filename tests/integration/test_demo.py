@@ -6,36 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.integration.crash_runs import OF_MATRIX
+from tests.integration.marked import marked
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_TIMEOUT_S = 360
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    """An environment value that every process of the demo inherits; none of them may be left."""
-    value = uuid.uuid4().hex
-    yield value
-    assert marked(value) == []
-
-
-def marked(value: str) -> list[str]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("TEST_MARK") == value and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
 
 
 def start(tmp_path: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:

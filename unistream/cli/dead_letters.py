@@ -18,11 +18,13 @@ from unistream.client.hosts import TARGETS, chosen_target
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from unistream.dead_letters.place import Place
     from unistream.dead_letters.replay import Chosen, Outcome
     from unistream.dead_letters.table import Letters
 
 SHOWN: Final = 20
 ID_CHARS: Final = 8
+_YES_OR_NO: Final = {True: "yes", False: "no", None: "-"}
 TEXT_CHARS: Final = 200  # of a row, for people; --json has all
 
 app = typer.Typer(
@@ -33,7 +35,15 @@ app = typer.Typer(
 
 Table = Annotated[
     str,
-    typer.Argument(metavar="TABLE", help="Path or URL of a Delta table, or of a folder of Parquet files."),
+    typer.Argument(
+        metavar="TABLE",
+        help="Path or URL of a Delta table, or of a folder of Parquet files; or MODULE:FUNCTION#SINK, the "
+        "table of the IcebergSink or SqlSink with that uid in a pipeline.",
+    ),
+]
+Record = Annotated[
+    str | None,
+    typer.Option("--record", metavar="DIR", help="Of a table in a database: where its replays are recorded."),
 ]
 Operator = Annotated[
     str | None, typer.Option("--operator", metavar="UID", help="Only of this operator, by uid or name.")
@@ -50,10 +60,11 @@ Ids = Annotated[
 
 
 @app.command("list")
-def list_letters(table: Table, defines: Defines = None, as_json: AsJson = False) -> None:
+def list_letters(
+    table: Table, record: Record = None, defines: Defines = None, as_json: AsJson = False
+) -> None:
     """Count the letters of a table by operator and error, and how many of them were replayed."""
-    configuration(defines)  # the store of s3:// URLs
-    found, replayed = _read(table)
+    found, replayed = _read(table, record, defines)
     groups = _groups(found, replayed)
     if as_json:
         print_json(groups)
@@ -62,7 +73,7 @@ def list_letters(table: Table, defines: Defines = None, as_json: AsJson = False)
     for one in groups:
         shown.add_row(
             *(escape(one["operator"]), escape(one["error_type"]), f"{one['letters']:,}"),
-            *(f"{one['replayed']:,}", str(one["attempts"]), _when(one["first_ms"]), _when(one["last_ms"])),
+            *(_number(one["replayed"]), str(one["attempts"]), _when(one["first_ms"]), _when(one["last_ms"])),
         )
     console().print(shown if groups else "there are no dead letters")
 
@@ -76,14 +87,14 @@ def show(  # noqa: PLR0917  # typer passes them by name
     limit: Annotated[
         int, typer.Option("-n", "--limit", min=1, help="At most so many, newest first.")
     ] = SHOWN,
+    record: Record = None,
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
     """Show letters: the rows, and why they failed; newest first."""
     from unistream.dead_letters.replay import Chosen
 
-    configuration(defines)  # the store of s3:// URLs
-    found, replayed = _read(table)
+    found, replayed = _read(table, record, defines)
     chosen = Chosen(operator=operator, error_type=error_type, ids=tuple(letters or ()))
     rows = found.rows.filter(chosen.mask(found.rows)).sort_by([("time", "descending")])
     each = [_shown(row, replayed) for row in rows.slice(0, limit).drop_columns(["row_ipc"]).to_pylist()]
@@ -101,7 +112,7 @@ def show(  # noqa: PLR0917  # typer passes them by name
                 escape(one["letter"][:ID_CHARS] if found.records is None else one["letter"]),
                 _when(one["time_ms"]),
             ),
-            *(escape(one["operator"]), str(one["attempt"]), "yes" if one["replayed"] else "no"),
+            *(escape(one["operator"]), str(one["attempt"]), _YES_OR_NO[one["replayed"]]),
             *(escape(error[:TEXT_CHARS]), escape(one["row"][:TEXT_CHARS])),
         )
     console().print(shown)
@@ -126,6 +137,7 @@ def replay(  # noqa: PLR0917  # typer passes them by name
         bool,
         typer.Option("--from-empty-state", help="Also through operators with state, which begin empty."),
     ] = False,
+    record: Record = None,
     target: Annotated[
         str | None, typer.Option("-t", "--target", help="spark (the default if installed) or local.")
     ] = None,
@@ -150,7 +162,8 @@ def replay(  # noqa: PLR0917  # typer passes them by name
             f"target {target!r} is not one of {', '.join(TARGETS)}: a replay has its own cluster"
         )
     defined = configuration(defines, parallelism)
-    outcome = _replay(table, pipeline, chosen, defined.to_dict(), target, from_empty_state=from_empty_state)
+    place = _place(table, record, defined.to_dict())
+    outcome = _replay(place, pipeline, chosen, defined.to_dict(), target, from_empty_state=from_empty_state)
     if as_json:
         print_json(outcome)
     else:
@@ -163,7 +176,7 @@ def replay(  # noqa: PLR0917  # typer passes them by name
 
 
 def _replay(
-    table: str,
+    place: Place,
     pipeline: str,
     chosen: Chosen,
     config: dict[str, str],
@@ -176,16 +189,15 @@ def _replay(
     from unistream.dead_letters.graph import appending
     from unistream.dead_letters.ledger import Ledger, TableLock
     from unistream.dead_letters.replay import Replay
-    from unistream.dead_letters.table import absolute, read_letters
 
-    uri = absolute(table)
+    record = place.recorded()
     environment = Environment(config, target=target)
-    with TableLock(uri):
+    with TableLock(record):
         with sinks_replaced(appending):
             build(load_function(pipeline), environment)
         return Replay(
-            letters=read_letters(uri),
-            ledger=Ledger(uri),
+            letters=place.letters(),
+            ledger=Ledger(record),
             environment=environment,
             pipeline=pipeline,
             target=target,
@@ -209,21 +221,29 @@ def _print_outcome(outcome: Outcome) -> None:
     out.print(f"replay {outcome.replay}: {outcome.letters:,} letters{again}", markup=False)
 
 
-def _read(table: str) -> tuple[Letters, frozenset[str]]:
-    """The letters, and the ids of those that were replayed."""
+def _place(table: str, record: str | None, config: dict[str, str]) -> Place:
+    from unistream.dead_letters.place import place_of
+
+    return place_of(table, record, config, load_function)
+
+
+def _read(table: str, record: str | None, defines: list[str] | None) -> tuple[Letters, frozenset[str] | None]:
+    """The letters, and the ids of those that were replayed; None: it is not said where that is recorded."""
     from unistream.dead_letters.ledger import Ledger
-    from unistream.dead_letters.table import read_letters
 
-    found = read_letters(table)
-    return found, frozenset(Ledger(found.uri).replayed()["letter"].to_pylist())
+    place = _place(table, record, configuration(defines).to_dict())
+    found = place.letters()
+    if place.record is None:
+        return found, None
+    return found, frozenset(Ledger(place.record).replayed()["letter"].to_pylist())
 
 
-def _groups(found: Letters, replayed: frozenset[str]) -> list[dict[str, Any]]:
+def _groups(found: Letters, replayed: frozenset[str] | None) -> list[dict[str, Any]]:
     """By operator and error, in the order of the operators' names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    done = pc.is_in(found.rows["letter"], pa.array(sorted(replayed), pa.string()))
+    done = pc.is_in(found.rows["letter"], pa.array(sorted(replayed or ()), pa.string()))
     rows: pa.Table = found.rows.append_column("done", done.cast(pa.int64()))
     rows = rows.append_column("ms", rows["time"].cast(pa.int64()))
     keys = ["operator", "operator_uid", "error_type"]
@@ -233,7 +253,7 @@ def _groups(found: Letters, replayed: frozenset[str]) -> list[dict[str, Any]]:
         {
             **{key: one[key] for key in keys},
             "letters": one["letter_count"],
-            "replayed": one["done_sum"] or 0,
+            "replayed": None if replayed is None else one["done_sum"] or 0,
             "attempts": one["attempt_max"],
             "first_ms": one["ms_min"],
             "last_ms": one["ms_max"],
@@ -242,12 +262,16 @@ def _groups(found: Letters, replayed: frozenset[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _shown(row: dict[str, Any], replayed: frozenset[str]) -> dict[str, Any]:
+def _shown(row: dict[str, Any], replayed: frozenset[str] | None) -> dict[str, Any]:
     """A letter for `--json`: times in ms, and whether it was replayed."""
     for name in ("time", "event_time"):
         at = row.pop(name)
         row[f"{name}_ms"] = None if at is None else round(at.timestamp() * 1000)
-    return {**row, "replayed": row["letter"] in replayed}
+    return {**row, "replayed": None if replayed is None else row["letter"] in replayed}
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
 
 
 def _when(at_ms: int | None) -> str:

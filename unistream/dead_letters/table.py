@@ -29,12 +29,10 @@ class Letters:
     """All letters of a table.
 
     Attributes:
-        uri: Where they are; a local path is absolute.
         rows: In the columns of `LETTER_SCHEMA`; those of a source have no `row_ipc` and no ids of jobs.
         records: Of a source: each as it has sent it. None: they are of operators.
     """
 
-    uri: str
     rows: pa.Table
     records: pa.Table | None = None
 
@@ -43,23 +41,30 @@ def absolute(uri: str) -> str:
     return uri if "://" in uri else os.path.abspath(uri)
 
 
-def read_letters(uri: str) -> Letters:
-    """Raises ConfigError: there is no such table, or it has no dead letters; Unreachable."""
-    uri = absolute(uri)
-    rows = _read(uri)
+def letters_in(rows: pa.Table, name: str) -> Letters:
+    """`rows`: all of a table, called `name`. Raises ConfigError: it has no dead letters."""
+    rows = _plain(rows)
     for columns, form in _SOURCES.items():
         if set(columns) <= set(rows.schema.names):
-            return Letters(uri, form(rows).select(LETTER_SCHEMA.names), rows)
+            return Letters(form(rows).select(LETTER_SCHEMA.names), rows)
     missing = [name for name in LETTER_SCHEMA.names if name not in rows.schema.names]
     if missing:
         raise ConfigError(
-            f"{uri} is no table of dead letters: it has no column {', '.join(missing[:3])}; its columns are "
+            f"{name} is no table of dead letters: it has no column {', '.join(missing[:3])}; its columns are "
             f"{', '.join(rows.schema.names[:20])}"
         )
-    return Letters(uri, rows.select(LETTER_SCHEMA.names).cast(LETTER_SCHEMA))
+    return Letters(rows.select(LETTER_SCHEMA.names).cast(LETTER_SCHEMA))
 
 
-def _read(uri: str) -> pa.Table:
+def _plain(rows: pa.Table) -> pa.Table:
+    """Text and bytes in the types that letters have, whatever their table has for them."""
+    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.string_view(): pa.string()}
+    return rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
+
+
+def rows_at(uri: str) -> pa.Table:
+    """All rows of a Delta table, or of the Parquet files of a folder. Raises ConfigError: there is neither;
+    Unreachable."""
     system, inner = file_system(uri)
     try:
         if not system.isdir(inner):

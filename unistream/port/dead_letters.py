@@ -57,6 +57,30 @@ class LetterRows:
 
 
 @runtime_checkable
+class KeepsLetters(Protocol):
+    """A sink whose table can be read back by what only the sink knows, such as a catalogue or a database."""
+
+    @property
+    def name(self) -> str:
+        """See `Sink`."""
+
+    def letters(self) -> pa.Table:
+        """All rows of the table, in memory, in whatever types the target has for those of its columns.
+
+        Raises:
+            ConfigError: there is no table.
+            Unreachable: its system does not answer.
+        """
+
+    def letters_folder(self) -> str | None:
+        """URL of the folder of the table, next to which replays are recorded; None: it has none.
+
+        Raises:
+            ConfigError, Unreachable: as `letters`.
+        """
+
+
+@runtime_checkable
 class ReadsLetters(Protocol):
     """A source that reads its dead letters again, by its schema and format as they are now, whatever it does
     with bad records."""

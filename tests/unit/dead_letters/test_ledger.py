@@ -15,7 +15,7 @@ from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
 from unistream.dead_letters.replay import Chosen, Replay
-from unistream.dead_letters.table import Letters, read_letters
+from unistream.dead_letters.table import Letters, letters_in, rows_at
 from unistream.operator.common import decoded_row
 from unistream.port.dead_letters import LETTER_SCHEMA
 
@@ -56,7 +56,7 @@ def test_letters_that_are_chosen(chosen: Chosen, ids: list[str]) -> None:
 
 def replay(folder: Path, letters: Letters | None = None, environment: Environment | None = None) -> Replay:
     return Replay(
-        letters=letters or Letters(str(folder), ROWS),
+        letters=letters or Letters(ROWS),
         ledger=Ledger(str(folder)),
         environment=environment or Environment(),
         pipeline="p:p",
@@ -98,7 +98,7 @@ def lines(folder: Path, *of: tuple[str, int, bytes]) -> Letters:
         "raw": [raw for _, _, raw in of],
     }
     pq.write_table(pa.table(columns), folder / "letters" / "part.parquet")
-    return read_letters(str(folder / "letters"))
+    return letters_in(rows_at(str(folder / "letters")), "letters")
 
 
 def places(letters: pa.Table) -> list[str]:
@@ -281,7 +281,7 @@ def test_letters_of_sources_can_be_read(
     tmp_path: Path, columns: dict[str, Any], found: dict[str, Any]
 ) -> None:
     pq.write_table(pa.table(columns), tmp_path / "part.parquet")
-    read = read_letters(str(tmp_path))
+    read = letters_in(rows_at(str(tmp_path)), "letters")
     (row,) = read.rows.to_pylist()
     row["letter"] = re.sub("~[0-9a-f]{8}$", "~HASH", row["letter"])
     assert {name: row[name] for name in found} == found
@@ -311,4 +311,4 @@ def test_what_is_no_table_of_letters(tmp_path: Path, write: Any, message: str) -
     (tmp_path / "table").mkdir()
     write(tmp_path / "table")
     with pytest.raises(ConfigError, match=message):
-        read_letters(str(tmp_path / "table"))
+        letters_in(rows_at(str(tmp_path / "table")), "the table")

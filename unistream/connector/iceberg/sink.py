@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -214,6 +215,30 @@ class IcebergSink:
         with LakeTable.opened(self._address) as lake:
             table = lake.load()
             return None if table is None else TableDescription(arrow_schema(table.schema()), lake.row_count())
+
+    def letters(self) -> pa.Table:
+        """See `unistream.port.dead_letters.KeepsLetters`."""
+        from unistream.connector.iceberg.catalog import answering
+
+        with self._existing() as table, answering(f"table {self._address.text}", "reading it"):
+            rows: pa.Table = table.scan().to_arrow()
+            return rows
+
+    def letters_folder(self) -> str | None:
+        """See `unistream.port.dead_letters.KeepsLetters`: the location of the table."""
+        with self._existing() as table:
+            return str(table.location())
+
+    @contextmanager
+    def _existing(self) -> Iterator[Any]:
+        """The table. Raises ConfigError: there is none."""
+        from unistream.connector.iceberg.table import LakeTable
+
+        with LakeTable.opened(self._address) as lake:
+            table = lake.load()
+            if table is None:
+                raise ConfigError(f"table {self._address.text} does not exist")
+            yield table
 
     def create_row_check(self) -> RowCheck:
         """See `unistream.port.sink.ChecksRows`."""

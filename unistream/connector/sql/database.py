@@ -19,6 +19,7 @@ from sqlalchemy import (
     Engine,
     MetaData,
     Table,
+    column,
     create_engine,
     event,
     func,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy import table as sql_table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
     ArgumentError,
@@ -195,6 +197,19 @@ class Database:
         if not found.has_table(target.name, schema=schema):
             return {}
         return {one["name"]: dict(one) for one in found.get_columns(target.name, schema=schema)}
+
+    def rows(self, target: Target) -> pa.Table | None:
+        """All rows of a table, as Python's values; None: there is no table."""
+        with self.read(f"reading table {target}") as connection:
+            found = self.columns_in(connection, target)
+            if not found:
+                return None
+            columns = [column(name, one["type"]) for name, one in found.items()]
+            rows = connection.execute(
+                select(*columns).select_from(sql_table(target.name, schema=target.schema or None))
+            ).all()
+        values = zip(*rows, strict=True) if rows else ([] for _ in found)
+        return pa.table([pa.array(list(one)) for one in values], names=list(found))
 
     def keys(self, target: Target) -> list[set[str]]:
         """Its primary key and what is unique, as sets of columns."""

@@ -198,6 +198,21 @@ class SqlSink:
         """See `unistream.port.line.KeepsLine`."""
         return last_commit(self._url, self._target, sink_uid)
 
+    def letters(self) -> pa.Table:
+        """See `unistream.port.dead_letters.KeepsLetters`."""
+        database = Database(self._url)
+        try:
+            found = database.rows(self._target)
+            if found is None:
+                raise ConfigError(f"table {self._target} does not exist at {database.where}")
+            return found
+        finally:
+            database.close()
+
+    def letters_folder(self) -> str | None:
+        """See `unistream.port.dead_letters.KeepsLetters`: a database has no folders."""
+        return None
+
     def create_row_check(self) -> RowCheck:
         """See `unistream.port.sink.ChecksRows`."""
         return SqlRowCheck(self._table, self._delete_when)
