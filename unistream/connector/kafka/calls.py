@@ -4,6 +4,7 @@ for a job. Like `private` it uses names that are not public; `wire` has the requ
 pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_wire.py` uses every name below:
 
     KafkaAdminClient._manager.send, .run, .call_soon, .wait_for, ._net.sleep
+    KafkaAdminClient._manager._conns, of each ._throttle_time; .least_loaded_node
     KafkaAdminClient._find_coordinator_id, ._manager.cluster._coordinators, .brokers
     KafkaAdminClient._net (to stop one whose constructor failed)
 """
@@ -54,6 +55,7 @@ class Connections:
                 self.admin._net.close()
             raise
         self._manager: Any = self.admin._manager
+        self._let_through_s = time.monotonic()
 
     def close(self) -> None:
         self.admin.close()
@@ -65,6 +67,31 @@ class Connections:
     async def sleep(self, seconds: float) -> None:
         """Of a coroutine on that thread."""
         await self._manager._net.sleep(seconds)
+
+    # --- quotas -----------------------------------------------------------------------------------------
+
+    @property
+    def free_s(self) -> float:
+        """From when on a broker takes requests, `time.monotonic()`; it may have been so for long. One whose
+        quota was exceeded says how long to wait (KIP-219): that is no broker that does not answer."""
+        return max(self._let_through_s, time.monotonic() + self._held_back_s(None))
+
+    def _held_back_s(self, node: int | None) -> float:
+        """For how long from now on that node takes no request of ours; None: none of them does."""
+        now, connections = time.monotonic(), self._manager._conns
+        nodes = [one.node_id for one in self._manager.cluster.brokers()] if node is None else [node]
+        held = [found for one in nodes if (found := connections.get(one)) is not None]
+        if len(held) < len(nodes):  # one that is not connected to
+            return 0.0
+        waits = [connection._throttle_time - now for connection in held]
+        return max(0.0, min(waits, default=0.0))
+
+    async def _let_through(self, node: int | None) -> None:
+        """Waits until that node, or one of them, takes requests. On a connection that is held back they would
+        wait, too, until the client closes it as one that does not answer."""
+        while (wait_s := self._held_back_s(node)) > 0:
+            await self.sleep(min(wait_s + RETRY_S, RETRY_MAX_S))
+            self._let_through_s = time.monotonic()
 
     # --- one request ----------------------------------------------------------------------------------
 
@@ -86,7 +113,7 @@ class Connections:
             try:
                 return await ask()
             except kafka_errors.KafkaError as error:
-                wait_s = again.wait_s(error)
+                wait_s = again.wait_s(error, self.free_s)
                 if is_unanswered(error):
                     self._forget_coordinators()
             await self.sleep(wait_s)
@@ -102,7 +129,7 @@ class Connections:
                 try:
                     return ask(self.admin)
                 except kafka_errors.KafkaError as error:
-                    wait_s = again.wait_s(error)
+                    wait_s = again.wait_s(error, self.free_s)
                     if is_unanswered(error) or isinstance(error, _MOVED):
                         self._forget_coordinators()
                 time.sleep(wait_s)
@@ -121,6 +148,7 @@ class Connections:
 
     async def coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> int:
         """The node of a transactional id, or of a group."""
+        await self._let_through(None)
         found: int = await self.admin._find_coordinator_id(key, kind)
         return found
 
@@ -139,6 +167,7 @@ class Connections:
 
     async def sent(self, request: Any, node: int | None) -> Any:
         """The answer of that node; None: of any one."""
+        await self._let_through(node)
         manager = self._manager
         return await manager.wait_for(manager.send(request, node), REQUEST_TIMEOUT_MS)
 
@@ -152,15 +181,17 @@ class Connections:
 
 
 class _Again:
-    """When a request that failed is made again: after growing waits, for `ANSWER_WITHIN_S` from now on."""
+    """When a request that failed is made again: after growing waits, for `ANSWER_WITHIN_S` from now on, or
+    from when a broker has let requests through."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + ANSWER_WITHIN_S
         self._wait_s = RETRY_S
 
-    def wait_s(self, error: kafka_errors.KafkaError) -> float:
-        """How long to wait first. Raises the error if asking again will not help, or has not."""
-        if not is_retriable(error) or time.monotonic() > self._until:
+    def wait_s(self, error: kafka_errors.KafkaError, free_s: float) -> float:
+        """How long to wait first. `free_s`: see `Connections`. Raises the error if asking again will not
+        help, or has not."""
+        if not is_retriable(error) or time.monotonic() > max(self._until, free_s + ANSWER_WITHIN_S):
             raise error
         wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, RETRY_MAX_S)
         return wait_s

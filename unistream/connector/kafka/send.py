@@ -56,6 +56,7 @@ class Sender:
         self._added: set[int] = set()  # partitions of the transaction
         self._sequences: dict[int, int] = {}
         self._closed = False
+        self._moved_s = time.monotonic()  # when a batch was written
 
     @property
     def partitions(self) -> int:
@@ -102,9 +103,10 @@ class Sender:
             self._queues.clear()
 
     def _await(self, holds: Callable[[], bool]) -> None:
-        until = time.monotonic() + PATIENCE_S
+        began_s = time.monotonic()
         while self._error is None and not holds():
-            left_s = until - time.monotonic()
+            since_s = max(began_s, self._moved_s, self._producing.free_s)
+            left_s = since_s + PATIENCE_S - time.monotonic()
             if left_s <= 0:
                 raise Unreachable(f"topic {self._topic!r} took nothing within {PATIENCE_S:.0f} s")
             self._changed.wait(left_s)
@@ -170,6 +172,7 @@ class Sender:
             if self._queues[partition]:  # not closed meanwhile
                 self._queues[partition].popleft()
             self._queued_bytes -= len(section.payload)
+            self._moved_s = time.monotonic()
             self._changed.notify_all()
 
     def _failed(self, partition: int, error: BaseException) -> None:
