@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 import uuid
+from types import SimpleNamespace
 
 import pytest
 from kafka import KafkaAdminClient
@@ -19,6 +21,7 @@ from kafka.errors import (
 from kafka.net.manager import KafkaConnectionManager
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.kafka.calls import ANSWER_WITHIN_S
 from unistream.connector.kafka.transactions import ProducerId
 from unistream.connector.kafka.wire import Ended, Producing
 from unistream.testing.devtools.kafka_tools import create_topic
@@ -85,6 +88,28 @@ def test_what_a_broker_that_has_just_started_refuses_is_asked_again(
         producing.begin(name, 60_000)
         assert producing.asked("asking", ask) == [name]
         assert next(refused, None) is None
+    finally:
+        producing.close()
+
+
+def test_a_broker_that_holds_back_is_waited_for(kafka: str) -> None:
+    """As behind an answer that names a quota: the client pauses the connection, so nobody is left to ask."""
+    producing, held_s = Producing(kafka, {}), 1.5
+    try:
+        assert producing.recorded("nobody", "nothing") is None
+        assert producing.free_s <= time.monotonic()
+        answer = SimpleNamespace(throttle_time_ms=1_000 * held_s)
+
+        async def hold() -> None:
+            for connection in producing._manager._conns.values():
+                connection._maybe_throttle(answer)
+
+        producing.run(hold)
+        began = time.monotonic()
+        assert held_s - 0.5 < producing.free_s - began <= held_s
+        assert producing.recorded("nobody", "nothing") is None
+        assert held_s - 0.5 < time.monotonic() - began < ANSWER_WITHIN_S
+        assert began < producing.free_s <= time.monotonic(), "patience begins then"
     finally:
         producing.close()
 
