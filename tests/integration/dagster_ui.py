@@ -31,7 +31,7 @@ EVENTS: Final = """
 query($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {
   assetMaterializations(limit: 1000) { runId partition metadataEntries { label
     ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
-    ... on PathMetadataEntry { path } } } } } }
+    ... on PathMetadataEntry { path } ... on MarkdownMetadataEntry { mdStr } } } } } }
 """
 CHECKED: Final = """
 query($key: AssetKeyInput!, $name: String!) {
@@ -170,7 +170,7 @@ class Ui:
 
 
 def _value_of(entry: Mapping[str, Any]) -> Any:
-    return next((entry[kind] for kind in ("intValue", "text", "path") if kind in entry), None)
+    return next((entry[kind] for kind in ("intValue", "text", "path", "mdStr") if kind in entry), None)
 
 
 def _paths(assets: Sequence[str]) -> list[dict[str, list[str]]]:
