@@ -6,6 +6,7 @@ RUN := $(UV) run --frozen --no-sync
 FAST := tests/unit tests/conformance tests/contract tests/tidy
 TARGET ?= spark
 REPEAT ?= 1
+PORT ?= 3000
 export UNISTREAM_CACHE := $(CACHE)
 # Tests start hundreds of processes, each of which would compile again all that it imports: a worker needs 0.6 s
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
@@ -86,11 +87,11 @@ conformance: setup  ## what Flink does, case by case
 golden: setup  ## write the golden files anew; look at the difference before you commit it
 	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/job/test_golden.py tests/unit/model/test_model_codec.py
 
-demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|local REPEAT=N KEEP=1
-	@$(RUN) python -m dagster_defs.demo --target $(TARGET) --repeat $(REPEAT) $(if $(KEEP),--keep)
+demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|local REPEAT=N KEEP=1 PORT=N
+	@$(RUN) python -m dagster_defs.demo --target $(TARGET) --repeat $(REPEAT) --port $(PORT) $(if $(KEEP),--keep)
 
-dev: setup  ## Dagster's UI, a session cluster, and flights that arrive all the time; TARGET=spark|local
-	@$(RUN) python -m dagster_defs.dev --target $(TARGET)
+dev: setup  ## Dagster's UI, a session cluster, and flights that arrive all the time; TARGET=spark|local PORT=N
+	@$(RUN) python -m dagster_defs.dev --target $(TARGET) --port $(PORT)
 
 browser: setup  ## Dagster's UI in a real browser: Materialize, the run, Terminate; installs Chromium
 	-@bash deployments/local/browser.sh

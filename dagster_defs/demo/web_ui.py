@@ -29,7 +29,7 @@ def require_free(port: int) -> None:
     if not port_is_free(port):
         raise DemoError(
             f"port {port}, meant for Dagster's UI, is taken by another process: end that one, "
-            "or choose another port with --port"
+            "or choose another port (make … PORT=N, or --port N)"
         )
 
 
