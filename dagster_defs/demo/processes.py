@@ -10,8 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
-LOG_TAIL_LINES = 25
+LOG_TAIL_LINES: Final = 25
+WAIT_S: Final = 120.0  # for any one step; a healthy run needs a fraction of it
+POLL_S: Final = 0.3
 
 
 class DemoError(Exception):

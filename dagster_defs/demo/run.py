@@ -28,7 +28,7 @@ from dagster_defs.demo import web_ui
 from dagster_defs.demo.data import airlines_csv
 from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.lag import Lag
-from dagster_defs.demo.processes import Child, DemoError
+from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from dagster_defs.demo.report import ASSETS, DemoReport, Figures, judge, print_figures
 from unistream.client import home
 from unistream.client.rest_client import RestClient
@@ -42,8 +42,6 @@ GROUP: Final = "unistream-flights"  # the job reports its positions under it aft
 PARTITIONS: Final = 4
 FLIGHTS_A_YEAR: Final = 336_776
 CHECKPOINTS_BEFORE_KILL: Final = 2
-WAIT_S: Final = 120.0  # for any one step; a healthy run needs a fraction of it
-POLL_S: Final = 0.3
 
 T = TypeVar("T")
 

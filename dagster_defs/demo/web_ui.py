@@ -12,12 +12,10 @@ from typing import Final
 
 import httpx
 
-from dagster_defs.demo.processes import Child, DemoError
+from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from unistream.testing.devtools.process import port_is_free
 
 HOST: Final = "127.0.0.1"
-WAIT_S: Final = 120.0  # alone it takes 15 s to load the code location twice and to answer
-POLL_S: Final = 0.3
 
 
 def url(port: int) -> str:

@@ -24,8 +24,8 @@ from rich.console import Console
 
 from dagster_defs.demo import web_ui
 from dagster_defs.demo.interrupts import Interrupts
-from dagster_defs.demo.processes import Child, DemoError
-from dagster_defs.demo.run import DEPLOYMENT, PARTITIONS, POLL_S, TOPIC, WAIT_S, environment
+from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
+from dagster_defs.demo.run import DEPLOYMENT, PARTITIONS, TOPIC, environment
 from unistream.base.errors import UnistreamError
 from unistream.client import home
 from unistream.testing.devtools.kafka_tools import create_topic
