@@ -3,7 +3,10 @@
 import contextlib
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
@@ -48,6 +51,7 @@ from unistream.dagster.watching import key_of, watcher_of
 from unistream.master.job_info import JobInfo
 from unistream.port.run_links import SeenLink
 
+WINDOW = timedelta(seconds=10)
 FREQUENT = {"execution.checkpointing.interval": "300 ms"}
 
 
@@ -72,6 +76,14 @@ def by_drain(location: Location, child: object, job: JobInfo) -> None:
     by_stop(location, child, job, drain=True)
 
 
+def counted(location: Location) -> dict[tuple[int, datetime], list[int]]:
+    """By key and begin of the window: the numbers of rows that it has fired with."""
+    found = defaultdict(list)
+    for row in DeltaTable(str(location.lake / "windows")).to_pyarrow_table().to_pylist():
+        found[row["key"], row["window_start"]].append(row["n"])
+    return found
+
+
 @pytest.mark.parametrize("ends", in_the_gate([by_kill, by_stop, by_drain], 0), ids=lambda ends: ends.__name__)
 def test_the_next_run_goes_on(locate: Callable[..., Location], ends: Callable[..., None]) -> None:
     location = locate(ROWS=str(ROWS))
@@ -84,6 +96,11 @@ def test_the_next_run_goes_on(locate: Callable[..., Location], ends: Callable[..
     assert second.status == dg.DagsterRunStatus.SUCCESS
     assert any("job numbers starts from " in line and "/" in line for line in log_of(location, second))
     assert ids(location) == list(range(ROWS))
+    windows = counted(location)
+    assert sum(map(max, windows.values())) == ROWS, "each window is there with all of its rows"
+    doubled = sorted({start for (_, start), fired in windows.items() if len(fired) > 1})
+    assert bool(doubled) == (ends is by_drain), "a drain fires the windows that are open"
+    assert all(after - before == WINDOW for before, after in pairwise(doubled)), "and no others"
     assert location.end(location.materialize()) != 0
     assert any("on_foreign='append'" in line for line in location.log().splitlines())
     assert ids(location) == list(range(ROWS)), "it has read everything, and writes nothing a second time"
