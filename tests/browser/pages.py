@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
-from tests.browser.chromium import BrowserError, Chromium
+from tests.browser.chromium import STEP_S, BrowserError, Chromium
 
 START_S: Final = 150.0
 RUN_S: Final = 150.0  # of a run until its first checkpoint, on a busy machine
 COMMIT_S: Final = 240.0  # until a checkpoint has rows, and the next tick of the sensor reports it
 LOOK_EVERY_S: Final = 2.0
+DRAWN_S: Final = 10.0  # until all lines of an event are drawn; that of JSON waits for an editor to be loaded
 DEFAULTS_ARE_IN: Final = "All defaults expanded"
 SHOW_MARKDOWN: Final = "[Show Markdown]"
 PICTURES: Final = """
@@ -103,7 +105,12 @@ class Pages:
         def look() -> str:
             self.open(f"assets/{asset}?view=events")  # a page that is open stays at the event that it shows
             self.browser.until_shown("Metadata")
-            return self.browser.text.partition(f" {label} ")[2].partition(" ")[0]
+            shown_until = time.monotonic() + DRAWN_S
+            while not (value := self.browser.text.partition(f" {label} ")[2].partition(" ")[0]):
+                if time.monotonic() > shown_until:
+                    break
+                time.sleep(STEP_S)
+            return value
 
         return str(self.browser.until(look, f"{asset} has {label}", COMMIT_S, LOOK_EVERY_S))
 
