@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.integration.crash_runs import Crashes
 from tests.integration.marked import marked
 from unistream.base.config import Configuration
+from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
 
@@ -31,6 +33,27 @@ def mark() -> Iterator[str]:
     value = uuid.uuid4().hex
     yield value
     assert marked(value) == []
+
+
+@pytest.fixture
+def replay_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pipelines of `replayed_rows` are found, and write below `tmp_path`, which is the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.fixture
+def said(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command in this process; its JSON, or its output and its errors."""
+
+    def run(*words: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        assert main(list(words)) == code, capfd.readouterr()
+        out, err = capfd.readouterr()
+        return json.loads(out) if "--json" in words else (out, err)
+
+    return run
 
 
 @pytest.fixture

@@ -26,33 +26,14 @@ from tests.integration.crash_runs import (
 )
 from tests.integration.replayed_rows import KAFKA, LAKE, LINES, MENDED, ROWS, TOPIC, line
 from unistream.base.object_stores import delta_options
-from unistream.cli.main import main
 from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.testing.devtools.object_store import make_bucket, options_of
+
+pytestmark = [pytest.mark.usefixtures("replay_folder")]
 
 EVERY = sorted([*range(ROWS), 1_000])
 MODULES = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
 BAD = [i for i in range(ROWS) if i % 3 == 1]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-
-
-@pytest.fixture
-def said(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs a command in this process; its JSON, or its text."""
-
-    def run(*words: str, code: int = 0) -> Any:
-        capfd.readouterr()
-        assert main(list(words)) == code, capfd.readouterr()
-        out, err = capfd.readouterr()
-        return json.loads(out) if "--json" in words else (out, err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -11,32 +11,13 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.replayed_rows import DATABASE, MENDED, ROWS
-from unistream.cli.main import main
+
+pytestmark = [pytest.mark.usefixtures("replay_folder")]
 
 EVERY = sorted([*range(ROWS), 1_000])
 BAD = [i for i in range(ROWS) if i % 3 == 1]
 STILL_BAD = [i for i in BAD if i % 6 == 1]
 UID = "fares-dead-letters"
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-
-
-@pytest.fixture
-def said(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs a command in this process; its JSON, or what it says."""
-
-    def run(*words: str, code: int = 0) -> Any:
-        capfd.readouterr()
-        assert main(list(words)) == code, capfd.readouterr()
-        out, err = capfd.readouterr()
-        return json.loads(out) if "--json" in words else (out, err)
-
-    return run
 
 
 @pytest.fixture(params=["iceberg", "sqlite", "postgresql"])

@@ -1,8 +1,8 @@
 """Which table has the letters, and where it is recorded which of them were replayed.
 
-lake/fares-dead          a Delta table, or a folder of Parquet files: recorded in it
-fares:build#fares-dead   the table of the sink `fares-dead` of a pipeline, which only that sink can open:
-recorded in its folder, or, of a database, where one says
+- A Delta table, or a folder of Parquet files, such as ``lake/fares-dead``: recorded in it.
+- ``fares:build#fares-dead``, the table of the sink `fares-dead` of a pipeline, which only that sink can open:
+  recorded in its folder, or, of a database, where one says.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class Place:
         if self.record is None:
             raise ConfigError(
                 f"{self.name} is in a database, which has no folder to record in which letters were "
-                "replayed: "
-                "give one by --record, and always the same one"
+                "replayed: give one by --record, and always the same one"
             )
         return self.record
 

@@ -73,7 +73,7 @@ class KeepsLetters(Protocol):
         """
 
     def letters_folder(self) -> str | None:
-        """URL of the folder of the table, next to which replays are recorded; None: it has none.
+        """URL of the folder of the table, in which replays are recorded; None: it has none.
 
         Raises:
             ConfigError, Unreachable: as `letters`.
