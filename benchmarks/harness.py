@@ -3,7 +3,8 @@
 Throughput by slope: the same job over N and over 4N rows; rows_per_s = 3N / (t(4N) - t(N)), so that what
 is paid once (imports, start of workers, deployment) does not count; startup_s is what is left of t(N), and
 cpu_s the processor time of the 3N rows. Each
-time is the smallest of REPEATS runs: whatever else the machine does can only add to it.
+time is the smallest of REPEATS runs: whatever else the machine does can only add to it. Small and large runs
+take turns: a slow minute that hit the small ones alone would make the rate too high.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import psutil
 
 SAMPLE_S = 0.05
-REPEATS = 2
+REPEATS = 4
 CACHE = Path(os.environ.get("UNISTREAM_CACHE", Path.home() / ".cache/unistream")) / "benchmarks"
 
 
@@ -64,8 +65,10 @@ def by_slope(
     module: Sequence[str], *, rows: int, key: str = "--rows", labels: Mapping[str, object]
 ) -> dict[str, object]:
     """Runs `module` with `key` N and 4N, and prints and returns one result line."""
-    small = _best(measure([*module, key, str(rows)]) for _ in range(REPEATS))
-    large = _best(measure([*module, key, str(4 * rows)]) for _ in range(REPEATS))
+    runs = [
+        (measure([*module, key, str(rows)]), measure([*module, key, str(4 * rows)])) for _ in range(REPEATS)
+    ]
+    small, large = (_best(size) for size in zip(*runs, strict=True))
     if large.seconds <= small.seconds:
         raise SystemExit(
             f"{4 * rows} rows took {large.seconds:.1f} s, {rows} rows {small.seconds:.1f} s: "

@@ -4,6 +4,7 @@
     python -m benchmarks.json_read filter        files -> filter, two of six columns -> blackhole, by slope
     python -m benchmarks.json_read count         files -> windowed count by key -> blackhole, by slope
     python -m benchmarks.json_read count --per-second 200
+    python -m benchmarks.json_read count --target duckdb    the same query by DuckDB
 
 Windows have 10 s, and the rows come as in `benchmarks.windowed_count`: 10,000 for each second of event time,
 so some ten for each key in a window. With 200 a second hardly two rows of a window have one key: there are
@@ -167,16 +168,34 @@ def job(what: str, rows: int, per_second: int, parallelism: int, target: str) ->
         raise SystemExit(f"the job is {result.state}: {result.failure or result.late_rows}")
 
 
+def in_duckdb(what: str, rows: int, per_second: int, threads: int) -> None:
+    """The same by DuckDB's reader, to know what the machine can do at the moment."""
+    import duckdb
+
+    numbers = "auction: 'BIGINT', bidder: 'BIGINT', price: 'DOUBLE'"
+    columns = "{" + numbers + ", channel: 'VARCHAR', url: 'VARCHAR', \"at\": 'TIMESTAMP'}"
+    bids = f"read_json('{data_file(rows, per_second)}', format='newline_delimited', columns={columns})"
+    found = f"SELECT auction, price FROM {bids} WHERE price > 500"
+    if what == "count":
+        window = "time_bucket(INTERVAL '10 seconds', \"at\")"
+        found = f"SELECT auction, {window} AS start, count(*) AS n FROM {bids} GROUP BY auction, start"
+    with duckdb.connect() as connection:
+        connection.execute(f"SET threads = {threads}")
+        connection.execute(f"SELECT count(*) FROM ({found} OFFSET 1)").fetchall()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=["decode", "filter", "count"])
     parser.add_argument("--parallelism", type=int, default=2)
-    parser.add_argument("--target", choices=["local", "spark"], default="local")
+    parser.add_argument("--target", choices=["local", "spark", "duckdb"], default="local")
     parser.add_argument("--rows", type=int, help="run the job once over so many rows, without measuring")
     parser.add_argument("--per-second", type=int, default=PER_SECOND, help="rows, of event time")
     options = parser.parse_args(arguments)
     if options.what == "decode":
         decode()
+    elif options.rows and options.target == "duckdb":
+        in_duckdb(options.what, options.rows, options.per_second, options.parallelism)
     elif options.rows:
         job(options.what, options.rows, options.per_second, options.parallelism, options.target)
     else:
@@ -191,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows=ROWS,
             labels={
                 "benchmark": "json_read",
-                "engine": f"unistream/{options.target}",
+                "engine": "duckdb" if options.target == "duckdb" else f"unistream/{options.target}",
                 "work": options.what,
                 "parallelism": options.parallelism,
                 "rows_per_second_of_event_time": options.per_second,

@@ -325,13 +325,51 @@ def test_fields_in_any_order_and_more_than_are_remembered() -> None:
     ]
 
 
-@pytest.mark.parametrize("size", range(20))
+@pytest.mark.parametrize("size", range(80))
 def test_text_of_every_length_at_the_end_of_the_bytes(size: int) -> None:
     text = "x" * size
     found = read(
         pa.schema([("a", pa.string()), ("b", pa.string())]), json.dumps({"b": text, "a": text}).encode()
     )
     assert found.records.to_pylist() == [{"a": text, "b": text}]
+
+
+@pytest.mark.parametrize("used", [None, ["n"]])
+@pytest.mark.parametrize("at", range(70))
+def test_what_is_special_in_a_text_is_found_wherever_it_is(at: int, used: list[str] | None) -> None:
+    """In the text itself, and not behind it. The text that is not needed is checked as well."""
+    schema = pa.schema([("n", pa.int64()), ("t", pa.string())])
+    texts = [b"\\n", "ü".encode(), b'\\"', b"\xff", b"\x1f", b"x", b"\\x", b"\\ud83d\\ude00"]
+    rows = [b'{"t": "' + b"a" * at + text + b"b" * (70 - at) + b'", "n": 1}' for text in texts]
+    found = read(schema, *rows, used=used)
+    assert found.bad.tolist() == [3, 4, 6]
+    assert found.reasons.to_pylist()[0] == "field 't' has text that is not UTF-8"
+    if used is None:
+        before, behind = "a" * at, "b" * (70 - at)
+        expected = [before + text + behind for text in ("\n", "ü", '"', "x", "😀")]
+        assert found.records.column("t").to_pylist() == expected
+
+
+@given(st.lists(st.integers(-(10**20), 10**20), min_size=1, max_size=40), st.binary(max_size=9))
+def test_integers_of_any_number_of_digits_whatever_comes_behind(numbers: list[int], behind: bytes) -> None:
+    rows = [b'{"n":%d}' % number for number in numbers]
+    found = read(one("n", pa.int64()), *rows, behind)
+    fitting = [number for number in numbers if -(2**63) <= number < 2**63]
+    assert found.records.column("n").to_pylist()[: len(fitting)] == fitting
+    assert [row for row in found.bad.tolist() if row < len(rows)] == [
+        row for row, number in enumerate(numbers) if number not in fitting
+    ]
+
+
+@pytest.mark.parametrize("digits", range(1, 20))
+def test_a_number_that_is_cut_off_before_other_digits(digits: int) -> None:
+    """The bytes behind a row may be those of the next one."""
+    cut, number = b'{"n":' + b"7" * digits, b'{"n":1}'
+    data = padded(cut, b"123456789", number)
+    lengths = np.array([len(cut), len(number)], np.int64)
+    found = JsonReader(one("n", pa.int64())).read(data, np.array([0, len(cut) + 9]), lengths)
+    assert found.records.to_pylist() == [{"n": 1}]
+    assert found.reasons.to_pylist() == read(one("n", pa.int64()), cut).reasons.to_pylist()
 
 
 def test_one_bad_value_in_many_kinds_names_what_it_is() -> None:

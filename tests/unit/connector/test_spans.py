@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from unistream.connector.common import binary_array, line_spans, padded
 from unistream.connector.common import compiled as loops
+from unistream.connector.common.spans import UInt8s
 
 LINES = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=400)
 
@@ -38,6 +41,42 @@ def test_lines_shorter_than_expected() -> None:
     starts, lengths = line_spans(padded(content), len(content))
     assert starts.tolist() == list(range(0, 20_000, 2))
     assert set(lengths.tolist()) == {1}
+
+
+@given(st.binary(min_size=loops.LANES, max_size=loops.LANES), st.integers(0, 255))
+def test_lanes_are_compared_byte_by_byte(content: bytes, byte: int) -> None:
+    def bits(holds: Callable[[int], bool]) -> int:
+        return sum(1 << place for place, one in enumerate(content) if holds(one))
+
+    assert _lanes(padded(content), np.uint8(byte)) == (
+        bits(lambda one: one == byte),
+        bits(lambda one: one < byte),
+        bits(lambda one: one >= 0x80),
+    )
+
+
+@loops.compiled
+def _lanes(data: UInt8s, byte: np.uint8) -> tuple[int, int, int]:
+    at = loops.address_of(data)
+    return loops.lanes_equal(at, byte), loops.lanes_below(at, byte), loops.lanes_not_ascii(at)
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_bits_below_the_first(bits: int) -> None:
+    lowest = bits & -bits
+    assert _below(np.uint64(bits)) == (lowest - 1 if bits else 2**64 - 1)
+
+
+@loops.compiled
+def _below(bits: np.uint64) -> np.uint64:
+    return loops.below_first(bits)
+
+
+def test_what_is_behind_the_content_is_no_line() -> None:
+    """A buffer that is used again has the end of what it held before."""
+    data = padded(b"a\nbc\n\nd\n")
+    starts, lengths = line_spans(data, 4)
+    assert (starts.tolist(), lengths.tolist()) == ([0, 2], [1, 2])
 
 
 @pytest.mark.parametrize("name", ["compiled", "inner", "inlined"])

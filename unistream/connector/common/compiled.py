@@ -6,8 +6,9 @@ modules with loops are imported late, by the thread that reads.
 
 Loops that look at every byte take addresses, as in C: an array that is handed from function to function is
 counted at each call, which was measured to cost four times as much as all the rest. The caller that takes the
-address of an array keeps the array. `load8` and `store8` take eight bytes at a time, and no notice of where
-the content ends: so arrays have `PADDING` bytes more than they have content, see `spans.padded`.
+address of an array keeps the array. `load8` and `store8` take eight bytes at a time, `lanes_equal` and others
+`LANES` of them, and no notice of where the content ends: so arrays have `PADDING` bytes more than they have
+content, see `spans.padded`.
 """
 
 from __future__ import annotations
@@ -100,9 +101,11 @@ def _is_locked(descriptor: int) -> bool:
 
 
 WORD: Final = 8
-assert PADDING >= WORD, "load8 would read behind the padding"
+LANES: Final = 32
+"""Bytes that are compared at once; without instructions for so many LLVM takes several."""
+assert max(WORD, LANES) <= PADDING, "loads would read behind the padding"
 
-ONES: Final = np.uint64(0x0101010101010101)
+ONE: Final = np.uint64(1)
 HIGH_BITS: Final = np.uint64(0x8080808080808080)
 NOTHING: Final = np.uint64(0)
 FIRST_BYTES: Final = np.array([(1 << (8 * n)) - 1 for n in range(WORD + 1)], np.uint64)
@@ -157,7 +160,59 @@ def store8(typing: Any, at: Any, word: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _trailing_zeros(typing: Any, word: Any) -> Any:
+def lanes_equal(typing: Any, at: Any, byte: Any) -> Any:
+    """Which of `LANES` bytes equal `byte`: bit k is that of byte k."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wanted = _splat(builder, args[1])
+        return _mask(builder, builder.icmp_unsigned("==", _lanes(builder, args[0]), wanted))
+
+    return types.uint64(types.int64, types.uint8), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def lanes_below(typing: Any, at: Any, byte: Any) -> Any:
+    """Which of `LANES` bytes are less than `byte`, without a sign."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        bound = _splat(builder, args[1])
+        return _mask(builder, builder.icmp_unsigned("<", _lanes(builder, args[0]), bound))
+
+    return types.uint64(types.int64, types.uint8), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def lanes_not_ascii(typing: Any, at: Any) -> Any:
+    """Which of `LANES` bytes have their high bit set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        none = ir.Constant(_LANE_TYPE, [0] * LANES)
+        return _mask(builder, builder.icmp_signed("<", _lanes(builder, args[0]), none))
+
+    return types.uint64(types.int64), generate
+
+
+_LANE_TYPE: Final = ir.VectorType(ir.IntType(8), LANES)
+
+
+def _lanes(builder: Any, address: Any) -> Any:
+    return builder.load(builder.inttoptr(address, _LANE_TYPE.as_pointer()), align=1)
+
+
+def _splat(builder: Any, byte: Any) -> Any:
+    one = builder.insert_element(ir.Constant(_LANE_TYPE, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
+    firsts = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(one, ir.Constant(_LANE_TYPE, ir.Undefined), firsts)
+
+
+def _mask(builder: Any, each: Any) -> Any:
+    return builder.zext(builder.bitcast(each, ir.IntType(LANES)), ir.IntType(64))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def first_bit(typing: Any, bits: Any) -> Any:
+    """The number of the lowest bit that is set; one must be."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
@@ -185,17 +240,9 @@ def set_number(table: int, index: int, number: int) -> None:
 
 
 @inlined
-def first_marked(marks: np.uint64) -> int:
-    """Index of the first byte of a word whose high bit is set; one must be."""
-    return _trailing_zeros(marks) >> 3
-
-
-@inlined
-def bytes_equal(word: np.uint64, eight: np.uint64) -> np.uint64:
-    """The high bit of each byte of `word` that equals the one in `eight` (eight times the same). Right up to
-    the first one that is set: a borrow may set others behind it."""
-    x = word ^ eight
-    return (x - ONES) & ~x & HIGH_BITS
+def below_first(bits: np.uint64) -> np.uint64:
+    """The bits below the lowest one that is set; all of them if none is."""
+    return (bits & (~bits + ONE)) - ONE
 
 
 @inlined

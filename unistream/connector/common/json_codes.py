@@ -24,7 +24,8 @@ from typing import Final
 # kinds of columns; ANY: arrow's parser reads it
 INTEGER, FLOAT, BOOLEAN, TEXT, TIME, DATE, ANY = range(7)
 
-# states of a value; ASCII, WIDE, ESCAPED: text, by its place; UNDECIDED: left to arrow's parser, by its place
+# states of a value; ASCII, WIDE, ESCAPED: text, by its place (ASCII that is not needed is SET, and has none);
+# UNDECIDED: left to arrow's parser, by its place
 ABSENT, NULL, SET, ASCII, WIDE, ESCAPED, UNDECIDED = range(7)
 
 # what is known of a column: the UTF-8 of its name is names[START:START + SIZE]; MOST: the largest value, of

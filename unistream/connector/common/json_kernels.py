@@ -113,10 +113,11 @@ def read_rows(
         lengths: Its bytes.
         names: Of the columns.
         table: One row for each column.
-        values: (columns, rows), filled: a value as bits; of text, and of what is undecided, where it begins.
-        sizes: (columns, rows), filled: of text, and of what is undecided, in bytes.
+        values: (columns, rows): a value as bits, if it is used; of text, and of what is undecided, where it
+            begins. The others are not filled.
+        sizes: (columns, rows): of text, and of what is undecided, in bytes. The others are not filled.
         states: (columns, rows), ABSENT at first.
-        notes: (NOTES, rows), filled.
+        notes: (NOTES, rows): of a good row the verdict only.
     """
     memory = np.zeros(FIELDS_REMEMBERED * PARTS_REMEMBERED, np.int64)
     for place in range(FIELDS_REMEMBERED):
@@ -131,7 +132,8 @@ def read_rows(
         if at >= 0 and after_blanks(at, end) < end:
             at = -TRAILING
         notes[VERDICT, row] = GOOD if at >= 0 else -at
-        notes[COLUMN, row], notes[PLACE, row], notes[BYTES, row] = column, place - base, size
+        if at < 0:
+            notes[COLUMN, row], notes[PLACE, row], notes[BYTES, row] = column, place - base, size
     keep(memory)
     keep(stack)
 
@@ -169,8 +171,13 @@ def _read_object(
                 at = -TWICE
             if at < 0:
                 return at, column, begin, size
-            set_number(cells[0], cell, value - base if state >= ASCII else value)
-            set_number(cells[1], cell, size)
+            used = number_at(known[1], column * TRAITS + USED) != 0
+            if state == ASCII and not used:
+                state = SET  # nothing is left to do with it; what is not written takes no time
+            if used or state >= ASCII:
+                set_number(cells[0], cell, value - base if state >= ASCII else value)
+                if state >= ASCII:
+                    set_number(cells[1], cell, size)
             set_byte(cells[2] + cell, np.uint8(state))
         elif at < 0:
             return at, 0, begin, 0

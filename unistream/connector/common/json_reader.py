@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from unistream.connector.common.json_codes import (
     ABSENT,
     ANY,
+    ASCII,
     BOOLEAN,
     BY_PARSER,
     COLUMN,
@@ -40,7 +41,6 @@ from unistream.connector.common.json_codes import (
     NOT_UTF8,
     NOTES,
     NULL,
-    SET,
     TEXT,
     TIME,
     TRAITS,
@@ -162,7 +162,8 @@ class JsonReader:
             parsed = self._undecided[index].parse(found.data, places, sizes)
             for place, reason in parsed.bad.items():
                 found.noted[int(undecided[place])] = reason
-            found.notes[VERDICT, undecided[list(parsed.bad)]] = BY_PARSER
+            bad = undecided[list(parsed.bad)]
+            found.notes[VERDICT, bad], found.notes[COLUMN, bad] = BY_PARSER, index
             if kind == ANY:
                 return _placed(parsed.values, undecided, len(states)) if used else None
             found.values[index][undecided] = _bits(parsed.values)
@@ -265,7 +266,7 @@ def _valid(states: UInt8s) -> pa.Buffer | None:
 def _text(target: pa.DataType, found: _Found, index: int) -> pa.Array[Any]:
     states, sizes = found.states[index], found.sizes[index]
     bounds = np.zeros(len(states) + 1, np.int64)
-    text = np.empty(int(sizes[states >= SET].sum(dtype=np.int64)) + PADDING, np.uint8)
+    text = np.empty(int(sizes[states >= ASCII].sum(dtype=np.int64)) + PADDING, np.uint8)
     _text_kernels().gather_text(found.data, found.values[index], sizes, states, bounds, text)
     kind = value_type(target)
     if (states >= WIDE).any() and kind in (pa.string(), pa.large_string()):

@@ -18,7 +18,7 @@ from unistream.connector.common.compiled import (
     load8,
     set_byte,
 )
-from unistream.connector.common.json_codes import ABSENT, ESCAPED, NULL
+from unistream.connector.common.json_codes import ASCII, ESCAPED
 from unistream.connector.common.json_scan_kernels import BACKSLASH, LOW_SURROGATES, SURROGATES, hex4
 from unistream.connector.common.spans import Int64s, UInt8s
 
@@ -74,7 +74,7 @@ def gather_text(
         at = base + starts[row]
         if state == ESCAPED:
             to = unescape(at, at + lengths[row], to)
-        elif state != ABSENT and state != NULL:
+        elif state >= ASCII:
             copy_bytes(at, lengths[row], to)
             to += lengths[row]
         bounds[row + 1] = to - first

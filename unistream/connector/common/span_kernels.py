@@ -7,21 +7,20 @@ from typing import Final
 import numpy as np
 
 from unistream.connector.common.compiled import (
+    LANES,
     NOTHING,
-    WORD,
+    ONE,
     address_of,
     byte_at,
-    bytes_equal,
     compiled,
     copy_bytes,
-    first_marked,
+    first_bit,
     inlined,
-    load8,
+    lanes_equal,
 )
 from unistream.connector.common.spans import Int64s, UInt8s
 
-LINE_ENDS: Final = np.uint64(0x0A0A0A0A0A0A0A0A)
-ONE: Final = np.uint64(1)
+LINE_END: Final = np.uint8(0x0A)
 
 
 @inlined
@@ -52,18 +51,19 @@ def find_lines(data: UInt8s, size: int, starts: Int64s, lengths: Int64s) -> int:
     base = address_of(data)
     start, at, end = base, base, base + size
     while at < end:
-        marks = bytes_equal(load8(at), LINE_ENDS)
-        while marks != NOTHING:
-            found = at + first_marked(marks)
-            if found < end and byte_at(found) == 0x0A:  # a mark behind the first may be none
-                if after_blanks(start, found) < found:
-                    if used == len(starts):
-                        return -1
-                    starts[used], lengths[used] = start - base, found - start
-                    used += 1
-                start = found + 1
-            marks &= marks - ONE
-        at += WORD
+        line_ends = lanes_equal(at, LINE_END)
+        while line_ends != NOTHING:
+            found = at + first_bit(line_ends)
+            if found >= end:  # behind the content there may be anything
+                break
+            if after_blanks(start, found) < found:
+                if used == len(starts):
+                    return -1
+                starts[used], lengths[used] = start - base, found - start
+                used += 1
+            start = found + 1
+            line_ends &= line_ends - ONE
+        at += LANES
     if after_blanks(start, end) < end:
         if used == len(starts):
             return -1

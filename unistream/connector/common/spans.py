@@ -1,7 +1,7 @@
 """Pieces of one buffer of bytes: where each begins, and how long it is.
 
-The loops over the bytes are compiled (`compiled`, `span_kernels`), and read eight of them at once: so a
-buffer has `PADDING` bytes behind its content.
+The loops over the bytes are compiled (`compiled`, `span_kernels`), and read many of them at once: so a buffer
+has `PADDING` bytes behind its content.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import pyarrow as pa
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt8s: TypeAlias = npt.NDArray[np.uint8]
 
-PADDING: Final = 8
+PADDING: Final = 32
 _LINE_BYTES: Final = 64  # most lines have more; for others there is a second look
 
 
 def padded(*parts: bytes | memoryview) -> UInt8s:
     """The bytes, with `PADDING` zeros behind them.
 
-    >>> padded(b"ab").tolist()
-    [97, 98, 0, 0, 0, 0, 0, 0, 0, 0]
+    >>> bytes(padded(b"ab")) == b"ab" + bytes(PADDING)
+    True
     """
     return np.frombuffer(b"".join((*parts, bytes(PADDING))), np.uint8)
 

@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK
+from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
 from unistream.operator.common import BaseOperator, ForwardsColumns
 from unistream.operator.window.aggregates import AggregatePlan, decoded
+from unistream.operator.window.held_partials import PANE, HeldPartials
 from unistream.operator.window.windows import Ends, Windows
 from unistream.port.projection import UsedColumns
 
@@ -34,9 +35,6 @@ PARTIAL_ROWS_MAX: Final = 16 * BATCH_ROWS_MAX  # a few tens of MB
 REDUCTION_MIN: Final = 0.6  # what is left of rows or partials, above which grouping is not worth its cost
 SAMPLE_EVERY: Final = 32
 RUN_ROWS_MIN: Final = 16_384  # of one pane, on average, below which runs of them are not grouped alone
-
-PANE = "__pane"
-"""Key column (int64): end of the pane, in ms; only if several panes are grouped together."""
 
 
 class LocalWindowAggregate(ForwardsColumns):
@@ -48,10 +46,7 @@ class LocalWindowAggregate(ForwardsColumns):
         self._columns = plan.input_columns
         self._rows: list[Batch] = []
         self._row_count = 0
-        self._partials: list[pa.Table] = []  # with PANE
-        self._partial_count = 0
-        self._merged_count = 0
-        self._lowest = MAX_WATERMARK  # end of the lowest pane among the partials
+        self._held = HeldPartials(plan)
         self._bypass = 0  # rows that are not grouped
         self._unmerged = 0  # partials that are not merged
 
@@ -72,8 +67,7 @@ class LocalWindowAggregate(ForwardsColumns):
 
     def process_watermark(self, timestamp: int) -> None:
         self._group()
-        if self._partials and self._lowest - 1 <= timestamp:
-            self._emit_closed(timestamp)
+        self._emit(self._held.take(timestamp))
 
     def process_watermark_status(self, idle: bool) -> None:
         if idle:  # consumers no longer wait for this task's watermark: later rows would be late
@@ -97,77 +91,48 @@ class LocalWindowAggregate(ForwardsColumns):
             pa.RecordBatch.from_arrays([decoded(b.records.column(c)) for c in self._columns], self._columns)
             for b in rows
         ]
-        partials = self._partials_of(pa.Table.from_batches(batches), ends)
-        if count >= BATCH_ROWS_MAX and partials.num_rows > REDUCTION_MIN * count:
+        before = self._held.rows
+        self._hold_partials(pa.Table.from_batches(batches), ends, min(low for _, low, _ in panes))
+        if count >= BATCH_ROWS_MAX and self._held.rows - before > REDUCTION_MIN * count:
             self._bypass = SAMPLE_EVERY * ROWS_PER_GROUPING
-        self._lowest = min(self._lowest, *(low for _, low, _ in panes))
-        self._keep(partials)
+        if self._bypass:
+            self._emit_all()
+        elif self._held.rows > max(ROWS_PER_GROUPING, 2 * self._held.merged_rows):
+            self._reduce()
 
-    def _partials_of(self, rows: pa.Table, ends: Ends) -> pa.Table:
+    def _hold_partials(self, rows: pa.Table, ends: Ends, lowest: int) -> None:
         """Rows in the order of time are grouped pane by pane: a key column less, and fewer groups at once."""
         starts = np.concatenate(([0], np.flatnonzero(ends[1:] != ends[:-1]) + 1, [len(ends)])).tolist()
         if (len(starts) - 2) * RUN_ROWS_MIN > len(ends):
-            return self._plan.partial(rows.append_column(PANE, pa.array(ends)), [PANE])
-        found = []
+            with_panes = rows.append_column(PANE, pa.array(ends))
+            self._held.add_several(self._plan.partial(with_panes, [PANE]), lowest)
+            return
         for start, stop in pairwise(starts):
-            partials = self._plan.partial(rows.slice(start, stop - start))
-            found.append(partials.append_column(PANE, _constant(int(ends[start]), partials.num_rows)))
-        return pa.concat_tables(found)
-
-    def _keep(self, partials: pa.Table) -> None:
-        self._partials.append(partials)
-        self._partial_count += partials.num_rows
-        if self._bypass:
-            self._emit_all()
-        elif self._partial_count > max(ROWS_PER_GROUPING, 2 * self._merged_count):
-            self._reduce()
+            self._held.add(self._plan.partial(rows.slice(start, stop - start)), int(ends[start]))
 
     def _reduce(self) -> None:
         """Merges partials to go on with them, or emits them."""
+        held = self._held
         if self._unmerged:
-            self._unmerged = max(0, self._unmerged - self._partial_count)
-            self._emit_all(merged=False)
+            self._unmerged = max(0, self._unmerged - held.rows)
+            self._emit(held.take(merged=False))
             return
-        new = self._partial_count - self._merged_count
-        before = self._merged_count
-        self._merge()
-        if self._partial_count - before > REDUCTION_MIN * new:
+        before = held.merged_rows
+        new = held.rows - before
+        held.merge()
+        if held.rows - before > REDUCTION_MIN * new:
             self._unmerged = SAMPLE_EVERY * ROWS_PER_GROUPING
             self._emit_all()
-        elif self._partial_count > PARTIAL_ROWS_MAX:
+        elif held.rows > PARTIAL_ROWS_MAX:
             self._emit_all()
 
-    def _merge(self) -> None:
-        if len(self._partials) < 2:
-            return
-        merged = self._plan.merge(pa.concat_tables(self._partials), [PANE])
-        self._partials = [merged]
-        self._partial_count = self._merged_count = merged.num_rows
-
-    def _emit_closed(self, watermark: int) -> None:
-        """Emits partials of the panes that `watermark` closes."""
-        self._merge()
-        (table,) = self._partials
-        closed = table.column(PANE).to_numpy() - 1 <= watermark
-        self._hold(table.filter(pa.array(~closed)))
-        self._emit(table.filter(pa.array(closed)))
-
-    def _emit_all(self, *, merged: bool = True) -> None:
+    def _emit_all(self) -> None:
         self._group()
-        if self._partials:
-            if merged:
-                self._merge()
-            table = pa.concat_tables(self._partials)
-            self._hold(table.slice(0, 0))
-            self._emit(table)
+        self._emit(self._held.take())
 
-    def _hold(self, table: pa.Table) -> None:
-        """Keeps only `table`."""
-        self._partials = [table] if table.num_rows else []
-        self._partial_count = self._merged_count = table.num_rows
-        self._lowest = int(table.column(PANE).to_numpy().min()) if table.num_rows else MAX_WATERMARK
-
-    def _emit(self, table: pa.Table) -> None:
+    def _emit(self, table: pa.Table | None) -> None:
+        if table is None:
+            return
         for piece in table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS_MAX):
             last_instants = piece.column(PANE).to_numpy() - 1
             self.output.emit(Batch(piece.select(self._plan.partial_columns), pa.array(last_instants)))

@@ -47,7 +47,8 @@ from unistream.model.state_types import Refused
 from unistream.operator.common import BaseOperator
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
-from unistream.operator.window.local import PANE, pane_ends_of
+from unistream.operator.window.held_partials import PANE
+from unistream.operator.window.local import pane_ends_of
 from unistream.operator.window.whole_panes import WholePanes
 from unistream.operator.window.windows import Ends, Windows
 from unistream.port.lineage import Origins, same_columns

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.operator.window.aggregates import AggregatePlan
-from unistream.operator.window.local import PANE
+from unistream.operator.window.held_partials import PANE
 from unistream.operator.window.windows import Ends
 from unistream.port.sorting import Starts
 
