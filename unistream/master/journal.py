@@ -14,7 +14,6 @@ from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE,
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId, VertexId
 from unistream.core.checkpoint import read_positions, sources_before
 from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState, RestorePoint
-from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo, resumable_of
@@ -25,6 +24,7 @@ from unistream.master.row_counts import RowCounts, dead_letters, late_rows, out_
 from unistream.master.sink_totals import SinkTotals
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions

@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from unistream.core.contract import JOB_TRANSITIONS, JobState, JobStatus, job_steps
-from unistream.core.execution import EXECUTION_TRANSITIONS, REPORTABLE, ExecutionState
+from unistream.core.execution import EXECUTION_TRANSITIONS, REPORTABLE
 from unistream.core.job import CHANGES, Change
+from unistream.model.execution_state import ExecutionState
 
 S = TypeVar("S", bound=Enum)
 

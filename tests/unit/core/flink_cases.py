@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.core.execution import ExecutionState
 from unistream.core.graph import Link, Pattern, Topology
+from unistream.model.execution_state import ExecutionState
 from unistream.model.partition_type import PartitionType
 
 FOLDER = Path(__file__).resolve().parents[2] / "conformance"

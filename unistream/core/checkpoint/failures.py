@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unistream.base.ids import CheckpointId
-from unistream.core.contract import FailureReason
+from unistream.model.failure_reason import FailureReason
 
 
 def declined_reason(text: str) -> tuple[FailureReason, str]:

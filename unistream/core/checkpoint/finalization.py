@@ -18,7 +18,8 @@ from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.result import PartialFinishingNotSupported
 from unistream.core.checkpoint.start import Obstacle
 from unistream.core.checkpoint.store import CompletedSnapshots, SharedFileGone
-from unistream.core.contract import FailureReason, JobSettings, Outbox
+from unistream.core.contract import JobSettings, Outbox
+from unistream.model.failure_reason import FailureReason
 from unistream.model.graph import JobGraph
 
 MANIFEST_TRIES: Final = 3  # the storage has its own timeouts

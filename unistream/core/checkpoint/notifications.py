@@ -8,7 +8,8 @@ from typing import TypeAlias
 from unistream.base.ids import CheckpointId, LeaderEpoch, OperatorUid, SubtaskId
 from unistream.core.checkpoint.pending import Pending
 from unistream.core.contract import AnswerRequest, Outbox, SnapshotRequest
-from unistream.core.execution import Execution, ExecutionState, JobRun
+from unistream.core.execution import Execution, JobRun
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import (
     CheckpointAborted,
     CheckpointCompleted,

@@ -14,7 +14,8 @@ from unistream.core.checkpoint.notifications import Notifications
 from unistream.core.checkpoint.pending import Pending, Phase
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.store import CompletedSnapshots
-from unistream.core.contract import FailureReason, JobSettings, Outbox
+from unistream.core.contract import JobSettings, Outbox
+from unistream.model.failure_reason import FailureReason
 from unistream.model.messages import CheckpointAcked
 from unistream.model.snapshot_kind import SnapshotKind
 

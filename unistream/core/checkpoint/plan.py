@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from unistream.base.ids import SubtaskId, VertexId
-from unistream.core.execution import ExecutionState
 from unistream.core.graph import ExecutionPlan
+from unistream.model.execution_state import ExecutionState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

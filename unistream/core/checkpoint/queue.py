@@ -14,7 +14,8 @@ from typing import Final
 
 from unistream.core.checkpoint.requests import QueuedRequest, RequestQueue
 from unistream.core.checkpoint.schedule import CheckpointSchedule
-from unistream.core.contract import FailureReason, JobSettings, Outbox, SnapshotRequest
+from unistream.core.contract import JobSettings, Outbox, SnapshotRequest
+from unistream.model.failure_reason import FailureReason
 from unistream.model.snapshot_kind import SnapshotKind
 
 Refuse = Callable[[SnapshotRequest, str], None]

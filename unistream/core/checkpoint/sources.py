@@ -14,7 +14,8 @@ from unistream.core.checkpoint.phased_assignment import PhasedAssigner
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.checkpoint.split_discovery import SplitDiscoveries
 from unistream.core.contract import DiscoveryFailed, Outbox, SplitsDiscovered
-from unistream.core.execution import Executions, ExecutionState
+from unistream.core.execution import Executions
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import HISTORY, JobGraph, JobType, SourceInfo
 from unistream.model.messages import AssignSplits, TaskFailure
 from unistream.model.splits import FoundSplits

@@ -17,8 +17,8 @@ from unistream.core.checkpoint.pending import Pending, Phase
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.plan import CheckpointPlan, NotAllRunning, plan_checkpoint
 from unistream.core.checkpoint.sources import Sources
-from unistream.core.contract import FailureReason
 from unistream.core.execution import JobRun
+from unistream.model.failure_reason import FailureReason
 from unistream.model.snapshot_kind import SnapshotKind
 
 

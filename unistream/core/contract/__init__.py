@@ -32,7 +32,6 @@ from unistream.core.contract.commands import (
     Sweep,
     WriteManifest,
 )
-from unistream.core.contract.failure_reason import FailureReason
 from unistream.core.contract.messages import (
     CancelRequested,
     Delivered,

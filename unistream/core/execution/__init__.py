@@ -9,12 +9,7 @@ Start with `job_run` (one graph at one parallelism), then `execution` (states of
 from __future__ import annotations
 
 from unistream.core.execution.engine_region import EngineRegion
-from unistream.core.execution.execution import (
-    EXECUTION_TRANSITIONS,
-    REPORTABLE,
-    ExecutionState,
-    parse_reported,
-)
+from unistream.core.execution.execution import EXECUTION_TRANSITIONS, REPORTABLE, parse_reported
 from unistream.core.execution.executions import Execution, Executions
 from unistream.core.execution.failover import create_failover
 from unistream.core.execution.failure_handler import FailureDecision, FailureHandler, restart_verdict

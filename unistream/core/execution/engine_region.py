@@ -25,10 +25,10 @@ from unistream.core.contract import (
     RunStages,
     SplitsDiscovered,
 )
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution
 from unistream.core.execution.job_run import JobRun
 from unistream.model.bounded import AttemptState
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import Split, TaskFailure
 from unistream.model.snapshot import TaskRestore
 from unistream.model.stored_rows import StoredRows

@@ -5,33 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final
 
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import AttemptId
 from unistream.core.contract import StateLog
-
-
-class ExecutionState(Enum):
-    """INITIALIZING: restores state; no rows are processed yet. RECONCILING: a new leader knows it and queries
-    its worker."""
-
-    CREATED = "CREATED"
-    SCHEDULED = "SCHEDULED"
-    DEPLOYING = "DEPLOYING"
-    INITIALIZING = "INITIALIZING"
-    RUNNING = "RUNNING"
-    FINISHED = "FINISHED"
-    CANCELING = "CANCELING"
-    CANCELED = "CANCELED"
-    FAILED = "FAILED"
-    RECONCILING = "RECONCILING"
-
-    @property
-    def is_terminal(self) -> bool:
-        return not EXECUTION_TRANSITIONS[self]
-
+from unistream.model.execution_state import ExecutionState
 
 _E = ExecutionState
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from unistream.base.ids import AttemptId, JobId, SubtaskId
 from unistream.core.contract import AttemptView, Outbox, RecordAttempt, StateLog
-from unistream.core.execution.execution import ExecutionState, execution_state
+from unistream.core.execution.execution import execution_state
 from unistream.core.graph import ExecutionPlan
+from unistream.model.execution_state import ExecutionState
 from unistream.model.plan import Place
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 from unistream.base import config as options
 from unistream.base.errors import ConfigError
 from unistream.base.ids import PartitionId, SubtaskId
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.graph import Region, RegionInput, Regions, Topology
+from unistream.model.execution_state import ExecutionState
 from unistream.model.partition_type import PartitionType
 
 

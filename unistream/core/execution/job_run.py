@@ -11,7 +11,6 @@ from unistream.base import config as options
 from unistream.base.errors import ConfigError
 from unistream.base.ids import PartitionId, SubtaskId, VertexId
 from unistream.core.contract import JobSettings, Outbox
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution, Executions
 from unistream.core.execution.failover import FailoverStrategy, create_failover
 from unistream.core.execution.partition_tracker import PartitionTracker
@@ -19,6 +18,7 @@ from unistream.core.execution.reported_results import ReportedResults
 from unistream.core.execution.scheduling_strategy import SchedulingStrategy, create_strategy
 from unistream.core.execution.stored_exchanges import StoredExchanges
 from unistream.core.graph import ExecutionPlan, build_regions, offloaded_vertices, why_no_checkpoints
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.stored_rows import StoredRows
 

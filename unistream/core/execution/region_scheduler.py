@@ -26,13 +26,13 @@ from unistream.core.contract import (
     TimerKind,
 )
 from unistream.core.execution.engine_region import ENGINE, EngineRegion
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution
 from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.recoveries import Recoveries
 from unistream.core.graph import endless_vertices
 from unistream.core.resource import Slice, SlotPool, missing_slots_text
 from unistream.model.deployment import TaskDeployment
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import (
     CancelTask,
     DeployTask,

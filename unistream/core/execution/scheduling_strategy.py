@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from unistream.base import config as options
 from unistream.base.errors import ConfigError, ProtocolError
 from unistream.base.ids import PartitionId, SubtaskId
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.graph import ConsumedGroup, Link, Region, RegionInput, Regions, Topology, singletons
+from unistream.model.execution_state import ExecutionState
 
 Bulks = tuple[tuple[SubtaskId, ...], ...]
 """Subtasks to schedule now, in order; those of one bulk together."""

@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from unistream.base.ids import EdgeId, PartitionId, VertexId
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.reported_results import ReportedResults
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.stored_rows import StoredRows
 

@@ -51,7 +51,7 @@ from unistream.core.contract import (
     TimerFired,
     TimerKind,
 )
-from unistream.core.execution import ExecutionState, restart_verdict
+from unistream.core.execution import restart_verdict
 from unistream.core.graph import ExecutionPlan, StagePlan, check, why_no_checkpoints
 from unistream.core.job.bootstrap import BootstrapSavepoint
 from unistream.core.job.suspension import suspension
@@ -65,6 +65,7 @@ from unistream.model.bounded import (
     SubtaskSnapshot,
 )
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.messages import Split, TaskFailure
 from unistream.model.splits import FoundSplits

@@ -15,8 +15,9 @@ from typing import Final
 
 from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId
 from unistream.core.contract import Delivered, Outbox, Send, Timer, TimerKind, Undelivered
-from unistream.core.execution import Execution, ExecutionState
+from unistream.core.execution import Execution
 from unistream.core.job.parts import JobParts
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import (
     AssignSplits,
     CancelTask,

@@ -21,9 +21,10 @@ from unistream.core.contract import (
     SlotsUnfulfillable,
     SuspendRequested,
 )
-from unistream.core.execution import Execution, ExecutionState, Recovery
+from unistream.core.execution import Execution, Recovery
 from unistream.core.job.parts import JobParts
 from unistream.core.job.rescaling import RESCALE_SLOTS, Change, Rescaling
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 

@@ -46,7 +46,7 @@ from unistream.core.contract import (
     TimerKind,
     Undelivered,
 )
-from unistream.core.execution import Execution, ExecutionState, parse_reported
+from unistream.core.execution import Execution, parse_reported
 from unistream.core.graph import check
 from unistream.core.job.deliveries import ALIVE, Deliveries
 from unistream.core.job.life import JobLife
@@ -59,6 +59,7 @@ from unistream.model.bounded import (
     StagesRan,
 )
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
     CheckpointAcked,

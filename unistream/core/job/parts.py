@@ -32,7 +32,6 @@ from unistream.core.contract import (
 from unistream.core.execution import (
     Execution,
     Executions,
-    ExecutionState,
     FailureDecision,
     FailureHandler,
     JobRun,
@@ -47,6 +46,7 @@ from unistream.core.job.scheduling import JobSlots, Scheduling
 from unistream.core.job.suspension import suspension
 from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot import TaskRestore

@@ -7,7 +7,7 @@ pipeline (`state_assignment`, `in_flight`), and the outcome of each state of a s
 
 from __future__ import annotations
 
-from unistream.core.restore.in_flight import may_overtake, with_in_flight
+from unistream.core.restore.in_flight import with_in_flight
 from unistream.core.restore.state_assignment import assign_state, assigner_states
 from unistream.core.restore.state_plan import (
     DeclaredList,

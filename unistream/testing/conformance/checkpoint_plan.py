@@ -8,9 +8,9 @@ from unistream.base.ids import CheckpointId
 from unistream.core.checkpoint.failures import FailureCounter
 from unistream.core.checkpoint.plan import NotAllRunning, plan_checkpoint
 from unistream.core.checkpoint.requests import QueuedRequest, RequestQueue
-from unistream.core.contract.failure_reason import FailureReason
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.graph.plan import ExecutionPlan
+from unistream.model.execution_state import ExecutionState
+from unistream.model.failure_reason import FailureReason
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import edge, graph_of, subtask, texts, vertex
 

@@ -13,9 +13,9 @@ from unistream.base.config import OPTIONS, Configuration
 from unistream.base.ids import PartitionId, SubtaskId
 from unistream.core.contract.settings import RestartBackoff
 from unistream.core.execution import restart_backoff as rb
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.failover import create_failover
 from unistream.core.graph.regions import build_regions
+from unistream.model.execution_state import ExecutionState
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import partition, subtask, texts, topology_of
 from unistream.testing.conformance.prose import in_words

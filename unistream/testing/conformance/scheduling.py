@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Final
 
 from unistream.base.ids import PartitionId, SubtaskId
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.scheduling_strategy import (
     Bulks,
     PipelinedRegionStrategy,
@@ -16,6 +15,7 @@ from unistream.core.execution.scheduling_strategy import (
 )
 from unistream.core.graph.regions import build_regions, singletons
 from unistream.core.graph.topology import ConsumedGroup, Link, Topology
+from unistream.model.execution_state import ExecutionState
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import subtask, topology_of
 

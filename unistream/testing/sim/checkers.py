@@ -21,7 +21,8 @@ from unistream.base.ids import (
 )
 from unistream.core import contract
 from unistream.core.contract import JOB_TRANSITIONS, JobStatus
-from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState
+from unistream.core.execution import EXECUTION_TRANSITIONS
+from unistream.model.execution_state import ExecutionState
 from unistream.model.manifest_files import referenced_files
 from unistream.model.messages import DeployTask
 from unistream.model.snapshot import Manifest, OperatorStateHandle

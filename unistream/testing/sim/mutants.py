@@ -20,7 +20,6 @@ from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.checkpoint.start import Obstacle
 from unistream.core.checkpoint.store import CompletedSnapshots
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Executions
 from unistream.core.execution.recoveries import Recoveries
 from unistream.core.resource.slot_pool import SlotPool
@@ -29,6 +28,7 @@ from unistream.core.task.alignment import BarrierAligner
 from unistream.core.task.commit import TaskCheckpoints
 from unistream.master import recovery
 from unistream.master.dispatcher import Dispatcher
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import CheckpointAcked
 from unistream.operator.sink.committer import CommitterOperator
 from unistream.port.operator import CommitPermit

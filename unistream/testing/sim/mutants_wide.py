@@ -7,7 +7,6 @@ from typing import Any, cast
 from msgspec import structs
 
 from unistream.core.contract.status import JobCause
-from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.job import adaptive
@@ -18,6 +17,7 @@ from unistream.core.job.rescaling import Rescaling
 from unistream.core.job.scaling import fit, with_parallelism
 from unistream.core.restore import state_assignment
 from unistream.master.worker_gateway import WorkerGateway
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import TaskFailure
 from unistream.testing.sim.mutants_shared import Patch
 from unistream.worker.task import failures

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
 from unistream.core import contract
-from unistream.core.execution import ExecutionState
 from unistream.model.deployment import TaskDeployment
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.manifest_files import files_of_task, referenced_files
 from unistream.model.messages import (

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from unistream.base.clock import Clock
 from unistream.base.ids import CheckpointId
-from unistream.core.restore import may_overtake
 from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Alignment, Batch, CheckpointBarrier, Event
 from unistream.model.graph import Ship
+from unistream.model.redistribution import may_overtake
 from unistream.worker.exchange.channels import Subpartition
 from unistream.worker.exchange.in_flight import Run
 from unistream.worker.exchange.network_memory import PartitionMemory, compacted

@@ -24,7 +24,6 @@ from msgspec import structs
 from unistream.base.config import INCREMENTAL_CHECKPOINTS, Configuration
 from unistream.base.errors import Transient
 from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, LineageId, OperatorUid
-from unistream.core.contract import FailureReason
 from unistream.core.task import (
     CheckpointNotification,
     NotifyAborted,
@@ -34,6 +33,7 @@ from unistream.core.task import (
 )
 from unistream.model.deployment import TaskDeployment
 from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier
+from unistream.model.failure_reason import FailureReason
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.keyed_snapshot import Sharing
 from unistream.model.messages import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from unistream.core.execution import ExecutionState
+from unistream.model.execution_state import ExecutionState
 
 TaskState: TypeAlias = ExecutionState
 """The master's states of an attempt; a task has CREATED, INITIALIZING, RUNNING and the terminal ones."""

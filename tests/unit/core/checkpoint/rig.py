@@ -9,9 +9,10 @@ from unistream.base.ids import CheckpointId, VertexId
 from unistream.core import contract
 from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
 from unistream.core.contract import Outbox, RestorePoint
-from unistream.core.execution import ExecutionState, JobRun
+from unistream.core.execution import JobRun
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
+from unistream.model.execution_state import ExecutionState
 from unistream.model.plan import Place
 from unistream.model.snapshot import TaskSnapshot
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind

@@ -14,9 +14,9 @@ from tests.unit.core.cluster import Cluster, settings
 from unistream.base.ids import CheckpointId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import RestorePoint
-from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
+from unistream.model.execution_state import ExecutionState
 from unistream.model.snapshot_kind import SnapshotKind
 
 

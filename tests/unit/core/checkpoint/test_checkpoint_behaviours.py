@@ -15,8 +15,8 @@ from tests.unit.core.checkpoint.rig import INTERVAL, PAUSE, Rig, kinds
 from unistream.base.ids import CheckpointId, JobId, OperatorUid, VertexId
 from unistream.core import contract
 from unistream.core.contract import RestorePoint
-from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
+from unistream.model.execution_state import ExecutionState
 from unistream.model.snapshot import ListHandle, ListMode, OperatorStateHandle, TaskSnapshot
 from unistream.model.snapshot_kind import SnapshotKind
 

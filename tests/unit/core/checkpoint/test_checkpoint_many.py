@@ -13,9 +13,9 @@ from tests.unit.core.checkpoint.rig import INTERVAL, Rig, kinds
 from unistream.base.errors import ConfigError
 from unistream.core import contract
 from unistream.core.contract import RestorePoint
-from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
 from unistream.model.checkpoint_figures import SnapshotStatus
+from unistream.model.execution_state import ExecutionState
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"

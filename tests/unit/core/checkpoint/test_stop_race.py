@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.core.checkpoint.rig import Rig, kinds
 from unistream.core import contract
-from unistream.core.execution import ExecutionState
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import TriggerCheckpoint
 from unistream.model.snapshot import TaskSnapshot
 from unistream.model.snapshot_kind import SnapshotKind

@@ -11,9 +11,10 @@ from tests.unit.core.random_graphs import pairs_of, topologies
 from unistream.base.config import FAILOVER_STRATEGY
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.core.execution import ExecutionState, create_failover
+from unistream.core.execution import create_failover
 from unistream.core.execution.failover import RestartAll, RestartPipelinedRegion
 from unistream.core.graph import Link, Pattern, Topology, build_regions
+from unistream.model.execution_state import ExecutionState
 from unistream.model.partition_type import PartitionType
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.core.flink_cases import PlayedJob, load, partition_of, subtask_of, topology_of
-from unistream.core.execution import ExecutionState, create_failover
+from unistream.core.execution import create_failover
 from unistream.core.graph import build_regions
+from unistream.model.execution_state import ExecutionState
 
 CASES = load("failover.json")["cases"]
 

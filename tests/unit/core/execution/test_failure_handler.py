@@ -6,10 +6,11 @@ import pytest
 
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
 from unistream.core.contract import RestartBackoff
-from unistream.core.execution import ExecutionState, FailureHandler
+from unistream.core.execution import FailureHandler
 from unistream.core.execution.failover import RestartPipelinedRegion
 from unistream.core.execution.restart_backoff import ExponentialDelay, FixedDelay, NoRestart
 from unistream.core.graph import Link, Pattern, Topology, build_regions
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import TaskFailure
 from unistream.model.partition_type import PartitionType
 

@@ -14,12 +14,7 @@ from tests.unit.core.random_graphs import RUNNABLE, UNGLUED, pairs_of, topologie
 from unistream.base.config import SCHEDULING_STRATEGY
 from unistream.base.errors import ConfigError, ProtocolError
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.core.execution import (
-    Bulks,
-    ExecutionState,
-    SchedulingStrategy,
-    create_strategy,
-)
+from unistream.core.execution import Bulks, SchedulingStrategy, create_strategy
 from unistream.core.execution.failover import RestartPipelinedRegion
 from unistream.core.execution.scheduling_strategy import (
     EagerStrategy,
@@ -28,6 +23,7 @@ from unistream.core.execution.scheduling_strategy import (
 )
 from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.core.graph.regions import region_circles
+from unistream.model.execution_state import ExecutionState
 from unistream.model.partition_type import PartitionType
 from unistream.testing.conformance.scheduling import HybridConstraint, VertexwiseStrategy
 

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.core.cluster import EVERY_2_S, Cluster, Task, enriched, settings, stages
 from unistream.base.ids import VertexId
 from unistream.core import contract
-from unistream.core.contract import FailureReason
 from unistream.core.execution.stored_exchanges import vertices_before
 from unistream.model import messages as msg
+from unistream.model.failure_reason import FailureReason
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot_kind import SnapshotKind
 

@@ -12,8 +12,9 @@ import pytest
 from tests.unit.core.cluster import EVERY_2_S, Cluster, Task, pipelines, settings, stages
 from unistream.base.ids import AttemptId, JobId, PartitionId, SubtaskId, VertexId
 from unistream.core import contract
-from unistream.core.execution import Bulks, ExecutionState, JobRun, SchedulingStrategy
+from unistream.core.execution import Bulks, JobRun, SchedulingStrategy
 from unistream.model import messages as msg
+from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.partition_type import PartitionType
 from unistream.model.snapshot_kind import SnapshotKind

@@ -21,9 +21,10 @@ from unistream.core.contract import (
     job_steps,
 )
 from unistream.core.contract.story import STORY_STEPS_MAX, IllegalTransition
-from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState, parse_reported
+from unistream.core.execution import EXECUTION_TRANSITIONS, parse_reported
 from unistream.core.execution.execution import execution_state
 from unistream.core.job import CHANGES, Change
+from unistream.model.execution_state import ExecutionState
 
 TABLES: list[Mapping[Any, Mapping[Any, str]]] = [
     JOB_TRANSITIONS,
