@@ -149,7 +149,8 @@ class Location:
                 if isinstance(error, PermissionError) and is_s3(self.url):
                     raise ConfigError(f"cannot {verb} {self.url}: {REFUSED} ({error})") from error
                 if attempt == attempts - 1:
-                    raise Unreachable(f"cannot {verb} {self.url}: {error}") from error
+                    why = getattr(error, "strerror", None) or error  # without its number
+                    raise Unreachable(f"cannot {verb} {self.url}: {why}") from error
                 self.pause(READ_PAUSE_S * 4**attempt)
         raise AssertionError("the last attempt returns or raises")
 
