@@ -22,7 +22,7 @@ those of the first rows, or of the restored table, which are widened without los
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -34,7 +34,6 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
-from unistream.model.key_groups import key_groups
 from unistream.model.own_state import (
     OwnTable,
     columns_migration,
@@ -42,13 +41,14 @@ from unistream.model.own_state import (
     other_setting,
     own_table_migration,
 )
-from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
 from unistream.operator.common import BaseOperator
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
 from unistream.operator.window.held_partials import PANE
 from unistream.operator.window.local import pane_ends_of
+from unistream.operator.window.pane_state import PaneState, split_by_pane
 from unistream.operator.window.whole_panes import WholePanes
 from unistream.operator.window.windows import Ends, Windows
 from unistream.port.lineage import Origins, same_columns
@@ -62,9 +62,7 @@ STATE: Final = "window-contents"
 FIRED: Final = "fired-until"
 WINDOWS: Final = "windows"
 
-MERGE_ROWS_MIN: Final = 4 * BATCH_ROWS_MAX  # below it, merging early costs more than it saves
 KEYS_ROWS: Final = 1_048_576  # of keys that end together in a bounded job: firing costs by window, too
-PANES_BY_MASK: Final = 4
 _TIME: Final = pa.timestamp("ms", tz="UTC")
 
 
@@ -156,7 +154,7 @@ class WindowAggregate(BaseOperator):
         if isinstance(change, Refused):
             raise self._misfit(f"{change.reason}; give it another uid")
         self._types_restored = self._declared is None
-        for end, rows in _split(table, table.column(PANE).to_numpy(), None) if table.num_rows else ():
+        for end, rows in split_by_pane(table, table.column(PANE).to_numpy(), None) if table.num_rows else ():
             if self._windows.pane_end(end - 1) != end:  # in a snapshot without its windows
                 raise self._misfit(other_setting(f"windows with a bound at {end} ms", self.state_setting))
             self._pane(end).add(self._fitted(rows.select(self._plan.partial_columns)), self._plan.merge)
@@ -177,7 +175,8 @@ class WindowAggregate(BaseOperator):
         if low == high:
             self._pane(low).add(table, self._plan.merge)
         else:
-            for end, rows in _split(table, np.asarray(ends), range(low, high + 1, self._windows.pane_ms)):
+            candidates = range(low, high + 1, self._windows.pane_ms)
+            for end, rows in split_by_pane(table, np.asarray(ends), candidates):
                 self._pane(end).add(rows, self._plan.merge)
 
     def _partials_of(self, batch: Batch) -> pa.Table:
@@ -356,38 +355,6 @@ class WindowAggregate(BaseOperator):
         self.context.metrics.add(LATE_RECORDS_DROPPED, rows)
 
 
-class PaneState:
-    """Partials of one pane."""
-
-    def __init__(self) -> None:
-        self.tables: list[pa.Table] = []
-        self._merged_rows = 0
-        self._new_rows = 0
-        self._groups: dict[int, pa.Array] = {}  # position in `tables` -> key groups of its rows
-
-    def add(self, rows: pa.Table, merge: Callable[[pa.Table], pa.Table]) -> None:
-        """Adds `rows`; merges everything if that halves the work of later merges."""
-        self.tables.append(rows)
-        self._new_rows += rows.num_rows
-        if self._new_rows > max(MERGE_ROWS_MIN, self._merged_rows):
-            self.tables = [merge(pa.concat_tables(self.tables))]
-            self._merged_rows, self._new_rows = self.tables[0].num_rows, 0
-            self._groups.clear()
-
-    def convert(self, types: pa.Schema) -> None:
-        """Converts to wider types; key groups do not change."""
-        self.tables = [converted_table(table, types) for table in self.tables]
-
-    def snapshot(self, pane_end: int, keys: list[str], max_parallelism: int) -> Iterable[pa.Table]:
-        """The tables with their key groups, which are computed once for each table."""
-        for position, table in enumerate(self.tables):
-            groups = self._groups.get(position)
-            if groups is None:
-                groups = self._groups[position] = _key_groups(table, keys, max_parallelism)
-            panes = pa.array(np.full(table.num_rows, pane_end, dtype=np.int64))
-            yield table.add_column(0, PANE, panes).add_column(0, KEY_GROUP_COLUMN, groups)
-
-
 def stored_window_setting(item: bytes) -> str:
     """`state_setting` of the operator that stored `item` under WINDOWS. Raises CorruptSnapshot."""
     try:
@@ -401,30 +368,9 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     return pa.schema(list(zip(schema.names, schema.types, strict=True)))
 
 
-def _key_groups(table: pa.Table, keys: list[str], max_parallelism: int) -> pa.Array:
-    batches = table.select(keys).combine_chunks().to_batches()
-    groups = [key_groups(batch, keys, max_parallelism) for batch in batches]
-    return pa.array(np.concatenate(groups).astype(np.uint16) if groups else [], pa.uint16())
-
-
 def _last_ends(windows: Windows, ends: Ends) -> Ends:
     if not windows.overlap:
         return ends
     unique, inverse = np.unique(ends, return_inverse=True)
     last = np.array([windows.last_end(int(end)) for end in unique], dtype=np.int64)
     return last[inverse]
-
-
-def _split(table: pa.Table, ends: Ends, candidates: range | None) -> Iterable[tuple[int, pa.Table]]:
-    """Rows of each pane: by masks if there are few panes, otherwise by slices of sorted rows."""
-    if candidates is not None and len(candidates) <= PANES_BY_MASK:
-        masks = ((end, ends == end) for end in candidates)
-        yield from ((end, table.filter(pa.array(mask))) for end, mask in masks if mask.any())
-        return
-    order = np.argsort(ends, kind="stable")
-    ordered = ends[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    stops = np.r_[starts[1:], len(ordered)]
-    table = table.take(pa.array(order))
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        yield int(ordered[start]), table.slice(start, stop - start)
