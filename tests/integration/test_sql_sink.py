@@ -347,6 +347,36 @@ def test_what_does_not_fit_is_refused_before_a_job_starts(
         parts.sink(**options).check(batch(1).records.schema)
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "id BIGINT PRIMARY KEY, name TEXT",
+        "name TEXT, id BIGINT, UNIQUE (id)",
+        "id DECIMAL(10, 2) UNIQUE, name TEXT",
+        "id BIGINT DEFAULT (1 + 2) UNIQUE, name TEXT",
+        "id BIGINT CHECK (id > 0) UNIQUE, name TEXT DEFAULT 'x y'",
+    ],
+)
+def test_rows_are_found_by_what_is_unique_however_it_was_declared(parts: Parts, columns: str) -> None:
+    query(parts.url, f"CREATE TABLE rows ({columns})")
+    sink = parts.sink(mode="upsert", key="id")
+    sink.check(batch(1).records.schema)
+    writer, committer = parts.writer(sink), parts.committer(sink)
+    for checkpoint in (1, 2):
+        listed = parts.prepared(writer, checkpoint, batch(1, 2))
+        committer.commit(permit(checkpoint), request(checkpoint, *listed))
+    assert ids(parts.url) == [1, 2]
+
+
+def test_what_is_unique_in_some_rows_only_finds_none(parts: Parts) -> None:
+    query(parts.url, "CREATE TABLE rows (id BIGINT, name TEXT)")
+    query(parts.url, "CREATE UNIQUE INDEX of_some ON rows (id) WHERE id > 10")
+    with pytest.raises(ConfigError, match="table rows has no primary key or unique constraint of id"):
+        parts.sink(mode="upsert", key="id").check(batch(1).records.schema)
+    query(parts.url, "CREATE UNIQUE INDEX of_all ON rows (id)")
+    parts.sink(mode="upsert", key="id").check(batch(1).records.schema)
+
+
 def test_rows_that_the_table_refuses_end_the_job_with_its_sentence(parts: Parts) -> None:
     query(parts.url, "CREATE TABLE rows (id BIGINT PRIMARY KEY, name TEXT)")
     writer, committer = parts.writer(), parts.committer()

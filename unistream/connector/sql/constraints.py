@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 from sqlalchemy import Connection, inspect, text
 
 from unistream.connector.sql.database import Database
+from unistream.connector.sql.sqlite_indexes import unique_indexes
 from unistream.connector.sql.statements import Target
 
 _UNIQUE: Final = text("""
@@ -50,11 +50,6 @@ FROM pg_class r WHERE r.oid = to_regclass(:target)
 """)
 
 
-_INDEXES: Final = text("""
-SELECT l.name, l.origin, l.partial,
-    (SELECT json_group_array(x.name) FROM pragma_index_xinfo(l.name, :schema) x WHERE x.key)
-FROM pragma_index_list(:name, :schema) l WHERE l."unique" ORDER BY 1
-""")
 _MADE: Final = text(
     "SELECT type, sql FROM sqlite_master WHERE tbl_name = :name AND type IN ('table', 'trigger')"
 )
@@ -142,15 +137,13 @@ def _of_sqlite(
 ) -> Constraints:
     """It checks foreign keys only for programs that ask it to, which the sink does not."""
     found, schema = inspect(connection), target.schema or None
-    names = {"name": target.name, "schema": target.schema or "main"}
     if not found.has_table(target.name, schema=schema):
         return Constraints()
     primary = found.get_pk_constraint(target.name, schema=schema)["constrained_columns"]
     listed: list[Any] = [("PRIMARY KEY", tuple(primary))] if primary else []
     with_seen = False
-    for name, origin, partial, listing in connection.execute(_INDEXES, names):
-        in_index = tuple(msgspec.json.decode(listing, type=list[str | None]))
-        if partial or None in in_index:
+    for name, origin, in_index in unique_indexes(connection, target):
+        if in_index is None:
             with_seen = True
         elif origin != "pk":
             listed.append((name if origin == "c" else "UNIQUE", in_index))

@@ -42,6 +42,7 @@ from unistream.base.secrets import Secret, resolved
 from unistream.connector.common import sqlstate
 from unistream.connector.sql.columns import csv_pieces, python_rows
 from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, Limit, failure
+from unistream.connector.sql.sqlite_indexes import unique_indexes
 from unistream.connector.sql.statements import Target
 
 _LOG: Final = logging.getLogger(__name__)
@@ -62,6 +63,11 @@ WHERE l.granted AND l.pid <> pg_backend_pid() AND l.mode <> 'AccessShareLock'
 ORDER BY 1 LIMIT 5
 """)
 CREATED_TWICE: Final = ("42P07", "23505")  # PostgreSQL: two writers create one table at once
+
+
+def _is_partial(index: Any) -> bool:
+    """Of some rows only: no row is found by it."""
+    return index.get("dialect_options", {}).get("postgresql_where") is not None
 
 
 def parsed(url: str | Secret) -> URL:
@@ -212,16 +218,18 @@ class Database:
         return pa.table([pa.array(list(one)) for one in values], names=list(found))
 
     def keys(self, target: Target) -> list[set[str]]:
-        """Its primary key and what is unique, as sets of columns."""
+        """Its primary key and what is unique in all rows, as sets of columns."""
         with self.read(f"looking at the keys of table {target}") as connection:
             found, schema = inspect(connection), target.schema or None
             primary = found.get_pk_constraint(target.name, schema=schema)["constrained_columns"]
-            unique = [one["column_names"] for one in found.get_unique_constraints(target.name, schema=schema)]
-            indexes = [
-                one["column_names"] for one in found.get_indexes(target.name, schema=schema) if one["unique"]
-            ]
-        found_keys: list[Any] = [primary, *unique, *indexes]
-        return [set(columns) for columns in found_keys if columns]
+            if self.dialect == "sqlite":
+                unique: list[Any] = [columns for _, _, columns in unique_indexes(connection, target)]
+            else:
+                constraints = found.get_unique_constraints(target.name, schema=schema)
+                indexes = found.get_indexes(target.name, schema=schema)
+                whole = [one for one in indexes if one["unique"] and not _is_partial(one)]
+                unique = [one["column_names"] for one in (*constraints, *whole)]
+        return [set(columns) for columns in (primary, *unique) if columns]
 
     def append(
         self, connection: Connection, table: Table, before: Sequence[Any], rows: pa.RecordBatch
