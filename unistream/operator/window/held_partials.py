@@ -24,7 +24,7 @@ class HeldPartials:
 
     Attributes:
         rows: How many there are.
-        merged_rows: How many were left the last time that they were merged, or that some were taken.
+        merged_rows: How many were left the last time that they were merged; fewer if some were taken since.
     """
 
     def __init__(self, plan: AggregatePlan) -> None:
@@ -56,7 +56,7 @@ class HeldPartials:
         for pane_end, tables in self._of_pane.items():
             self._of_pane[pane_end] = self._merged(tables)
         self._of_several = self._merged(self._of_several, PANE)
-        self._count()
+        self.rows = self.merged_rows = self._count()
 
     def take(self, watermark: int = MAX_WATERMARK, *, merged: bool = True) -> pa.Table | None:
         """Removes those of panes that `watermark` closes; with PANE. None: there are none."""
@@ -67,7 +67,8 @@ class HeldPartials:
                 found.append(table.append_column(PANE, pa.array(np.full(table.num_rows, pane_end, np.int64))))
         closed = self._take_of_several(watermark)
         found += self._merged(closed, PANE) if merged else closed
-        self._count()
+        self.rows = self._count()
+        self.merged_rows = min(self.merged_rows, self.rows)  # what stays is not merged by this
         return pa.concat_tables(found) if found else None
 
     def _take_of_several(self, watermark: int) -> list[pa.Table]:
@@ -87,6 +88,6 @@ class HeldPartials:
     def _merged(self, tables: list[pa.Table], *extra_keys: str) -> list[pa.Table]:
         return tables if len(tables) < 2 else [self._plan.merge(pa.concat_tables(tables), extra_keys)]
 
-    def _count(self) -> None:
+    def _count(self) -> int:
         tables = [*self._of_several, *(one for tables in self._of_pane.values() for one in tables)]
-        self.rows = self.merged_rows = sum(table.num_rows for table in tables)
+        return sum(table.num_rows for table in tables)

@@ -242,3 +242,9 @@ def test_a_change_of_parallelism_comes_to_its_end_from_everywhere() -> None:
 def test_a_worker_cannot_report_what_is_the_masters(name: str) -> None:
     with pytest.raises(ProtocolError, match="cannot report"):
         parse_reported(name)
+
+
+def test_a_state_is_terminal_if_none_may_follow() -> None:
+    assert {state for state in ExecutionState if state.is_terminal} == {
+        state for state, followers in EXECUTION_TRANSITIONS.items() if not followers
+    }

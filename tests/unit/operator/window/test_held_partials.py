@@ -59,6 +59,17 @@ def test_all_are_merged_to_be_kept(added: tuple[tuple[int | None, Rows], ...]) -
     assert taken(partials.take(merged=False)) == [("a", 3, 20), ("a", 5, 10), ("b", 2, 10)]
 
 
+def test_a_watermark_that_closes_nothing_does_not_count_as_a_merge() -> None:
+    """Else nothing would be merged between the watermarks of a long window, however much there is."""
+    partials = held(*ONE_PANE_EACH)
+    assert partials.take(8) is None
+    assert (partials.rows, partials.merged_rows) == (4, 0)
+    partials.merge()
+    partials.add(pa.table({"k": ["c"], "count(*)": [1]}), 20)
+    assert taken(partials.take(9)) == [("a", 5, 10), ("b", 2, 10)]
+    assert (partials.rows, partials.merged_rows) == (2, 2)
+
+
 def test_they_are_taken_as_they_are() -> None:
     assert taken(held(*ONE_PANE_EACH, *SEVERAL).take(merged=False)) == sorted(
         row for _, rows in (*ONE_PANE_EACH, *SEVERAL) for row in rows
