@@ -26,6 +26,14 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.Dag
         yield instance
 
 
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """On disk, as users have it: in memory, one that reads while another writes fails (`table is locked`)."""
+    (tmp_path / "dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        yield instance
+
+
 def run_of(instance: dg.DagsterInstance, status: Status, **tags: str) -> dg.DagsterRun:
     named = {f"unistream/{name}": value for name, value in tags.items()}
     return instance.add_run(dg.DagsterRun("job", run_id=None, status=status, tags=named))
@@ -77,9 +85,9 @@ def test_a_stream_is_started(instance: dg.DagsterInstance, status: Status, stage
     assert start(instance)[1] == ["rows"]
 
 
-def test_a_drain_waits_for_a_run_that_is_about_to_start_the_stream(instance: dg.DagsterInstance) -> None:
+def test_a_drain_waits_for_a_run_that_is_about_to_start_the_stream(kept: dg.DagsterInstance) -> None:
     begun, ends, waited = threading.Event(), threading.Event(), threading.Event()
-    run = run_of(instance, Status.STARTED)
+    run = run_of(kept, Status.STARTED)
 
     def begin() -> JobClient:
         begun.set()
@@ -87,15 +95,15 @@ def test_a_drain_waits_for_a_run_that_is_about_to_start_the_stream(instance: dg.
         return FakeJob()
 
     def wait() -> None:
-        await_starts(instance, "rows", WAIT_S)
+        await_starts(kept, "rows", WAIT_S)
         waited.set()
 
-    starting = threading.Thread(target=GuardedStart(instance, run.run_id, "rows", begin))
+    starting = threading.Thread(target=GuardedStart(kept, run.run_id, "rows", begin))
     starting.start()
     assert begun.wait(WAIT_S)
     with pytest.raises(dg.Failure, match=f"run {run.run_id} is about to start it for 0 s"):
-        await_starts(instance, "rows", 0)
-    await_starts(instance, "others", 0)
+        await_starts(kept, "rows", 0)
+    await_starts(kept, "others", 0)
     waiting = threading.Thread(target=wait)
     waiting.start()
     ends.set()
