@@ -39,9 +39,26 @@ class Outbox:
             self.add(RequestSlots(requests=requests))
 
     def release_slots(self, requests: tuple[str, ...]) -> None:
-        """Leases of these requests, or the requests themselves if they are open."""
-        if requests:
-            self.add(ReleaseSlots(requests=requests))
+        """Leases of these requests, or the requests themselves if they are open. Those that have not been
+        sent yet are taken back: no worker is started for a slot that another region has just left."""
+        released = self._taken_back(requests)
+        if released:
+            self.add(ReleaseSlots(requests=released))
+
+    def _taken_back(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Removes unsent requests with these keys; returns the other keys. One that has the age of a lost one
+        is sent all the same, since that age is kept until it comes."""
+        back: set[str] = set()
+        for number, command in enumerate(self._commands):
+            if not isinstance(command, RequestSlots):
+                continue
+            unsent = {one.key for one in command.requests if one.key in keys and not one.replaces}
+            left = tuple(one for one in command.requests if one.key not in unsent)
+            self._commands[number] = RequestSlots(requests=left)
+            back |= unsent
+        empty = RequestSlots(requests=())
+        self._commands = [command for command in self._commands if command != empty]
+        return tuple(key for key in keys if key not in back)
 
     def settle(self, event: Delivered | Undelivered) -> Send | None:
         """The send that `event` is about; None if it is repeated or unknown."""

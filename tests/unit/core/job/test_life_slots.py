@@ -127,6 +127,10 @@ def test_a_stage_has_the_slot_of_the_one_before_if_it_is_big_enough(
     if serves:
         assert cluster.ended is not None
         assert cluster.ended.state == "FINISHED"
+        sent = [
+            request.group for command in cluster.of(contract.RequestSlots) for request in command.requests
+        ]
+        assert sent == ["a"], "no worker is started for the second"
         return
     assert [request.group for request in cluster.wanted.values()] == ["b"]
     cluster.fire(contract.TimerKind.SLOT_REQUEST)
