@@ -13,6 +13,7 @@ FARES = pa.schema([("id", pa.int64()), ("carrier", pa.string()), ("fare", pa.int
 ROWS = 60
 LAKE = "FARES_LAKE"  # folder of the tables; "lake" by default
 DATABASE = "FARES_DATABASE"  # URL of the one for letters
+KAFKA, TOPIC = "FARES_KAFKA", "FARES_TOPIC"  # where the records of `records` are, or letters
 MENDED = "FARES_MENDED"  # "some": it still fails for every 6th; "all": for none
 
 
@@ -37,6 +38,21 @@ def letters_in_a_database(env: us.Environment) -> None:
     fares_to(env, us.SqlSink(os.environ[DATABASE], "dead"))
 
 
+def letters_in_json(env: us.Environment) -> None:
+    fares_to(env, us.FileSink("lake/dead", format="json", partition_by=["replay_of"]))
+
+
+def letters_in_kafka(env: us.Environment) -> None:
+    dead = us.KafkaSink(
+        bootstrap_servers=os.environ[KAFKA],
+        topic=os.environ[TOPIC],
+        transactional_id_prefix=os.environ[TOPIC],
+        key="letter",
+        headers={"error": "error", "of": "operator_uid", "ipc": "row_ipc"},
+    )
+    fares_to(env, dead)
+
+
 def fares_to(env: us.Environment, dead: us.Sink) -> None:
     texts = [{"id": i, "text": f"{i}$" if i % 3 == 1 else str(i)} for i in range(ROWS)]
     carriers = env.from_collection([{"carrier": "AA", "name": "American"}], name="carriers").uid("carriers")
@@ -49,7 +65,6 @@ def fares_to(env: us.Environment, dead: us.Sink) -> None:
 
 
 LINES = 20
-KAFKA, TOPIC = "FARES_KAFKA", "FARES_TOPIC"  # where the records of `records` are
 
 
 def line(i: int) -> str:

@@ -1,16 +1,20 @@
-"""`unistream dead-letters` for tables that only their sinks can open: of Iceberg, or of a database."""
+"""`unistream dead-letters` for what is no Delta table and no Parquet: Iceberg, a database, Kafka, JSON."""
 
 from __future__ import annotations
 
 import json
+import os
+import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.integration.replayed_rows import DATABASE, MENDED, ROWS
+from tests.integration.replayed_rows import DATABASE, KAFKA, MENDED, ROWS, TOPIC
+from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 
 pytestmark = [pytest.mark.usefixtures("replay_folder")]
 
@@ -20,15 +24,47 @@ STILL_BAD = [i for i in BAD if i % 6 == 1]
 UID = "fares-dead-letters"
 
 
-@pytest.fixture(params=["iceberg", "sqlite", "postgresql"])
-def pipeline(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where the letters of a pipeline are: the arguments of the commands. `make` what has to be there."""
+
+    pipeline: str
+    table: str
+    more: tuple[str, ...] = ()
+    make: Callable[[], object] = lambda: None
+
+
+KINDS = ["iceberg", "sqlite", "postgresql", "json", pytest.param("kafka", marks=pytest.mark.kafka)]
+
+
+@pytest.fixture(params=KINDS)
+def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    record = ("--record", "replays")
+    if request.param == "json":
+        return Kept("replayed_rows:letters_in_json", "lake/dead")
     if request.param == "iceberg":
-        return "replayed_rows:letters_in_iceberg"
+        return Kept("replayed_rows:letters_in_iceberg", f"replayed_rows:letters_in_iceberg#{UID}")
+    if request.param == "kafka":
+        return in_kafka(request.getfixturevalue("kafka"), monkeypatch)
     url = f"sqlite:///{tmp_path / 'letters.db'}"
     if request.param == "postgresql":
         url = str(request.getfixturevalue("postgres").new_database())
     monkeypatch.setenv(DATABASE, url)
-    return "replayed_rows:letters_in_a_database"
+    pipeline = "replayed_rows:letters_in_a_database"
+    return Kept(pipeline, f"{pipeline}#{UID}", record)
+
+
+def in_kafka(servers: str, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    topic = f"letters-{uuid.uuid4().hex[:12]}"
+    monkeypatch.setenv(KAFKA, servers)
+    monkeypatch.setenv(TOPIC, topic)
+    pipeline = "replayed_rows:letters_in_kafka"
+    return Kept(
+        pipeline,
+        f"{pipeline}#{UID}",
+        ("--record", "replays"),
+        lambda: create_topic(servers, topic, partitions=2),
+    )
 
 
 def ids() -> list[int]:
@@ -36,11 +72,12 @@ def ids() -> list[int]:
 
 
 def test_each_letter_is_replayed_once(
-    pipeline: str, said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    kept: Kept, said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, more = f"{pipeline}#{UID}", ("--record", "replays") if pipeline.endswith("database") else ()
+    pipeline, table, more = kept.pipeline, kept.table, kept.more
     _, err = said("dead-letters", "list", table, *more, code=2)
-    assert "does not exist" in err
+    assert "does not exist" in err or "there is no table or folder" in err
+    kept.make()
     said("run", pipeline, "-t", "local", "-p", "2")
     assert ids() == [i for i in EVERY if i not in BAD]
     (group,) = said("dead-letters", "list", table, *more, "--json")
@@ -62,6 +99,28 @@ def test_each_letter_is_replayed_once(
     assert ids() == EVERY
     assert said(*replay)["letters"] == 0, "a second time there is nothing to do"
     assert ids() == EVERY
+
+
+@pytest.mark.kafka
+def test_a_topic_that_has_other_things(
+    kafka: str, said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = in_kafka(kafka, monkeypatch)
+    kept.make()
+    out, _ = said("dead-letters", "list", kept.table)
+    assert "there are no dead letters" in out, "nothing was written to it yet"
+    said("run", kept.pipeline, "-t", "local", "-p", "2")
+    topic = os.environ[TOPIC]
+    produce_values(kafka, topic, [None], keys=[b"k"], partitions=[0])
+    (group,) = said("dead-letters", "list", kept.table, "--json")
+    assert (group["letters"], group["replayed"]) == (len(BAD), None), "a tombstone is no letter"
+    _, err = said("dead-letters", "replay", kept.table, kept.pipeline, "-t", "local", code=2)
+    assert "give one by --record, and always the same one" in err
+    produce_values(kafka, topic, [b"a text"], partitions=[0])
+    _, err = said("dead-letters", "show", kept.table, code=2)
+    assert f"topic '{topic}' partition 0 offset " in err
+    assert "letters need a topic of their own" in err
+    assert "Traceback" not in err
 
 
 def test_what_cannot_be_read(

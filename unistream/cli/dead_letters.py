@@ -37,13 +37,15 @@ Table = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="Path or URL of a Delta table, or of a folder of Parquet files; or MODULE:FUNCTION#SINK, the "
-        "table of the IcebergSink or SqlSink with that uid in a pipeline.",
+        help="Path or URL of a Delta table, or of a folder of files; or MODULE:FUNCTION#SINK, the table or "
+        "topic of the IcebergSink, SqlSink or KafkaSink with that uid in a pipeline.",
     ),
 ]
 Record = Annotated[
     str | None,
-    typer.Option("--record", metavar="DIR", help="Of a table in a database: where its replays are recorded."),
+    typer.Option(
+        "--record", metavar="DIR", help="Of a table in a database, or a topic: where replays are recorded."
+    ),
 ]
 Operator = Annotated[
     str | None, typer.Option("--operator", metavar="UID", help="Only of this operator, by uid or name.")

@@ -1,8 +1,8 @@
 """Which table has the letters, and where it is recorded which of them were replayed.
 
 - A Delta table, or a folder of Parquet files, such as ``lake/fares-dead``: recorded in it.
-- ``fares:build#fares-dead``, the table of the sink `fares-dead` of a pipeline, which only that sink can open:
-  recorded in its folder, or, of a database, where one says.
+- ``fares:build#fares-dead``, the table or topic of the sink `fares-dead` of a pipeline, which only that sink
+  can open: recorded in its folder; of a database, or of Kafka, where one says.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Place:
         """`record`. Raises ConfigError: there is none."""
         if self.record is None:
             raise ConfigError(
-                f"{self.name} is in a database, which has no folder to record in which letters were "
-                "replayed: give one by --record, and always the same one"
+                f"{self.name} has no folder to record in which letters were replayed: give one by --record, "
+                "and always the same one"
             )
         return self.record
 
@@ -75,7 +75,7 @@ def _checked(folder: str | None, record: str | None, name: str) -> str | None:
         return None if record is None else absolute(record)
     if record is not None:
         raise ConfigError(
-            f"--record is for a table in a database; replays of {name} are recorded in {folder}"
+            f"--record is for a table in a database, or a topic; replays of {name} are recorded in {folder}"
         )
     return folder
 
@@ -92,6 +92,6 @@ def _sink(pipeline: str, uid: str, config: dict[str, str], load: LoadFunction) -
     if not isinstance(sink, KeepsLetters):
         raise ConfigError(
             f"sink {uid!r} ({sink.name}) cannot read its letters back: give the path of its Delta table or "
-            "folder of Parquet files; letters of another kind have to be brought into one of these"
+            "folder of files; letters of another kind have to be brought into one of these"
         )
     return sink

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import fsspec
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,10 +20,14 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import require
 from unistream.base.object_stores import delta_options, file_system
+from unistream.connector.common import NULL_PARTITION, table_of_objects
 from unistream.port.dead_letters import LETTER_SCHEMA
 
 _TEXT: Final = pa.string()
 _TIME: Final = pa.timestamp("ms", tz="UTC")
+_BYTES: Final = frozenset({"row_ipc", "raw", "key"})
+_TIMES: Final = frozenset({"event_time", "time", "timestamp"})
+_JSON: Final = ".jsonl"  # of a FileSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +49,9 @@ def absolute(uri: str) -> str:
 
 def letters_in(rows: pa.Table, name: str) -> Letters:
     """`rows`: all of a table, called `name`. Raises ConfigError: it has no dead letters."""
-    rows = _plain(rows)
     for columns, form in _SOURCES.items():
         if set(columns) <= set(rows.schema.names):
+            rows = _plain(rows, {*columns, "timestamp", "key", "headers"}, name)
             return Letters(form(rows).select(LETTER_SCHEMA.names), rows)
     missing = [name for name in LETTER_SCHEMA.names if name not in rows.schema.names]
     if missing:
@@ -53,18 +59,64 @@ def letters_in(rows: pa.Table, name: str) -> Letters:
             f"{name} is no table of dead letters: it has no column {', '.join(missing[:3])}; its columns are "
             f"{', '.join(rows.schema.names[:20])}"
         )
-    return Letters(rows.select(LETTER_SCHEMA.names).cast(LETTER_SCHEMA))
+    rows = _plain(rows.select(LETTER_SCHEMA.names), LETTER_SCHEMA.names, name)
+    return Letters(rows.cast(LETTER_SCHEMA))
 
 
-def _plain(rows: pa.Table) -> pa.Table:
-    """Text and bytes in the types that letters have, whatever their table has for them."""
+def _plain(rows: pa.Table, own: Collection[str], name: str) -> pa.Table:
+    """The columns `own` in the types that letters have, whatever their table has for them; others are the
+    user's. Raises ConfigError."""
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.string_view(): pa.string()}
-    return rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
+    rows = rows.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in rows.schema]))
+    for at, field in enumerate(rows.schema):
+        try:
+            read = _reader(field.name, field.type) if field.name in own else None
+            if read is not None:
+                rows = rows.set_column(at, field.name, read(rows[field.name]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigError(
+                f"{name} is no table of dead letters: column {field.name!r}: {error}"
+            ) from error
+    return rows
+
+
+def _reader(name: str, kind: pa.DataType) -> Callable[[pa.ChunkedArray], pa.Array | pa.ChunkedArray] | None:
+    """For a column that is not in its own type: JSON has bytes and times as text, headers of Kafka are
+    bytes. None: it can be taken as it is."""
+    if name == "headers":
+        return _headers if pa.types.is_list(kind) and not _has_bytes(kind.value_type) else None
+    if kind == pa.string():
+        return _bytes if name in _BYTES else _times if name in _TIMES else None
+    return None if name in _BYTES or kind != pa.binary() else lambda column: column.cast(_TEXT)
+
+
+def _bytes(column: pa.ChunkedArray) -> pa.Array:
+    return pa.array([_decoded(text) for text in column.to_pylist()], pa.binary())
+
+
+def _decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
+
+
+def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.timestamp("us", tz="UTC")).cast(_TIME)
+
+
+def _has_bytes(header: pa.DataType) -> bool:
+    return pa.types.is_struct(header) and header.field("value").type not in (pa.string(), pa.null())
+
+
+def _headers(column: pa.ChunkedArray) -> pa.Array:
+    rows = [
+        None if row is None else [{"key": one["key"], "value": _decoded(one["value"])} for one in row]
+        for row in column.to_pylist()
+    ]
+    return pa.array(rows, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
 def rows_at(uri: str) -> pa.Table:
-    """All rows of a Delta table, or of the Parquet files of a folder. Raises ConfigError: there is neither;
-    Unreachable."""
+    """All rows of a Delta table, or of the Parquet or JSON files of a folder. Raises ConfigError: there is
+    neither; Unreachable."""
     system, inner = file_system(uri)
     try:
         if not system.isdir(inner):
@@ -76,11 +128,14 @@ def rows_at(uri: str) -> pa.Table:
             return read_table(uri, delta_options(uri, {}))
         root = inner.rstrip("/") + "/"
         names = [path.removeprefix(root) for path in sorted(system.find(inner))]
-        parts = [_file(system, root, name) for name in names if not _is_hidden(name)]
+        names = [name for name in names if not _is_hidden(name)]
+        lines = [line for name in names if name.endswith(_JSON) for line in _lines(system, root, name)]
+        parts = [_file(system, root, name) for name in names if not name.endswith(_JSON)]
+        parts += [table_of_objects(lines, uri)] if lines else []
     except pa.ArrowInvalid as error:
         raise ConfigError(
-            f"{uri} is neither a Delta table nor a folder of Parquet files, which is what can be read here: "
-            f"{str(error).splitlines()[0]}"
+            f"{uri} is neither a Delta table nor a folder of Parquet or JSON files, which is what can be "
+            f"read here: {str(error).splitlines()[0]}"
         ) from error
     except OSError as error:
         raise Unreachable(f"{uri} could not be read: {error}") from error
@@ -90,13 +145,32 @@ def rows_at(uri: str) -> pa.Table:
 def _file(system: fsspec.AbstractFileSystem, root: str, name: str) -> pa.Table:
     """With the columns that are in the names of its folders."""
     rows = pq.ParquetFile(pa.BufferReader(system.cat_file(root + name))).read(use_threads=False)
-    for folder in name.split("/")[:-1]:
-        column, is_partition, value = folder.partition("=")
-        if is_partition and column in LETTER_SCHEMA.names:
-            constant = pa.array([unquote(value)] * rows.num_rows, _TEXT)
-            rows = rows.append_column(column, constant.cast(LETTER_SCHEMA.field(column).type))
+    for column, value in _partition(name).items():
+        constant = pa.array([value] * rows.num_rows, _TEXT)
+        rows = rows.append_column(column, constant.cast(LETTER_SCHEMA.field(column).type))
     names = [column for column in LETTER_SCHEMA.names if column in rows.schema.names]
     return rows.select(names) if len(names) == len(LETTER_SCHEMA) else rows
+
+
+def _lines(system: fsspec.AbstractFileSystem, root: str, name: str) -> Iterator[dict[str, Any]]:
+    """The same, of a file of JSON lines. Raises ConfigError: one is no object."""
+    for number, line in enumerate(system.cat_file(root + name).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            yield msgspec.json.decode(line, type=dict[str, Any]) | _partition(name)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{root}{name}, line {number}: {error}") from error
+
+
+def _partition(name: str) -> dict[str, str | None]:
+    """The columns of letters that are in the folders of a file."""
+    pairs = (folder.partition("=") for folder in name.split("/")[:-1])
+    return {
+        column: None if value == NULL_PARTITION else unquote(value)
+        for column, is_one, value in pairs
+        if is_one and column in LETTER_SCHEMA.names
+    }
 
 
 def _is_hidden(name: str) -> bool:

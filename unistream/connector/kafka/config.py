@@ -82,6 +82,12 @@ def check_sink_properties(properties: Properties) -> None:
     _names(dict.fromkeys(later, ""), _known_of_sink(), "sink")
 
 
+def source_properties(properties: Properties) -> Properties:
+    """Those of a sink that a source has, too: how brokers are reached, and who logs in."""
+    known = _known()
+    return {key: value for key, value in properties.items() if key.replace(".", "_") in known}
+
+
 def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str, Any]:
     """Arguments of a consumer with manual assignment and without automatic commits."""
     known = _known()

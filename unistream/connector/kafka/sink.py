@@ -184,6 +184,16 @@ class KafkaSink:
                 f"{int(allowed):,} ms (transaction.max.timeout.ms): lower the one or raise the other"
             )
 
+    def letters(self) -> pa.Table:
+        """See `unistream.port.dead_letters.KeepsLetters`: what is committed now, each record once."""
+        from unistream.connector.kafka.sink_letters import letters_in_topic
+
+        return letters_in_topic(self._target)
+
+    def letters_folder(self) -> str | None:
+        """See `unistream.port.dead_letters.KeepsLetters`: a topic has none."""
+        return None
+
     def create_row_check(self) -> RowCheck:
         """See `unistream.port.sink.ChecksRows`."""
         from unistream.connector.kafka.row_check import KafkaRowCheck
