@@ -113,9 +113,10 @@ def test_a_topic_that_has_other_things(
     topic = os.environ[TOPIC]
     again = read_committed(kafka, topic, f"{topic}-again")
     produce_values(kafka, topic, [None, *again], keys=[b"k"] * (1 + len(again)))
-    (group,) = said("dead-letters", "list", kept.table, "--json")
-    counted = (group["letters"], group["replayed"])
-    assert counted == (len(BAD), None), "a tombstone is no letter, and one that is there twice counts once"
+    groups = said("dead-letters", "list", kept.table, "--json")
+    letters = sum(group["letters"] for group in groups)
+    assert letters == len(BAD), "a tombstone is no letter, and one that is there twice counts once"
+    assert {group["replayed"] for group in groups} == {None}
     _, err = said("dead-letters", "replay", kept.table, kept.pipeline, "-t", "local", code=2)
     assert "give one by --record, and always the same one" in err
     produce_values(kafka, topic, [b"a text"], partitions=[0])
