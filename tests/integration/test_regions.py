@@ -135,6 +135,11 @@ def recovered(restarts: int) -> Callable[[JobInfo], bool]:
     return condition
 
 
+def first_deployed(info: JobInfo) -> bool:
+    """Each first attempt has a worker."""
+    return all(task.attempt == 0 and task.task_manager for task in info.subtasks) and bool(info.subtasks)
+
+
 def stop(job: EmbeddedJobClient, folder: Path, restarts: int) -> tuple[JobInfo, str]:
     """The last status of a job that has recovered so often, and its savepoint."""
     job.wait_for(recovered(restarts), WAIT_S)
@@ -310,8 +315,8 @@ class TestHistory:
         }
         with local(tmp_path, rest=True) as cluster:
             job = start_parts(cluster, lake, taps, backoff)
-            running = job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 0, WAIT_S)
-            worker = {part: tasks_of(running, part)[0].task_manager for part in SEEDS}
+            deployed = job.wait_for(first_deployed, WAIT_S)  # it may fail before all of its tasks run
+            worker = {part: tasks_of(deployed, part)[0].task_manager for part in SEEDS}
             job.wait_for(recovered(1), WAIT_S)
             asked_ms = int(time.time() * 1000)
             with urllib.request.urlopen(f"{cluster.rest_url}/jobs/{job.job_id}/exceptions") as answer:
