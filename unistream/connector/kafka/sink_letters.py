@@ -43,19 +43,21 @@ def letters_in_topic(target: Target) -> pa.Table:
             f"letters in topic {target.topic!r} cannot be read back, since its values are bytes of one "
             "column: write all columns of the letters, with value_format='json'"
         )
+    decoder = RecordDecoder(_RECORD, "bytes", "fail")
     client = KafkaClient(target.servers, source_properties(target.properties))
     try:
-        rows: dict[bytes, dict[str, Any]] = {}
-        for partition, records in _records(client, target.topic):
+        rows: dict[tuple[bytes | None, ...], dict[str, Any]] = {}
+        for partition, records in _records(client, decoder, target.topic):
             for offset, value, headers in zip(*(column.to_pylist() for column in records), strict=True):
                 if value is None:  # a tombstone
                     continue
                 row = _object(value, target.topic, partition, offset)
                 given = {one["key"]: one["value"] for one in headers or ()}
-                row |= {column: given.get(header) for header, column in target.layout.headers.items()}
-                rows.setdefault(value, row)
+                kept = {column: given.get(header) for header, column in target.layout.headers.items()}
+                rows.setdefault((value, *kept.values()), row | kept)  # the id may be in a header
     finally:
         client.close()
+        decoder.close()
     if not rows:
         return LETTER_SCHEMA.empty_table()
     return table_of_objects(list(rows.values()), f"topic {target.topic!r}")
@@ -71,7 +73,7 @@ def _object(value: bytes, topic: str, partition: int, offset: int) -> dict[str, 
         ) from error
 
 
-def _records(client: KafkaClient, topic: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _records(client: KafkaClient, decoder: RecordDecoder, topic: str) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Of each partition, in the columns of _RECORD, up to where it ends now."""
     found = client.topic(topic)
     bounds = client.bounds([(topic, partition) for partition in found.partitions])
@@ -81,7 +83,6 @@ def _records(client: KafkaClient, topic: str) -> Iterator[tuple[int, pa.RecordBa
         if first < end
     }
     client.assign(list(left.values()))
-    decoder = RecordDecoder(_RECORD, "bytes", "fail")
     heard = time.monotonic()
     while left:
         polled = client.poll(POLL_MS, BATCHES)

@@ -48,11 +48,11 @@ class Outbox:
     def _taken_back(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         """Removes unsent requests with these keys; returns the other keys. One that has the age of a lost one
         is sent all the same, since that age is kept until it comes."""
-        back: set[str] = set()
+        given, back = frozenset(keys), set[str]()
         for number, command in enumerate(self._commands):
             if not isinstance(command, RequestSlots):
                 continue
-            unsent = {one.key for one in command.requests if one.key in keys and not one.replaces}
+            unsent = {one.key for one in command.requests if one.key in given and not one.replaces}
             left = tuple(one for one in command.requests if one.key not in unsent)
             self._commands[number] = RequestSlots(requests=left)
             back |= unsent
