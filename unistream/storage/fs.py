@@ -137,14 +137,17 @@ class FsCheckpointStorage:
             return _ask_again(target, content)
 
     def read_manifest(self, directory: str) -> Manifest:
-        """See the port. `directory` may come from a user."""
+        """See the port. `directory` may come from a user, or be removed by its job while it is read."""
         location = self._open(directory)
         size = location.below(MANIFEST_NAME).size()
         if size is None:
             raise ConfigError(_why_no_snapshot(location))
         if size > MANIFEST_BYTES_MAX:
             raise CorruptSnapshot(f"{location.url}/{MANIFEST_NAME}: {size} B, limit {MANIFEST_BYTES_MAX} B")
-        manifest = _read_manifest(location)
+        try:
+            manifest = _read_manifest(location)
+        except FileNotFoundError:
+            raise ConfigError(_why_no_snapshot(location)) from None
         _check_files(location, manifest)
         return manifest
 
@@ -222,7 +225,8 @@ class FsCheckpointStorage:
         if not found:
             return 0
         checkpoints = _completed_in(parent)
-        needed = _named_by(checkpoints)
+        with transient(f"cannot look for unused files in {folder.url}"):
+            needed = _named_by(checkpoints)
         if {one.path for one in _completed_in(parent)} != {one.path for one in checkpoints}:
             return 0  # checkpoints were added or removed meanwhile
         orphans = sorted(name for name in found - needed if _is_before(name, before))

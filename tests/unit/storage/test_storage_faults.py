@@ -190,6 +190,24 @@ def test_a_file_that_disappears_after_it_was_listed_is_an_error(faulty: Faulty) 
         FsStateReader(directory, fs=fs).read(ref)
 
 
+@pytest.mark.parametrize(
+    "inner", [DurableLocalFileSystem(), fsspec.filesystem("memory")], ids=["local", "memory"]
+)
+def test_a_checkpoint_that_its_job_removes_while_it_is_read_is_not_there(
+    tmp_path: Path, inner: fsspec.AbstractFileSystem
+) -> None:
+    fs = FaultFileSystem(
+        inner, lambda _operation: FsCheckpointStorage(str(root), fs=inner).discard(directory)
+    )
+    root = tmp_path if isinstance(inner, DurableLocalFileSystem) else f"memory://{uuid4().hex}"
+    storage = FsCheckpointStorage(str(root), fs=fs)
+    directory = begin(storage)
+    storage.write_manifest(directory, manifest(1))
+    fs.inject(on_manifest(FaultKind.SLOW, "cat_file"))
+    with pytest.raises(ConfigError, match=f"there is no checkpoint or savepoint at {directory}"):
+        storage.read_manifest(directory)
+
+
 def test_a_slow_store_is_only_slow() -> None:
     waited: list[str] = []
     fs = FaultFileSystem(fsspec.filesystem("memory"), waited.append)
