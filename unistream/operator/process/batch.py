@@ -27,7 +27,7 @@ from unistream.operator.common import (
 )
 from unistream.operator.process.batch_context import BatchContext
 from unistream.operator.process.context import Clocks, SideSchemas
-from unistream.operator.process.process import KeyedOperator
+from unistream.operator.process.keyed import KeyedOperator
 from unistream.operator.process.timer_columns import TimerColumns, Times
 from unistream.operator.process.timer_table import Piece, column_pieces
 from unistream.operator.process.user_metrics import UserMetrics

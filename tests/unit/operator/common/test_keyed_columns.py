@@ -14,7 +14,7 @@ import pytest
 
 import unistream as us
 from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator
-from unistream.operator.process.process import KeyedOperator
+from unistream.operator.process.keyed import KeyedOperator
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
 from unistream.testing.harness import OperatorHarness, restore_state
