@@ -30,6 +30,8 @@ class InKeyOrder(BaseOperator):
             input.
     """
 
+    uses_managed_memory = True
+
     def __init__(
         self, inner: KeyedInput, keys: Sequence[str], rows_together: int, *, keeps_state: bool = False
     ) -> None:

@@ -66,6 +66,7 @@ class BroadcastLookupJoin(BaseOperator):
     """
 
     forwards_watermarks = False
+    uses_managed_memory = True
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ class Replayed(BaseOperator):
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
         self.forwards_watermarks = operator.forwards_watermarks
+        self.uses_managed_memory = operator.uses_managed_memory
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)

@@ -126,7 +126,8 @@ class OperatorContext:
             tasks do.
         make_sorter: Key columns -> what groups rows by key, in a bounded job.
         make_state: The operator's keyed state backend, made at the first call; see `state`.
-        managed_memory_bytes: The limit for rows or state before the operator spills, or merges.
+        managed_memory_bytes: The limit for rows or state before the operator spills, or merges; 0 for one
+            without `uses_managed_memory`.
         tmp_dir: Local folder for spilled data; None: the system's.
         await_room: Blocks while the task's outputs are full; for an operator that emits much in one call,
             between its pieces. The task does nothing else meanwhile, so rows and watermarks keep their order.
@@ -179,9 +180,12 @@ class Operator(Protocol):
     Attributes:
         forwards_watermarks: False: the task does not forward watermarks and their status; the operator emits
             them itself, after the rows that must precede them.
+        uses_managed_memory: It may ask its context for keyed state, a sorter or `managed_memory_bytes`. Those
+            of a task share its managed memory equally (as in Flink those with a declared use, FLIP-53).
     """
 
     forwards_watermarks: bool
+    uses_managed_memory: bool
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """First call. Only keeps the arguments."""

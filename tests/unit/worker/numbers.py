@@ -114,6 +114,8 @@ class NumberSource:
 class SumByKey(BaseOperator):
     """A sum for each key, in keyed value state; it puts the sums into `results` when it finishes."""
 
+    uses_managed_memory = True
+
     def __init__(self, results: dict[int, int]) -> None:
         self.results = results
 

@@ -20,6 +20,7 @@ class BaseOperator:
     (picklable) and creates everything else in `open` or `initialize_state`."""
 
     forwards_watermarks: bool = True
+    uses_managed_memory: bool = False
     _context: OperatorContext | None = None
     _output: Output | None = None
 

@@ -50,6 +50,8 @@ class KeyedOperator(RowOperator, ABC):
     Raises ConfigError: declarations of the function conflict, or one of its methods would never run.
     """
 
+    uses_managed_memory = True
+
     def __init__(self, function: Any, keys: Sequence[str], key_schema: pa.Schema | None) -> None:
         check_declarations(function_name(function), declarations(function, StateDescriptor))
         check_methods(function, *USER_METHODS)

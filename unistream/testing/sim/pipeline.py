@@ -209,6 +209,8 @@ class FragileOperator(BaseOperator):
 class CountOperator(BaseOperator):
     """Adds to each row how many of its key there were; in keyed state of the task's backend."""
 
+    uses_managed_memory = True
+
     def initialize_state(self, state: OperatorState) -> None:
         self.context.state.restore(state.state)
 

@@ -1,4 +1,4 @@
-"""Files of rows, divided by a rule, and what is known of the rows in each."""
+"""Rows that are divided by a rule, in memory and in files, and what is known of those in each file."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ Rule: TypeAlias = Callable[[Batch], Targets]
 
 
 class Bucket:
-    """Rows in one file.
+    """Rows in memory, and older ones in a file.
 
     Args:
         keys: The key columns.
 
     Attributes:
-        nbytes: Of the rows in memory.
-        earliest, latest: Bounds of the event times; both None if the rows have none.
+        rows, nbytes: Of all of them; bytes in memory.
+        earliest, latest: Bounds of the event times in the file; both None if the rows have none.
     """
 
     def __init__(self, path: Path, keys: Sequence[str]) -> None:
         self._path = path
         self._keys = keys
+        self._held: list[Batch] = []
         self._encoder = FrameEncoder()
         self._file_bytes = 0
         self._hashes: tuple[int, int] | None = None  # the least and the greatest
@@ -49,14 +50,22 @@ class Bucket:
 
     @property
     def hash_is_one(self) -> bool:
+        """All rows in the file have keys of one hash."""
         return self._hashes is not None and self._hashes[0] == self._hashes[1]
 
-    def append(self, batch: Batch) -> int:
-        """Returns the bytes of the file that were added."""
-        written = append_frames(self._path, self._encoder.encode(batch))
-        self._file_bytes += written
+    def hold(self, batch: Batch) -> None:
+        self._held.append(batch)
         self.rows += batch.num_rows
         self.nbytes += batch.nbytes
+
+    def write(self) -> int:
+        """What it holds goes to the file; returns the bytes that this adds."""
+        if not self._held:
+            return 0
+        batch = together(self._held)
+        self._held.clear()
+        written = append_frames(self._path, self._encoder.encode(batch))
+        self._file_bytes += written
         hashes = key_hashes(batch.records, self._keys)
         low, high = int(hashes.min()), int(hashes.max())
         if self._hashes is not None:
@@ -75,37 +84,64 @@ class Bucket:
             batch = reader.next()
             assert isinstance(batch, Batch), "a bucket has rows only"
             yield batch
+        yield from self._held
 
     def remove(self) -> None:
-        self._path.unlink()
+        self._held.clear()
+        if self._file_bytes:
+            self._path.unlink()
+            self._file_bytes = 0
 
 
 class Buckets:
-    """Up to `BUCKETS` files, which are created when they get their first rows."""
+    """Up to `BUCKETS` of them, all of which are written together.
+
+    Attributes:
+        held_bytes: Of the rows in memory, until they are written or all have been taken: the buckets share
+            it.
+    """
 
     def __init__(self, folder: Path, number: int, keys: Sequence[str]) -> None:
         self._folder = folder
         self._number = number
         self._keys = keys
         self._buckets: dict[int, Bucket] = {}
+        self.held_bytes = 0
 
-    def add(self, batch: Batch, targets: Targets) -> int:
-        """Divides the rows; returns the bytes that were written."""
+    def add(self, batch: Batch, targets: Targets) -> None:
+        """Divides the rows, and holds them."""
         counts = np.bincount(targets, minlength=BUCKETS)
-        ordered = batch.take(pa.array(np.argsort(targets, kind="stable")))
-        written = start = 0
-        for target in np.flatnonzero(counts).tolist():
+        found = np.flatnonzero(counts).tolist()
+        ordered = batch if len(found) == 1 else batch.take(pa.array(np.argsort(targets, kind="stable")))
+        self.held_bytes += batch.nbytes
+        start = 0
+        for target in found:
             rows = int(counts[target])
             if target not in self._buckets:
                 self._buckets[target] = Bucket(self._folder / f"{self._number}-{target}", self._keys)
-            written += self._buckets[target].append(ordered.slice(start, rows))
+            self._buckets[target].hold(ordered.slice(start, rows))
             start += rows
-        return written
+
+    def write(self) -> int:
+        """What they hold goes to the files; returns the bytes that this adds."""
+        self.held_bytes = 0
+        return sum(bucket.write() for bucket in self._buckets.values())
 
     def take(self) -> Iterator[Bucket]:
-        """In the order of the rule's numbers."""
+        """In the order of the rule's numbers; each is one of them until the next one is asked for."""
         for target in sorted(self._buckets):
-            yield self._buckets.pop(target)
+            yield self._buckets[target]
+            self._buckets.pop(target)
+        self.held_bytes = 0
+
+
+def together(rows: Sequence[Batch]) -> Batch:
+    if len(rows) == 1:
+        return rows[0]
+    records = pa.concat_batches([batch.records for batch in rows])
+    if rows[0].timestamps is None:
+        return Batch(records)
+    return Batch(records, pa.concat_arrays([batch.timestamps for batch in rows]))
 
 
 def by_hash(keys: Sequence[str], level: int) -> Rule:

@@ -34,7 +34,9 @@ def sorted_order(codes: Numbers, times: Numbers | None) -> Numbers:
     low, high = int(times.min()), int(times.max())
     span_bits, position_bits = (high - low).bit_length(), len(codes).bit_length()
     if int(codes.max()).bit_length() + span_bits + position_bits <= _BITS:
-        return _packed((codes << span_bits) | (times - low))
+        packed = codes << span_bits
+        packed |= times - low
+        return _packed(packed)
     by_time = _packed(times - low) if span_bits + position_bits <= _BITS else np.argsort(times, kind="stable")
     return by_time[_packed(codes[by_time])]
 
@@ -43,7 +45,8 @@ def _packed(values: Numbers) -> Numbers:
     """The stable order of values that are not negative and leave room for a position."""
     bits = len(values).bit_length()
     assert int(values.max()).bit_length() + bits <= _BITS, "it does not fit"
-    packed = (values << bits) | np.arange(len(values))
+    packed = values << bits
+    packed |= np.arange(len(values))
     packed.sort()
     packed &= (1 << bits) - 1
     return packed

@@ -1,14 +1,16 @@
 """Groups the rows of a keyed input by key, in bounded memory.
 
-    rows ─► memory ──(full)──► 64 buckets by hash of the key, each a file
+    rows ─► a chunk ──(full)──► 64 buckets by hash of the key, in memory ──(full)──► each a file
                                   │ at the end, one after the other
                                   ├─ fits into memory ─► sorted there ─► key by key
                                   ├─ does not ─► 64 buckets by the next bits of the hash
                                   └─ has one key ─► 64 buckets by event time, in their order
 
-No order among keys is needed, so nothing is merged: every row is written once for each level of buckets, and
-sorted in memory. One key may have more rows than the memory: its rows are divided by their times. (Hash
-partitioning after G. Graefe, "Query Evaluation Techniques for Large Databases", 1993, 4.3.)
+No order among keys is needed, so nothing is merged: a row is divided once for each level of buckets, is
+written then if the memory is full, and is sorted in memory. Chunks and buckets are small, so that happens in
+the cache of a processor, and copies take little more than the rows. What is in memory at the end is not
+written. One key may have more rows than the memory: its rows are divided by their times. (Hash partitioning
+after G. Graefe, "Query Evaluation Techniques for Large Databases", 1993, 4.3.)
 """
 
 from __future__ import annotations
@@ -25,10 +27,14 @@ from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
 from unistream.model.key_codes import key_codes
 from unistream.port.sorting import KeyedRows
-from unistream.worker.sort.bucket import Bucket, Buckets, Rule, by_hash, by_key, by_time
+from unistream.worker.sort.bucket import Bucket, Buckets, Rule, by_hash, by_key, by_time, together
 from unistream.worker.sort.order import Numbers, sorted_order, starts_of
 
-COPIES: Final = 3  # of the rows while they are sorted: as they came, in one piece, and in order
+CHUNK_BYTES: Final = 8 * 2**20
+CHUNKS_LEAST: Final = 16  # in the memory
+COPIES: Final = 3  # of rows while they are divided: as they came, in one piece, and in order
+SORTED_COPIES: Final = 2  # of rows while they are sorted: as they came, and in one piece
+ORDER_BYTES: Final = 32  # for each row, while its place is found
 
 
 class KeySorter:
@@ -49,7 +55,8 @@ class KeySorter:
     ) -> None:
         self._keys = list(keys)
         self._folder = folder
-        self._room = max(1, memory_bytes // COPIES)
+        self._memory = max(1, memory_bytes)
+        self._chunk = max(1, min(CHUNK_BYTES, memory_bytes // CHUNKS_LEAST))
         self._batch_rows = batch_rows
         self._rows: list[Batch] = []
         self._bytes = 0
@@ -62,8 +69,8 @@ class KeySorter:
             return
         self._rows.append(batch)
         self._bytes += batch.nbytes
-        if self._bytes > self._room:
-            self._spill()
+        if self._bytes > self._chunk:
+            self._divide_chunk()
 
     def sorted(self) -> Iterator[KeyedRows]:
         """Files are removed as they are read."""
@@ -71,7 +78,7 @@ class KeySorter:
             rows, self._rows = self._rows, []
             yield from self._in_memory(rows)
             return
-        self._spill()
+        self._divide_chunk()
         buckets, self._buckets = self._buckets, None
         yield from self._all_of(buckets)
 
@@ -83,30 +90,37 @@ class KeySorter:
                 file.unlink()
             self._folder.rmdir()
 
-    # --- files ------------------------------------------------------------------------------------
+    # --- buckets ----------------------------------------------------------------------------------
 
-    def _spill(self) -> None:
+    def _divide_chunk(self) -> None:
         if self._buckets is None:
             self._buckets = self._new_buckets()
         rows, self._rows, self._bytes = self._rows, [], 0
         if rows:
-            self._divide(rows, self._buckets, by_hash(self._keys, level=0))
+            _divide(rows, self._buckets, by_hash(self._keys, level=0))
+        if self._buckets.held_bytes + (COPIES + 1) * self._chunk > self._memory:
+            self._write(self._buckets)
 
     def _new_buckets(self) -> Buckets:
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._number += 1
         return Buckets(self._folder, self._number, self._keys)
 
-    def _divide(self, rows: list[Batch], buckets: Buckets, rule: Rule) -> None:
-        batch = _together(rows)
-        self.spilled_bytes += buckets.add(batch, rule(batch))
+    def _write(self, buckets: Buckets) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.spilled_bytes += buckets.write()
+
+    def _fits(self, bucket: Bucket, held_bytes: int = 0) -> bool:
+        needed = SORTED_COPIES * bucket.nbytes + ORDER_BYTES * bucket.rows
+        return held_bytes + needed <= self._memory
 
     def _all_of(self, buckets: Buckets, level: int = 0) -> Iterator[KeyedRows]:
         for bucket in buckets.take():
+            if not self._fits(bucket, buckets.held_bytes):
+                self._write(buckets)
             yield from self._one(bucket, level)
 
     def _one(self, bucket: Bucket, level: int) -> Iterator[KeyedRows]:
-        if bucket.nbytes <= self._room:
+        if self._fits(bucket):
             rows = list(bucket.read())
             bucket.remove()
             yield from self._in_memory(rows)
@@ -122,11 +136,11 @@ class KeySorter:
             yield from self._of_one_key(bucket, is_last=True)
             return
         for part in self._redivide(bucket, rule).take():
-            yield from self._of_one_hash(part) if part.nbytes > self._room else self._one(part, 0)
+            yield from self._one(part, 0) if self._fits(part) else self._of_one_hash(part)
 
     def _of_one_key(self, bucket: Bucket, *, is_last: bool) -> Iterator[KeyedRows]:
         """`is_last`: no rows of the key follow."""
-        if bucket.nbytes <= self._room:
+        if self._fits(bucket):
             rows = list(bucket.read())
             bucket.remove()
             for found in self._in_memory(rows):
@@ -151,20 +165,24 @@ class KeySorter:
         for batch in bucket.read():
             rows.append(batch)
             size += batch.nbytes
-            if size > self._room:
-                self._divide(rows, buckets, rule)
-                rows, size = [], 0
-        if rows:
-            self._divide(rows, buckets, rule)
+            if size > self._memory // COPIES:
+                self._redivided(rows, buckets, rule)
+                size = 0
+        self._redivided(rows, buckets, rule)
         bucket.remove()
         return buckets
+
+    def _redivided(self, rows: list[Batch], buckets: Buckets, rule: Rule) -> None:
+        if rows:
+            _divide(rows, buckets, rule)
+            self._write(buckets)
 
     # --- memory -----------------------------------------------------------------------------------
 
     def _in_memory(self, rows: list[Batch]) -> Iterator[KeyedRows]:
         if not rows:
             return
-        batch = _together(rows)
+        batch = together(rows)
         rows.clear()
         codes = key_codes([batch.records.column(name) for name in self._keys])
         times = None if batch.timestamps is None else batch.timestamps.to_numpy()
@@ -172,6 +190,13 @@ class KeySorter:
         starts = starts_of(codes[order])
         for start, stop, ends_key in _cuts(starts, len(order), self._batch_rows):
             yield KeyedRows(batch.take(pa.array(order[start:stop])), _within(starts, start, stop), ends_key)
+
+
+def _divide(rows: list[Batch], buckets: Buckets, rule: Rule) -> None:
+    """Empties `rows`."""
+    batch = together(rows)
+    rows.clear()
+    buckets.add(batch, rule(batch))
 
 
 def _cuts(starts: Numbers, rows: int, most: int) -> Iterator[tuple[int, int, bool]]:
@@ -197,12 +222,3 @@ def _within(starts: Numbers, start: int, stop: int) -> Numbers:
 def _pieces(batch: Batch, most: int) -> Iterator[Batch]:
     for start in range(0, batch.num_rows, most):
         yield batch.slice(start, min(most, batch.num_rows - start))
-
-
-def _together(rows: list[Batch]) -> Batch:
-    if len(rows) == 1:
-        return rows[0]
-    records = pa.concat_batches([batch.records for batch in rows])
-    if rows[0].timestamps is None:
-        return Batch(records)
-    return Batch(records, pa.concat_arrays([batch.timestamps for batch in rows]))

@@ -9,7 +9,7 @@ from typing import cast
 
 from unistream.base.config import BUFFER_TIMEOUT, Configuration
 from unistream.base.errors import ProtocolError
-from unistream.base.ids import TaskManagerId
+from unistream.base.ids import OperatorUid, TaskManagerId
 from unistream.core.task import BarrierSettings, CombinedWatermark
 from unistream.model.chain import Chain
 from unistream.model.deployment import GateDescriptor, TaskDeployment
@@ -115,17 +115,7 @@ def assemble(
     else:
         head, *others = (node.operator for node in chain.nodes)
         if isinstance(head, SourceOperatorSpec):
-            info = deployment.vertex.source
-            assert info is not None, "the vertex of a source has its SourceInfo"
-            source = SourceOperator(
-                head,
-                info,
-                wake_task=mailbox.wake,
-                request_split=lambda phase, newest: environment.report(
-                    SplitRequested(attempt=deployment.attempt, phase=phase, newest=newest)
-                ),
-                counters=counters,
-            )
+            source = _source(head, deployment, environment, mailbox, counters)
         by_edge = {partition.edge: partition for partition in partitions}
         where = f"subtask {deployment.attempt.index + 1}/{deployment.vertex.parallelism}"
         operators = OperatorChain(chain, cast(list[Operator], [source or head, *others]), by_edge, where)
@@ -142,10 +132,37 @@ def assemble(
             combine=combine,
         ),
         partitions=partitions,
-        contexts=ContextFactory(deployment, environment, counters, partitions, mailbox),
+        contexts=ContextFactory(
+            deployment, environment, counters, partitions, mailbox, memory_users=_memory_users(chain)
+        ),
         environment=environment,
         mailbox=mailbox,
     )
+
+
+def _source(
+    spec: SourceOperatorSpec,
+    deployment: TaskDeployment,
+    environment: TaskEnvironment,
+    mailbox: Mailbox,
+    counters: TaskCounters,
+) -> SourceOperator:
+    info = deployment.vertex.source
+    assert info is not None, "the vertex of a source has its SourceInfo"
+    return SourceOperator(
+        spec,
+        info,
+        wake_task=mailbox.wake,
+        request_split=lambda phase, newest: environment.report(
+            SplitRequested(attempt=deployment.attempt, phase=phase, newest=newest)
+        ),
+        counters=counters,
+    )
+
+
+def _memory_users(chain: Chain) -> frozenset[OperatorUid]:
+    """Operators that use managed memory."""
+    return frozenset(node.uid for node in chain.nodes if getattr(node.operator, "uses_managed_memory", False))
 
 
 def check_matches(deployment: TaskDeployment, chain: Chain) -> None:

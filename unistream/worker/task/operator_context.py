@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from unistream.base.config import (
     STATE_BACKEND,
     Configuration,
 )
-from unistream.base.errors import Transient
+from unistream.base.errors import ConfigError, Transient
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.deployment import TaskDeployment
 from unistream.model.key_groups import key_group_range
@@ -69,11 +69,14 @@ class ContextFactory:
         counters: TaskCounters,
         partitions: Sequence[OutputPartition],
         mailbox: Mailbox,
+        *,
+        memory_users: Collection[OperatorUid],
     ) -> None:
         self._partitions = partitions
         self._mailbox = mailbox
         self.background = BackgroundWork(environment.commits or environment.executor, mailbox)
-        self._managed_bytes = environment.managed_memory // max(1, len(deployment.vertex.operators))
+        self._memory_users = memory_users
+        self._managed_bytes = environment.managed_memory // max(1, len(memory_users))
         self._deployment = deployment
         self._environment = environment
         self.counters = counters
@@ -106,7 +109,7 @@ class ContextFactory:
             metrics=OperatorMetrics(self.counters, name),
             make_sorter=partial(self._make_sorter, uid),
             make_state=cache(partial(self._make_state, uid)),
-            managed_memory_bytes=self._managed_bytes,
+            managed_memory_bytes=self._managed_bytes if uid in self._memory_users else 0,
             tmp_dir=self._environment.tmp_dir,
             await_room=self._await_room,
             run_in_background=self.background.runner(call),
@@ -141,6 +144,7 @@ class ContextFactory:
 
     def _make_state(self, uid: OperatorUid) -> KeyedStateBackend:
         """The configured backend, with a folder that no other attempt has."""
+        self._check_user(uid)
         attempt, vertex = self._deployment.attempt, self._deployment.vertex
         options = Configuration(self._deployment.config)
         kind = IN_MEMORY if vertex.offloaded else options.get(STATE_BACKEND)
@@ -158,8 +162,15 @@ class ContextFactory:
         )
 
     def _make_sorter(self, uid: OperatorUid, keys: Sequence[str]) -> RowSorter:
+        self._check_user(uid)
         place = hashlib.sha256(f"{self._deployment.attempt}/{uid}/sort".encode()).hexdigest()[:32]
         return KeySorter(keys, self._local_folder() / place, self._managed_bytes)
+
+    def _check_user(self, uid: OperatorUid) -> None:
+        if uid not in self._memory_users:
+            raise ConfigError(
+                f"operator {uid!r} keeps state or sorts rows: its class has to set uses_managed_memory = True"
+            )
 
     def _local_folder(self) -> Path:
         if self._environment.state_folder is not None:

@@ -178,3 +178,25 @@ def test_the_order_is_that_of_a_stable_sort(pairs: list[tuple[int, int]]) -> Non
     assert sorted_order(codes, at).tolist() == expected
     by_code = sorted(range(len(pairs)), key=lambda n: pairs[n][0])
     assert sorted_order(codes, None).tolist() == by_code
+
+
+@pytest.mark.parametrize("keys", [1, 5, 400])
+@pytest.mark.parametrize(
+    ("share", "writes"),
+    [
+        pytest.param(20, False, id="less than a chunk"),
+        pytest.param(5, False, id="with a copy of all of them"),
+        pytest.param(0.7, True, id="more than the memory"),
+    ],
+)
+def test_rows_are_written_only_if_they_do_not_fit(
+    keys: int, share: float, writes: bool, tmp_path: Path
+) -> None:
+    """`share`: the memory over the size of the rows. Sorting needs a copy of a bucket, and 32 bytes a row."""
+    random = np.random.default_rng(2)
+    rows = [(int(random.integers(0, keys)), int(random.integers(0, 99))) for _ in range(8_000)]
+    added = batches(rows, 100, pa.int64())
+    memory = int(share * sum(batch.nbytes for batch in added))
+    found, spilled = grouped(added, tmp_path, memory)
+    check(found, rows)
+    assert (spilled > 0) == writes
