@@ -161,7 +161,7 @@ def test_what_a_user_may_not_do_is_named(
 @pytest.mark.parametrize(
     ("quota", "least_s"),
     [
-        pytest.param({"producer_byte_rate": 30_000}, 10, id="of a writer"),
+        pytest.param({"producer_byte_rate": 20_000}, 10, id="of a writer"),
         pytest.param({"consumer_byte_rate": 30_000}, 10, id="of a reader"),
         pytest.param({"producer_byte_rate": 5_000}, 60, id="of a writer, longer than a request may take"),
     ],
