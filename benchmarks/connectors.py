@@ -6,6 +6,8 @@
     kafka-kafka    records of 150 bytes from a topic into a topic, exactly once, checkpoints every 2 s
     copy-python    the same topic read and written by kafka-python alone, a transaction every 2 s
     copy-confluent the same by confluent-kafka
+    kafka-filter   JSON of 145 bytes and six columns from a topic, filter, two columns, blackhole: the same
+                   rows and pipeline as `benchmarks.json_read filter` has of files
     kafka-delta    JSON of 90 bytes from a topic into a Delta table, checkpoints every 2 s
     kafka-iceberg  the same into an Iceberg table
     kafka-postgres the same into a table of PostgreSQL, replaced by key
@@ -37,6 +39,8 @@ FILLED_AT_ONCE: Final = 50_000
 RECORD: Final = b"x" * 150
 COMMIT_S: Final = 2.0
 JSON: Final = "json"
+BIDS: Final = "bids"
+RECORD_BYTES: Final = {JSON: 90, BIDS: 145}
 TABLES: Final = ("kafka-delta", "kafka-iceberg", "kafka-postgres")
 PAGE: Final = 10_000  # records of one call to a client
 
@@ -88,6 +92,15 @@ def fill_json(bootstrap: str, topic: str, rows: int) -> None:
     write(bootstrap, topic, rows, pa.array([text.encode() for text in texts], pa.binary()))
 
 
+def fill_bids(bootstrap: str, topic: str, rows: int) -> None:
+    """Those of `benchmarks.json_read`."""
+    import pyarrow as pa
+
+    from benchmarks.json_read import lines
+
+    write(bootstrap, topic, rows, pa.array(lines(0, FILLED_AT_ONCE).splitlines(), pa.binary()))
+
+
 @contextmanager
 def table(kind: str, folder: str) -> Iterator[Any]:
     """A sink to an empty one."""
@@ -130,6 +143,20 @@ def kafka_to(kind: str, bootstrap: str, source: str, _target: str, rows: int) ->
         result = env.execute(f"kafka to {kind}")
         if result.state != "FINISHED" or result.sinks["table"].rows != rows:
             raise SystemExit(f"the job is {result.state}: {result.failure}")
+
+
+def kafka_filter(bootstrap: str, source: str, _target: str, _rows: int) -> None:
+    import unistream as us
+    from benchmarks.json_read import SCHEMA
+
+    env = us.Environment({"execution.runtime-mode": "STREAMING", "parallelism.default": "2"}, target="local")
+    topic = us.KafkaSource(bootstrap_servers=bootstrap, topic=source, schema=SCHEMA, bounded=True)
+    bids = env.from_source(topic, us.WatermarkStrategy.no_watermarks(), "bids").uid("bids")
+    found = bids.filter(us.col("price") > 500.0).select("auction", "price")
+    found.sink_to(us.BlackholeSink()).uid("sink")
+    result = env.execute("kafka filter")
+    if result.state != "FINISHED":
+        raise SystemExit(f"the job is {result.state}: {result.failure}")
 
 
 def kafka_kafka(bootstrap: str, source: str, target: str, _rows: int) -> None:
@@ -227,6 +254,7 @@ def produce(bootstrap: str, _source: str, target: str, rows: int) -> None:
 
 CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
     "kafka-kafka": kafka_kafka,
+    "kafka-filter": kafka_filter,
     "kafka-delta": partial(kafka_to, "delta"),
     "kafka-iceberg": partial(kafka_to, "iceberg"),
     "kafka-postgres": partial(kafka_to, "postgres"),
@@ -236,6 +264,9 @@ CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
 }
 
 
+FILLED_BY: Final = {JSON: fill_json, BIDS: fill_bids}
+
+
 def whole(rows: int) -> int:
     """As many as `fill` writes."""
     return max(rows // FILLED_AT_ONCE, 1) * FILLED_AT_ONCE
@@ -243,6 +274,8 @@ def whole(rows: int) -> int:
 
 def source_of(case: str) -> str:
     """The begin of the topics that it reads."""
+    if case == "kafka-filter":
+        return BIDS
     return JSON if case in TABLES else "in"
 
 
@@ -272,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         topics = {(source_of(case), times * sizes[case]) for case in cases for times in (1, 4)}
         for name, rows in sorted(topics):
             create_topic(bootstrap, f"{name}-{rows}", PARTITIONS)
-            (fill_json if name == JSON else fill)(bootstrap, f"{name}-{rows}", rows)
+            FILLED_BY.get(name, fill)(bootstrap, f"{name}-{rows}", rows)
         for case in cases:
             by_slope(
                 ["benchmarks.connectors", "--case", case, "--bootstrap", bootstrap],
@@ -280,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 labels={
                     "benchmark": "connectors",
                     "case": case,
-                    "bytes": 90 if source_of(case) == JSON else len(RECORD),
+                    "bytes": RECORD_BYTES.get(source_of(case), len(RECORD)),
                 },
             )
 
