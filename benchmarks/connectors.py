@@ -41,7 +41,12 @@ COMMIT_S: Final = 2.0
 JSON: Final = "json"
 BIDS: Final = "bids"
 RECORD_BYTES: Final = {JSON: 90, BIDS: 145}
-TABLES: Final = ("kafka-delta", "kafka-iceberg", "kafka-postgres")
+TOPICS: Final = {
+    "kafka-filter": BIDS,
+    "kafka-delta": JSON,
+    "kafka-iceberg": JSON,
+    "kafka-postgres": JSON,
+}  # others read records of 150 bytes
 PAGE: Final = 10_000  # records of one call to a client
 
 
@@ -274,9 +279,7 @@ def whole(rows: int) -> int:
 
 def source_of(case: str) -> str:
     """The begin of the topics that it reads."""
-    if case == "kafka-filter":
-        return BIDS
-    return JSON if case in TABLES else "in"
+    return TOPICS.get(case, "in")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
