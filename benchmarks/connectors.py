@@ -8,6 +8,7 @@
     copy-confluent the same by confluent-kafka
     kafka-filter   JSON of 145 bytes and six columns from a topic, filter, two columns, blackhole: the same
                    rows and pipeline as `benchmarks.json_read filter` has of files
+    kafka-count    the same rows, counted by key in windows of 10 s, as `benchmarks.json_read count` does
     kafka-delta    JSON of 90 bytes from a topic into a Delta table, checkpoints every 2 s
     kafka-iceberg  the same into an Iceberg table
     kafka-postgres the same into a table of PostgreSQL, replaced by key
@@ -23,9 +24,10 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +45,7 @@ BIDS: Final = "bids"
 RECORD_BYTES: Final = {JSON: 90, BIDS: 145}
 TOPICS: Final = {
     "kafka-filter": BIDS,
+    "kafka-count": BIDS,
     "kafka-delta": JSON,
     "kafka-iceberg": JSON,
     "kafka-postgres": JSON,
@@ -54,11 +57,15 @@ def fill(bootstrap: str, topic: str, rows: int) -> None:
     """With the sender of this product: a client takes minutes."""
     import pyarrow as pa
 
-    write(bootstrap, topic, rows, pa.array([RECORD] * FILLED_AT_ONCE, pa.binary()))
+    write(bootstrap, topic, repeat(pa.array([RECORD] * FILLED_AT_ONCE, pa.binary()), pages(rows)))
 
 
-def write(bootstrap: str, topic: str, rows: int, values: Any) -> None:
-    """`values` over and over again, in one transaction."""
+def pages(rows: int) -> int:
+    return rows // FILLED_AT_ONCE
+
+
+def write(bootstrap: str, topic: str, values: Iterable[Any]) -> None:
+    """All of them, in one transaction."""
     import numpy as np
     import pyarrow as pa
 
@@ -74,8 +81,8 @@ def write(bootstrap: str, topic: str, rows: int, values: Any) -> None:
     encoder = Encoder(Layout(format="bytes", values=("value",)), sender.partitions)
     producer = producing.begin(f"fill-{topic}", 600_000)
     sender.begin(f"fill-{topic}", producer)
-    batch = Batch(pa.record_batch({"value": values}), pa.array(np.zeros(len(values), np.int64)))
-    for _ in range(rows // len(values)):
+    for page in values:
+        batch = Batch(pa.record_batch({"value": page}), pa.array(np.zeros(len(page), np.int64)))
         for partition, records in encoder.encode([batch]):
             for section in sections(records, "none", BATCH_BYTES):
                 sender.put(partition, section)
@@ -94,7 +101,7 @@ def fill_json(bootstrap: str, topic: str, rows: int) -> None:
         json.dumps({"id": n, "key": f"k{n % 1_000}", "value": n / 7, "at": 1_767_225_600_000 + n})
         for n in range(FILLED_AT_ONCE)
     ]
-    write(bootstrap, topic, rows, pa.array([text.encode() for text in texts], pa.binary()))
+    write(bootstrap, topic, repeat(pa.array([text.encode() for text in texts], pa.binary()), pages(rows)))
 
 
 def fill_bids(bootstrap: str, topic: str, rows: int) -> None:
@@ -103,7 +110,8 @@ def fill_bids(bootstrap: str, topic: str, rows: int) -> None:
 
     from benchmarks.json_read import lines
 
-    write(bootstrap, topic, rows, pa.array(lines(0, FILLED_AT_ONCE).splitlines(), pa.binary()))
+    starts = (page * FILLED_AT_ONCE for page in range(pages(rows)))
+    write(bootstrap, topic, (pa.array(lines(at, FILLED_AT_ONCE).splitlines(), pa.binary()) for at in starts))
 
 
 @contextmanager
@@ -150,18 +158,13 @@ def kafka_to(kind: str, bootstrap: str, source: str, _target: str, rows: int) ->
             raise SystemExit(f"the job is {result.state}: {result.failure}")
 
 
-def kafka_filter(bootstrap: str, source: str, _target: str, _rows: int) -> None:
+def kafka_bids(what: str, bootstrap: str, source: str, _target: str, _rows: int) -> None:
     import unistream as us
-    from benchmarks.json_read import SCHEMA
+    from benchmarks.json_read import SCHEMA, run
 
     env = us.Environment({"execution.runtime-mode": "STREAMING", "parallelism.default": "2"}, target="local")
     topic = us.KafkaSource(bootstrap_servers=bootstrap, topic=source, schema=SCHEMA, bounded=True)
-    bids = env.from_source(topic, us.WatermarkStrategy.no_watermarks(), "bids").uid("bids")
-    found = bids.filter(us.col("price") > 500.0).select("auction", "price")
-    found.sink_to(us.BlackholeSink()).uid("sink")
-    result = env.execute("kafka filter")
-    if result.state != "FINISHED":
-        raise SystemExit(f"the job is {result.state}: {result.failure}")
+    run(env, topic, what)
 
 
 def kafka_kafka(bootstrap: str, source: str, target: str, _rows: int) -> None:
@@ -259,7 +262,8 @@ def produce(bootstrap: str, _source: str, target: str, rows: int) -> None:
 
 CASES: Final[dict[str, Callable[[str, str, str, int], None]]] = {
     "kafka-kafka": kafka_kafka,
-    "kafka-filter": kafka_filter,
+    "kafka-filter": partial(kafka_bids, "filter"),
+    "kafka-count": partial(kafka_bids, "count"),
     "kafka-delta": partial(kafka_to, "delta"),
     "kafka-iceberg": partial(kafka_to, "iceberg"),
     "kafka-postgres": partial(kafka_to, "postgres"),
@@ -274,7 +278,7 @@ FILLED_BY: Final = {JSON: fill_json, BIDS: fill_bids}
 
 def whole(rows: int) -> int:
     """As many as `fill` writes."""
-    return max(rows // FILLED_AT_ONCE, 1) * FILLED_AT_ONCE
+    return max(pages(rows), 1) * FILLED_AT_ONCE
 
 
 def source_of(case: str) -> str:

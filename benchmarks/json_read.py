@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -154,6 +155,17 @@ def job(what: str, rows: int, per_second: int, parallelism: int, target: str) ->
     config = {"execution.runtime-mode": "STREAMING", "parallelism.default": str(parallelism)}
     env = us.Environment(config, target=target)
     source = us.FileSource(str(data_file(rows, per_second)), format="json", schema=SCHEMA, in_order=True)
+    run(env, source, what)
+
+
+def run(env: Any, source: Any, what: str) -> None:
+    """Reads bids to their end, and counts or filters them.
+
+    Raises:
+        SystemExit: the job failed, or rows were late.
+    """
+    import unistream as us
+
     strategy = us.WatermarkStrategy.no_watermarks()
     if what == "count":
         strategy = us.WatermarkStrategy.for_bounded_out_of_orderness("4 s").with_timestamp_column("at")

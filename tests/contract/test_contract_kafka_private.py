@@ -16,10 +16,7 @@ from kafka import KafkaAdminClient
 from kafka.cluster import ClusterMetadata
 from kafka.consumer.fetcher import Fetcher
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import KafkaConnectionError
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.transport import KafkaTCPTransport
-from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
@@ -166,68 +163,6 @@ def test_a_client_that_closes_while_it_writes_leaves_no_socket(kafka: str):
     transport._write_buffer.append(b"not sent yet")
     admin.close()
     assert sock.fileno() == -1
-
-
-def _received(peer: socket.socket, mine: socket.socket, chunks: list[bytes]) -> tuple[bytes, object]:
-    for chunk in chunks:
-        peer.sendall(chunk)
-    transport = KafkaTCPTransport(None, mine)
-    assert "recvd_data, err = self._sock_recv()" in inspect.getsource(KafkaTCPTransport._read_from_sock)
-    return transport._sock_recv()
-
-
-@pytest.mark.parametrize("sizes", [[], [1], [4096, 5], [300 * 2**10, 7, 2**10]])
-@pytest.mark.parametrize("ends", [False, True])
-def test_all_that_has_come_is_received_and_that_the_peer_has_gone(sizes: list[int], ends: bool):
-    """More than is asked for at once, and nothing at all."""
-    peer, mine = socket.socketpair()
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
-    mine.setblocking(False)
-    chunks = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
-    with mine, peer:
-        found, error = _received(peer, mine, chunks)
-        assert (found, error) == (b"".join(chunks), None)
-        if ends:
-            peer.close()
-            found, error = KafkaTCPTransport(None, mine)._sock_recv()
-            assert found == b""
-            assert isinstance(error, KafkaConnectionError)
-            assert "socket disconnected" in str(error)
-
-
-def test_what_came_before_the_peer_went_is_received():
-    peer, mine = socket.socketpair()
-    with mine:
-        peer.sendall(b"last words")
-        peer.close()
-        found, error = KafkaTCPTransport(None, mine)._sock_recv()
-    assert found == b"last words"
-    assert isinstance(error, KafkaConnectionError)
-
-
-def test_a_socket_that_is_closed_is_an_error():
-    _peer, mine = socket.socketpair()
-    _peer.close()
-    mine.close()
-    for sock in (mine, None):
-        found, error = KafkaTCPTransport(None, sock)._sock_recv()
-        assert found == b""
-        assert isinstance(error, KafkaConnectionError)
-
-
-@pytest.mark.parametrize("size", [0, 10, 4096, 100_000])
-@pytest.mark.parametrize("nbytes", [0, 1, 4095, 4097, 200_000, None])
-def test_bytes_of_a_response_are_read_once(size: int, nbytes: int | None):
-    content = os.urandom(size)
-    buffer = KafkaBytes(size)
-    buffer.write(content)
-    buffer.seek(min(3, size))
-    rest = content[min(3, size) :]
-    first = buffer.read(nbytes)
-    assert first == (rest if nbytes is None else rest[:nbytes])
-    assert buffer.tell() == min(3, size) + len(first)
-    assert buffer.read() == rest[len(first) :]
-    assert type(first) is bytes
 
 
 def test_what_reading_without_a_coordinator_needs():

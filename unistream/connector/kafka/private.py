@@ -1,4 +1,4 @@
-"""The only module that uses private names of kafka-python.
+"""The only module, with `receive`, that uses private names of kafka-python's consumer.
 
 pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_private.py` uses every name
 below, so that it fails after an incompatible upgrade. The names:
@@ -7,7 +7,6 @@ below, so that it fails after an incompatible upgrade. The names:
     KafkaConsumer._coordinator.poll, ._invoke_completed_offset_commit_callbacks
     KafkaNetSocket.sock_connect
     KafkaTCPTransport.close, ._write_buffer, ._net, ._sock; NetworkSelector.close
-    KafkaTCPTransport._sock_recv; KafkaBytes.read, ._idx
     KafkaConsumer._net.run, ._manager.send, ._manager.wait_for, ._cluster.leader_for_partition: one metadata
         request, which no public method sends for some topics only, with a timeout and without the cache
     Fetcher.PartitionRecords: looked up on the instance; __init__ arguments as inherited,
@@ -43,10 +42,10 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.consumer import IsolationLevel
-from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.default_records import DefaultRecordBatch
 
+from unistream.connector.kafka.receive import DISCONNECTED, next_batch
 from unistream.connector.kafka.records import RawBatch
 
 _HEADER_BYTES: Final = DefaultRecordBatch.HEADER_STRUCT.size
@@ -56,7 +55,6 @@ _CODECS: Final = {
     DefaultRecordBatch.CODEC_ZSTD: "zstd",
 }
 LOGIN_REFUSED: Final = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError)
-DISCONNECTED: Final = "socket disconnected"
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16  # magic, version, compatible version
 
@@ -69,7 +67,7 @@ class RawPartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc, unuse
     ) -> Iterator[RawBatch]:
         """Replaces the record iterator. Batches that are hidden from readers have count 0, so that the
         position moves past them."""
-        while (batch := records.next_batch()) is not None:
+        while (batch := next_batch(records)) is not None:
             if batch.magic != 2:
                 raise UnsupportedCodecError(
                     f"{tp.topic}-{tp.partition} has messages of format {batch.magic}; only 2 is supported"
@@ -211,39 +209,6 @@ def _close_net_and_sockets(self: Any) -> None:
 
 
 KafkaTCPTransport.close, NetworkSelector.close = _close_when_flushed, _close_net_and_sockets
-
-
-_RECEIVED_BYTES: Final = 256 * 2**10
-_LONG_BYTES: Final = 4096  # from which one copy less is worth the call
-
-
-def _receive(self: Any) -> tuple[bytes, Exception | None]:
-    """All that has come, and why there will be no more. kafka-python makes a system call for each 4096 bytes,
-    and joins them: a quarter of the time of a reader. (TLS has records of 16 KB, and is left as it is.)"""
-    received: list[bytes] = []
-    try:
-        while data := self._sock.recv(_RECEIVED_BYTES):
-            received.append(data)
-    except (BlockingIOError, InterruptedError):
-        return b"".join(received), None
-    except (OSError, AttributeError) as error:  # there is no socket any more
-        return b"".join(received), KafkaConnectionError(error)
-    return b"".join(received), KafkaConnectionError(DISCONNECTED)
-
-
-def _read(self: Any, nbytes: int | None = None) -> bytes:
-    """kafka-python copies them twice."""
-    start = self._idx
-    stop = len(self) if nbytes is None else min(len(self), start + nbytes)
-    self._idx = stop
-    if stop - start < _LONG_BYTES:
-        return bytes(self[start:stop])
-    with memoryview(self) as whole, whole[start:stop] as part:
-        return bytes(part)
-
-
-KafkaTCPTransport._sock_recv = _receive
-KafkaBytes.read = _read
 
 
 def topic_metadata(
