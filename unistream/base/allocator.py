@@ -8,8 +8,8 @@ import sys
 from typing import Final
 
 VARIABLE: Final = "ARROW_DEFAULT_MEMORY_POOL"
-KEPT_BLOCK_BYTES: Final = 32 * 2**20  # glibc's greatest; a larger block has pages of its own
-KEPT_BYTES: Final = 64 * 2**20  # free at the end of an arena, before they are given back
+KEPT_BLOCK_BYTES: Final = 8 * 2**20  # a larger one has pages of its own
+KEPT_BYTES: Final = 32 * 2**20  # free at the end of an arena, before they are given back
 _OF_MALLOC: Final = (  # a variable of glibc, its parameter of mallopt, the value
     ("MALLOC_MMAP_THRESHOLD_", -3, KEPT_BLOCK_BYTES),
     ("MALLOC_TRIM_THRESHOLD_", -1, KEPT_BYTES),

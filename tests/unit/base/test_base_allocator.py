@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-BLOCK_BYTES = 16 * 2**20
+BLOCK_BYTES = 6 * 2**20
 PAGES = BLOCK_BYTES // 4096
 AGAIN = """
 import resource
