@@ -15,6 +15,7 @@ from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
 from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows
+from unistream.operator.process.held import HeldValue, held
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.process.undo import Undo, undoable
 from unistream.operator.process.user_metrics import UserMetrics
@@ -75,6 +76,18 @@ class ProcessContext(Clocks):
         self._known: dict[int, Any] = {}  # by identity of the descriptors in _handles
         self._first: object = self  # descriptor of the first one: most functions have no other
         self._first_handle: Any = None
+        self.holds_values = False  # between `enter` and `leave`, in a bounded job
+        self._held: dict[str, HeldValue] = {}
+
+    def enter(self) -> None:
+        """In a bounded job: the rows, or a timer, of the current key come."""
+        for value in self._held.values():
+            value.enter()
+
+    def leave(self) -> None:
+        """The current key is about to change."""
+        for value in self._held.values():
+            value.leave()
 
     @property
     def key_tuple(self) -> tuple[object, ...]:
@@ -150,6 +163,8 @@ class ProcessContext(Clocks):
                 raise ConfigError(f"state {descriptor!r} needs a type, such as pa.int64(), or a descriptor")
             descriptor = ValueStateDescriptor(descriptor, value_type)
         handle = self._backend.state(descriptor)
+        if self.holds_values:
+            handle = self._hold(descriptor, handle)
         if self._undo is not None:
             handle = undoable(handle, descriptor, self._undo)
         self._handles[descriptor.name] = (declared_as, handle)
@@ -158,6 +173,18 @@ class ProcessContext(Clocks):
                 self._first, self._first_handle = descriptor, handle
             self._known = {id(one): opened for one, opened in self._handles.values()}
         return handle
+
+    def _hold(self, descriptor: StateDescriptor, handle: Any) -> Any:
+        """One for each state, whatever it is called; maybe in the middle of a key."""
+        found = self._held.get(descriptor.name)
+        if found is None:
+            found = held(handle, descriptor)
+            if found is None:
+                return handle
+            self._held[descriptor.name] = found
+            if self.has_key:
+                found.enter()
+        return found
 
 
 def timer_time(call: str, timestamp: Any) -> int:

@@ -87,6 +87,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     def open(self) -> None:
         self._process = self._make_context()
+        self._process.holds_values = self._in_batch
         self._process.metrics = UserMetrics(self.context.metrics)
         self._configured(lambda: [self.backend.state(descriptor) for descriptor in self.declared_states()])
         self._open_function(self._process)
@@ -107,7 +108,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     def process_keys(self, rows: KeyedRows) -> None:
         """See `port.batch.KeyedInput`."""
-        batch, set_current, process = rows.batch, self.backend.set_current, self._process_element
+        batch, process = rows.batch, self._process_element
         keys = self.keys_of(batch.records.take(pa.array(rows.starts)))
         sizes = np.diff(rows.starts, append=batch.num_rows).tolist()
         if self._paused_at is not None and self._paused_at > MIN_WATERMARK and batch.timestamps is not None:
@@ -115,11 +116,12 @@ class KeyedProcessOperator(KeyedOperator):
             return
         with self._elements(batch) as (context, out, elements):
             place = out.place
-            for context.current, size in zip(keys, sizes, strict=True):
-                set_current(context.current)
+            for key, size in zip(keys, sizes, strict=True):
+                self._enter(context, key)
                 for place.position, row, context.timestamp in islice(elements, size):
                     if (returned := process(row, context, out)) is not None:
                         check_returned_nothing(returned)
+                context.leave()
 
     def _process_in_time(self, batch: Batch, keys: Sequence[tuple[Any, int]], until: int) -> None:
         """In a bootstrap timers fire between the rows of a key, as in a stream whose rows come in the order
@@ -133,6 +135,7 @@ class KeyedProcessOperator(KeyedOperator):
                     context.watermark = min(time - 1, until)
                     due = self._event.earliest()
                     if due is not None and due <= context.watermark:
+                        context.leave()
                         self._emit(out, batch.timestamps)
                         out.clear()
                         self.process_watermark(context.watermark)
@@ -140,10 +143,12 @@ class KeyedProcessOperator(KeyedOperator):
                     context.timestamp = time
                     if (returned := process(row, context, out)) is not None:
                         check_returned_nothing(returned)
+                context.leave()
 
     def _enter(self, context: ProcessContext, key: Any) -> None:
         self.backend.set_current(key)
         context.has_key, context.current, context.time_domain = True, key, None
+        context.enter()
 
     @contextmanager
     def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector, Iterator[Any]]]:
@@ -200,8 +205,10 @@ class KeyedProcessOperator(KeyedOperator):
         out.fired.append(at)
         self.backend.set_current(key)
         context.has_key, context.current, context.timestamp, context.time_domain = True, key, at, domain
+        context.enter()
         try:
             check_returned_nothing(self._function.on_timer(at, context, out))
+            context.leave()
         except ConfigError:
             raise
         except Exception as error:
