@@ -26,8 +26,8 @@ def choose_allocator() -> None:
 
 def _keep_freed_memory() -> None:
     """numpy, Python's bytes and RocksDB use malloc. As it is, a block of some megabytes is given back to the
-    system when it is freed, and the next one of that size costs a page fault for each 4 KB: almost half of
-    the time of a Kafka reader. Other C libraries than glibc have no mallopt, and are left alone."""
+    system when it is freed, and the next one of that size costs a page fault for each 4 KB: a third of the
+    time of a Kafka reader. Other C libraries than glibc have no mallopt, and are left alone."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return

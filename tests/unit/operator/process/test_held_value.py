@@ -95,6 +95,14 @@ def test_values_are_those_of_a_stream(on_error: str, failing: int, tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize("batch", [True, False])
+def test_only_a_bounded_job_holds_values(batch: bool, tmp_path: Path) -> None:
+    """In a stream the key may be another one with each row."""
+    function = Keeps()
+    rows_of(KeyedProcessOperator(function, ["k"], returns=RESULT), tmp_path, batch=batch)
+    assert isinstance(function.kept, HeldValue) is batch
+
+
 class Handle:
     """One value, and how often it was written."""
 
