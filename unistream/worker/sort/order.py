@@ -1,27 +1,27 @@
-"""The order of rows by key and time, from sorts of single integers.
+"""The order of rows by key and time, by a radix sort.
 
-numpy sorts 64-bit integers with vector instructions, ten times faster than it finds the order of two columns.
-So key, time and position of a row are packed into one integer where they fit, and the position is read back.
-Otherwise the rows are ordered by time first, and then the position in that order stands for the time.
+numpy sorts 16-bit integers by radix, and stable, in some 3 ns a row; for its sort of 64-bit integers a row
+costs ten times as much. So larger numbers are sorted by their digits of 16 bits, the least significant first
+(D. E. Knuth, The Art of Computer Programming, volume 3, 5.2.5).
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
-_BITS: Final = 63  # a packed integer is not negative
+_DIGIT_BITS: Final = 16
 
 
 def sorted_order(codes: Numbers, times: Numbers | None) -> Numbers:
     """Positions of the rows by code, then by time, then by position.
 
     Args:
-        codes: A small number for each key.
+        codes: A small number for each key, not negative.
         times: Event times; None: rows have none.
 
     >>> sorted_order(np.array([1, 0, 1, 0]), np.array([5, 9, 4, 9])).tolist()
@@ -29,27 +29,24 @@ def sorted_order(codes: Numbers, times: Numbers | None) -> Numbers:
     """
     if not len(codes):
         return np.empty(0, np.int64)
-    if times is None or bool((times[1:] >= times[:-1]).all()):
-        return _packed(codes)
-    low, high = int(times.min()), int(times.max())
-    span_bits, position_bits = (high - low).bit_length(), len(codes).bit_length()
-    if int(codes.max()).bit_length() + span_bits + position_bits <= _BITS:
-        packed = codes << span_bits
-        packed |= times - low
-        return _packed(packed)
-    by_time = _packed(times - low) if span_bits + position_bits <= _BITS else np.argsort(times, kind="stable")
-    return by_time[_packed(codes[by_time])]
+    by_time = None
+    if times is not None and not bool((times[1:] >= times[:-1]).all()):
+        by_time = _by_digits(
+            (times - times.min()).view(np.uint64)
+        )  # modulo 2**64: it may be more than int64 has
+    return _by_digits(codes, by_time)
 
 
-def _packed(values: Numbers) -> Numbers:
-    """The stable order of values that are not negative and leave room for a position."""
-    bits = len(values).bit_length()
-    assert int(values.max()).bit_length() + bits <= _BITS, "it does not fit"
-    packed = values << bits
-    packed |= np.arange(len(values))
-    packed.sort()
-    packed &= (1 << bits) - 1
-    return packed
+def _by_digits(values: npt.NDArray[Any], order: Numbers | None = None) -> Numbers:
+    """The stable order of values that are not negative, of which equal ones stay in `order`."""
+    for shift in range(0, max(1, int(values.max()).bit_length()), _DIGIT_BITS):
+        digits = (values >> shift).astype(np.uint16)
+        if order is None:
+            order = np.argsort(digits, kind="stable")
+        else:
+            order = order[np.argsort(digits[order], kind="stable")]
+    assert order is not None, "there is at least one digit"
+    return order
 
 
 def starts_of(ordered: Numbers) -> Numbers:

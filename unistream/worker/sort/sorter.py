@@ -34,7 +34,7 @@ CHUNK_BYTES: Final = 8 * 2**20
 CHUNKS_LEAST: Final = 16  # in the memory
 COPIES: Final = 3  # of rows while they are divided: as they came, in one piece, and in order
 SORTED_COPIES: Final = 2  # of rows while they are sorted: as they came, and in one piece
-ORDER_BYTES: Final = 32  # for each row, while its place is found
+ORDER_BYTES: Final = 44  # for each row, while its place is found
 
 
 class KeySorter:
