@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -47,26 +47,43 @@ def row_values(records: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     names = records.schema.names
     if not names:
         return iter([{} for _ in range(records.num_rows)])
-    make, columns = _builder(tuple(names)), [each_value(column) for column in records.columns]
-    return make(zip(*columns, strict=True))
+    return _builder(tuple(names))(row_tuples(records.columns))
 
 
-def each_value(column: pa.Array) -> Iterator[Any]:
-    """The values of `column_values`, one after the other.
+def row_tuples(columns: Sequence[pa.Array], *before: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """For each row its values of `column_values`, behind those of `before`; of one column or more.
 
-    >>> list(each_value(pa.array([1, None, 3])))
-    [1, None, 3]
+    >>> list(row_tuples([pa.array([1, None]), pa.array(["a", "b"])], range(2)))
+    [(0, 1, 'a'), (1, None, 'b')]
     """
-    starts = range(0, len(column), ROWS_AT_ONCE)
-    return chain.from_iterable(column_values(column.slice(start, ROWS_AT_ONCE)) for start in starts)
+    return chain.from_iterable(
+        zip(
+            *(values[start : start + ROWS_AT_ONCE] for values in before),
+            *(column_values(column.slice(start, ROWS_AT_ONCE)) for column in columns),
+            strict=True,
+        )
+        for start in range(0, len(columns[0] if columns else before[0]), ROWS_AT_ONCE)
+    )
+
+
+def dict_display(names: Sequence[str]) -> tuple[str, str]:
+    """Code for a row: names of variables for its values, each with a comma, and a dict of them.
+
+    A dict display in code made for these columns, as `namedtuple` makes its own, is three times as fast as
+    `dict(zip(...))`.
+
+    >>> dict_display(["k", "n"])
+    ('v0, v1,', "{'k': v0, 'n': v1}")
+    """
+    values = [f"v{number}" for number in range(len(names))]
+    items = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
+    return " ".join(f"{value}," for value in values), f"{{{items}}}"
 
 
 @lru_cache(maxsize=256)
 def _builder(names: tuple[str, ...]) -> Callable[[Iterable[tuple[Any, ...]]], Iterator[dict[str, Any]]]:
-    """Values of rows -> dicts. A dict display in code made for these names, as `namedtuple` makes its own, is
-    three times as fast as `dict(zip(...))`."""
-    values = [f"v{number}" for number in range(len(names))]
-    items = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
-    code = f"lambda rows: ({{{items}}} for {', '.join(values)}, in rows)"
+    """Values of rows -> dicts."""
+    values, display = dict_display(names)
+    code = f"lambda rows: ({display} for {values} in rows)"
     made: Callable[[Iterable[tuple[Any, ...]]], Iterator[dict[str, Any]]] = eval(code)  # noqa: S307 - texts
     return made

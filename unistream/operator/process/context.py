@@ -293,7 +293,8 @@ class Collector:
                 continue
             where = "" if tag is None else f" on side output {tag!r}"
             records = self._schemas[tag].build(operator, f"{what} emitted{where}", rows, rows.parents)
-            timestamps = None if times is None else times.take(pa.array(np.asarray(rows.parents, np.int64)))
+            parents = np.fromiter(rows.parents, np.int64, len(rows.parents))
+            timestamps = None if times is None else times.take(pa.array(parents))
             if tag is None:
                 operator.output.emit(Batch(records, timestamps))
             else:

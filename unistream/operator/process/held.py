@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import StateDescriptor
-from unistream.model.state_leaves import Conform, integer_range
+from unistream.model.state_leaves import Conform
 from unistream.model.state_values import conformer
 
 
@@ -48,17 +48,13 @@ class HeldValue:
 
 
 class HeldInteger(HeldValue):
-    """The same with the usual check in place: a call less for each row."""
+    """The same for int64, with the check in place: a call less for each row. The first range is that of one
+    digit of CPython, which it compares faster."""
 
-    __slots__ = ("_high", "_low")
-
-    def __init__(self, handle: Any, conform: Conform, low: int, high: int) -> None:
-        super().__init__(handle, conform)
-        self._low = low
-        self._high = high
+    __slots__ = ()
 
     def update(self, value: Any) -> None:
-        if type(value) is int and self._low <= value <= self._high:
+        if type(value) is int and (-(2**30) < value < 2**30 or -(2**63) <= value < 2**63):
             self._now = value
         else:
             self._now = self._conform(value)
@@ -70,6 +66,4 @@ def held(handle: Any, descriptor: StateDescriptor) -> HeldValue | None:
     if descriptor.kind is not StateKind.VALUE or options.ttl or options.pickled or pa.types.is_nested(kind):
         return None
     conform = conformer(descriptor.name, kind)
-    if pa.types.is_integer(kind):
-        return HeldInteger(handle, conform, *integer_range(kind))
-    return HeldValue(handle, conform)
+    return (HeldInteger if pa.types.is_int64(kind) else HeldValue)(handle, conform)

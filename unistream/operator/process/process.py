@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count, islice, repeat
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
-from unistream.model.column_values import each_value, row_values
 from unistream.model.elements import Batch
 from unistream.operator.common import Row, RowErrors, check_returned_nothing, function_name
 from unistream.operator.process.context import Clocks, Collector, ProcessContext, row_schemas
 from unistream.operator.process.guard import CallGuard
 from unistream.operator.process.keyed import KeyedOperator
+from unistream.operator.process.row_loop import loops, rows_of
 from unistream.operator.process.timer_table import KeyedTimers, Piece, keyed_pieces
 from unistream.operator.process.undo import Undo, UndoableTimers, check_undoable
 from unistream.operator.process.user_metrics import UserMetrics
@@ -94,44 +94,39 @@ class KeyedProcessOperator(KeyedOperator):
         self._arm()
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        keys, set_current, process = (
-            self.keys_of(batch.records),
-            self.backend.set_current,
-            self._process_element,
-        )
-        with self._elements(batch) as (context, out, rows):
-            place = out.place
-            for (place.position, row, context.timestamp), context.current in zip(rows, keys, strict=False):
-                set_current(context.current)
-                if (returned := process(row, context, out)) is not None:
-                    check_returned_nothing(returned)
+        rows = rows_of(batch, self.keys_of(batch.records))
+        _, loop = loops(tuple(batch.records.schema.names))
+        with self._elements(batch) as (context, out):
+            loop(rows, self._process_element, context, out, self.backend.set_current)
 
     def process_keys(self, rows: KeyedRows) -> None:
         """See `port.batch.KeyedInput`."""
-        batch, process = rows.batch, self._process_element
+        batch = rows.batch
         keys = self.keys_of(batch.records.take(pa.array(rows.starts)))
         sizes = np.diff(rows.starts, append=batch.num_rows).tolist()
         if self._paused_at is not None and self._paused_at > MIN_WATERMARK and batch.timestamps is not None:
             self._process_in_time(batch, list(zip(keys, sizes, strict=True)), self._paused_at)
             return
-        with self._elements(batch) as (context, out, elements):
-            place = out.place
+        loop, _ = loops(tuple(batch.records.schema.names))
+        elements, process = rows_of(batch), self._process_element
+        with self._elements(batch) as (context, out):
             for key, size in zip(keys, sizes, strict=True):
                 self._enter(context, key)
-                for place.position, row, context.timestamp in islice(elements, size):
-                    if (returned := process(row, context, out)) is not None:
-                        check_returned_nothing(returned)
+                loop(islice(elements, size), process, context, out)
                 context.leave()
 
     def _process_in_time(self, batch: Batch, keys: Sequence[tuple[Any, int]], until: int) -> None:
         """In a bootstrap timers fire between the rows of a key, as in a stream whose rows come in the order
         of time, each behind the watermark just before it. Keys before this one have no more rows here, so
         their timers may fire as well. `keys`: each with the number of its rows."""
-        process = self._process_element
-        with self._elements(batch) as (context, out, elements):
+        assert batch.timestamps is not None, "there is a watermark"
+        elements, process = rows_of(batch), self._process_element
+        loop, _ = loops(tuple(batch.records.schema.names))
+        with self._elements(batch) as (context, out):
             for key, size in keys:
                 self._enter(context, key)
-                for out.place.position, row, time in islice(elements, size):
+                for element in islice(elements, size):
+                    out.place.position, time = element[:2]
                     context.watermark = min(time - 1, until)
                     due = self._event.earliest()
                     if due is not None and due <= context.watermark:
@@ -140,9 +135,7 @@ class KeyedProcessOperator(KeyedOperator):
                         out.clear()
                         self.process_watermark(context.watermark)
                         self._enter(context, key)
-                    context.timestamp = time
-                    if (returned := process(row, context, out)) is not None:
-                        check_returned_nothing(returned)
+                    loop((element,), process, context, out)
                 context.leave()
 
     def _enter(self, context: ProcessContext, key: Any) -> None:
@@ -151,13 +144,12 @@ class KeyedProcessOperator(KeyedOperator):
         context.enter()
 
     @contextmanager
-    def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector, Iterator[Any]]]:
-        """Position, row and event time of each row, for `process_element`; emits what that has emitted."""
+    def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector]]:
+        """For `process_element` of each row; emits what that has emitted."""
         context, out = self._ready(), Collector(self._schemas)
-        times = repeat(None) if batch.timestamps is None else each_value(batch.timestamps)
         context.has_key, context.time_domain = True, None
         try:
-            yield context, out, zip(count(), row_values(batch.records), times, strict=False)
+            yield context, out
         except Exception as error:
             if isinstance(error, ConfigError) or context.time_domain is not None:  # a timer's says so itself
                 raise

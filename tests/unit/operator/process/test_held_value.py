@@ -169,7 +169,7 @@ def test_a_value_that_does_not_fit_is_refused_when_it_is_given(wrong: Any) -> No
     ("descriptor", "kind"),
     [
         (NUMBER, HeldInteger),
-        (us.ValueStateDescriptor("small", pa.int8()), HeldInteger),
+        (us.ValueStateDescriptor("small", pa.int8()), HeldValue),
         (TEXT, HeldValue),
         (us.ValueStateDescriptor("at", pa.timestamp("ms", "UTC")), HeldValue),
         (LASTING, type(None)),
