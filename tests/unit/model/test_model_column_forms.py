@@ -43,6 +43,10 @@ IDS = pa.list_(pa.int64())
         pytest.param(pa.float64(), 3, 3.0, id="an integer as a float"),
         pytest.param(pa.float64(), np.float32(0.5), 0.5, id="a numpy float"),
         pytest.param(pa.float64(), float("inf"), float("inf"), id="infinity"),
+        pytest.param(pa.float64(), float("nan"), float("nan"), id="not a number, which is not null"),
+        pytest.param(pa.float64(), -0.0, -0.0, id="the negative zero"),
+        pytest.param(pa.int64(), -(2**63), -(2**63), id="the least integer"),
+        pytest.param(pa.int64(), 2**63 - 1, 2**63 - 1, id="the largest integer"),
         pytest.param(pa.float32(), 0.1, 0.10000000149011612, id="a float is rounded to fewer bits"),
         pytest.param(pa.bool_(), np.bool_(True), True, id="a numpy truth value"),
         pytest.param(pa.decimal128(6, 2), 3, Dec("3.00"), id="an integer as a decimal"),
@@ -67,12 +71,14 @@ IDS = pa.list_(pa.int64())
     ],
 )  # fmt: skip
 def test_it_holds(kind: pa.DataType, value: Any, back: Any) -> None:
-    made = ColumnForm(kind).column([None, value, None])
-    assert made.type == kind
-    made.validate(full=True)
-    assert repr(made.to_pylist()) == repr([None, back, None]).replace(
-        "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
-    )
+    for given_, expected in (([None, value, None], [None, back, None]), ([value, value], [back, back])):
+        made = ColumnForm(kind).column(given_)
+        assert made.type == kind
+        made.validate(full=True)
+        assert made.null_count == expected.count(None)
+        assert repr(made.to_pylist()) == repr(expected).replace(
+            "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
+        )
 
 
 @pytest.mark.parametrize(
@@ -122,6 +128,9 @@ def test_it_refuses(kind: pa.DataType, value: Any, reason: str) -> None:
     with pytest.raises(ValueRefused, match=reason) as caught:
         ColumnForm(kind).column([None, None, value, value])
     assert caught.value.position == 2
+    with pytest.raises(ValueRefused, match=reason) as caught:
+        ColumnForm(kind).column([value])
+    assert caught.value.position == 0
 
 
 def test_null_where_none_may_be() -> None:
@@ -139,6 +148,7 @@ def test_null_where_none_may_be() -> None:
 
 LEAVES = {
     pa.int8(): st.integers(-130, 130) | st.just(1.0),
+    pa.int64(): st.integers(-(2**63) - 1, 2**63) | st.booleans() | st.just(1.0) | st.just(np.int8(5)),
     pa.float64(): st.floats() | st.integers(-(2**54), 2**54) | st.just(np.float64(2.5)),
     pa.float32(): st.floats(),
     pa.float16(): st.floats() | st.floats(-1, 1, width=16),
