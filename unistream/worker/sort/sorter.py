@@ -33,7 +33,6 @@ from unistream.worker.sort.order import Numbers, sorted_order, starts_of
 CHUNK_BYTES: Final = 8 * 2**20
 CHUNKS_LEAST: Final = 16  # in the memory
 COPIES: Final = 3  # of rows while they are divided: as they came, in one piece, and in order
-SORTED_COPIES: Final = 2  # of rows while they are sorted: as they came, and in one piece
 ORDER_BYTES: Final = 44  # for each row, while its place is found
 
 
@@ -110,8 +109,9 @@ class KeySorter:
         self.spilled_bytes += buckets.write()
 
     def _fits(self, bucket: Bucket, held_bytes: int = 0) -> bool:
-        needed = SORTED_COPIES * bucket.nbytes + ORDER_BYTES * bucket.rows
-        return held_bytes + needed <= self._memory
+        in_one_piece = bucket.nbytes
+        besides = max(bucket.nbytes, ORDER_BYTES * bucket.rows)  # as they came, and after that their order
+        return held_bytes + in_one_piece + besides <= self._memory
 
     def _all_of(self, buckets: Buckets, level: int = 0) -> Iterator[KeyedRows]:
         for bucket in buckets.take():
