@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import pyarrow as pa
 import pytest
 
@@ -10,11 +13,14 @@ from unistream.master.job_store import JobStore
 from unistream.testing.sim.mutants import Mutant, plant
 
 ROWS = 200
+Pipeline: TypeAlias = Callable[[us.Environment], None]
 DOUBLED = [28, 65]  # seeds whose rows were doubled while workers stored the committables
 CONFIG = {"execution.runtime-mode": "BATCH"}
 FULL = {"jobmanager.execution.failover-strategy": "full"}
 MASTERS = us.testing.Faults(master_every_ms=500, kill_every_ms=2_000, commit_retry=0.4)
 """Masters die as soon as anything is committed, and the last committers are slow."""
+SLOW_COMMITS = us.testing.Faults(master_every_ms=1_500, commit_retry=0.8)
+"""Masters live until a stored exchange is read, and die before all is committed."""
 
 
 def pipeline(env: us.Environment) -> None:
@@ -23,6 +29,14 @@ def pipeline(env: us.Environment) -> None:
     rows = us.StaticSource(pa.table({"id": pa.array(range(ROWS), pa.int64())}), splits=3)
     read = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "rows")
     read.sink_to(us.CollectSink("out")).uid("out")
+
+
+def rebalanced(env: us.Environment) -> None:
+    """The same behind a stored exchange: workers hold results when a leader goes on with what is sealed."""
+    env.set_parallelism(3)
+    rows = us.StaticSource(pa.table({"id": pa.array(range(ROWS), pa.int64())}), splits=3)
+    read = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "rows")
+    read.rebalance().sink_to(us.CollectSink("out")).uid("out")
 
 
 def check(outputs: dict[str, pa.Table]) -> None:
@@ -47,10 +61,13 @@ def test_seeds_that_doubled_rows_when_workers_stored_the_committables() -> None:
 
 
 @pytest.mark.parametrize("config", [CONFIG, CONFIG | FULL], ids=["region", "full"])
-def test_each_row_is_committed_once_though_masters_change(config: dict[str, str]) -> None:
+@pytest.mark.parametrize(("build", "faults"), [(pipeline, MASTERS), (rebalanced, SLOW_COMMITS)])
+def test_each_row_is_committed_once_though_masters_change(
+    build: Pipeline, faults: us.testing.Faults, config: dict[str, str]
+) -> None:
     """Also while it commits: what is sealed is durable before the first committer starts."""
     report = us.testing.simulate(
-        pipeline, seeds=range(40), faults=MASTERS, config=config, check=lambda outputs: check(dict(outputs))
+        build, seeds=range(40), faults=faults, config=config, check=lambda outputs: check(dict(outputs))
     )
     report.raise_for_failures()
 

@@ -103,8 +103,11 @@ class Results(JobJudge):
         attempt, state = record.attempt, ExecutionState(record.state)
         self._states[attempt] = state
         self._newest[attempt.subtask] = max(attempt.attempt, self._newest.get(attempt.subtask, 0))
-        if state is ExecutionState.FINISHED and record.task_manager not in self._gone:
-            assert record.task_manager is not None, "what has finished has run somewhere"
+        if state is not ExecutionState.FINISHED or record.task_manager in self._gone:
+            return
+        if record.task_manager is None:  # under an earlier leader: nobody needs its results any more
+            self._world.sometimes("a leader went on behind what an earlier one had sealed")
+        else:
             for edge in self._outputs.get(attempt.vertex, ()):
                 self._there[attempt, edge] = record.task_manager
 
