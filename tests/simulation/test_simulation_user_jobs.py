@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
@@ -107,6 +108,34 @@ def test_a_seed_that_failed_fails_again() -> None:
     first = simulate(forgetful, seeds=range(10)).failures[0]
     again = simulate(forgetful, seeds=[first.seed]).failures[0]
     assert again == first
+
+
+@pytest.mark.parametrize("mode", ["STREAMING", "BATCH"])
+def test_a_seed_over_files_is_the_same_run_wherever_they_are(tmp_path: Path, mode: str) -> None:
+    """And however fast they are read: a reader has no thread in a simulation."""
+
+    def story(folder: str) -> tuple[str, ...]:
+        for number in range(6):
+            path = tmp_path / folder / f"{number}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            rows = range(number * 20, number * 20 + 20)
+            pq.write_table(pa.table({"k": [n % 7 for n in rows], "t": rows}), path, row_group_size=5)
+
+        def pipeline(env: us.Environment) -> None:
+            schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+            source = us.FileSource(str(tmp_path / folder), format="parquet", schema=schema)
+            read = env.set_parallelism(2).from_source(source, TIMES, "files").uid("files")
+            counted = read.key_by("k").process(CountInState(), returns=COUNTED).uid("count")
+            counted.sink_to(us.CollectSink("out")).uid("out")
+
+        report = simulate(pipeline, seeds=[5], config={"execution.runtime-mode": mode}, story=True)
+        report.raise_for_failures()
+        return report.story
+
+    first = story("a")
+    assert len(first) > 100
+    assert story("b") == first
+    assert story("c") == first
 
 
 class ToldInVain:

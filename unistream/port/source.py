@@ -100,6 +100,8 @@ class ReaderContext:
         request_phase: For a source with phases (`SourceInfo.phases`): requests a split of that phase, which
             says that all rows of the former one were returned here. Its second argument: the greatest event
             time (ms) among them, for `PhasedReader.begin_phase`.
+        reads_ahead: Rows may be read by a thread before `poll` asks for them. Not in a simulation, whose runs
+            are the same each time.
     """
 
     index: int
@@ -108,6 +110,7 @@ class ReaderContext:
     request_split: Callable[[], None]
     metrics: Metrics
     request_phase: Callable[[int, int | None], None] = _one_phase
+    reads_ahead: bool = True
 
 
 @dataclass(frozen=True, slots=True)

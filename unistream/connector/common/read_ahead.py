@@ -112,12 +112,47 @@ class ReadAhead(Generic[P]):
         return True
 
 
+class ReadInPlace(Generic[P]):
+    """The same without a thread: `take` decodes. There is always a next item, unless no split is left."""
+
+    def __init__(self, work: Callable[[P], Iterator[Chunk[P]]]) -> None:
+        self._work = work
+        self._todo: deque[P] = deque()
+        self._chunks: Iterator[Chunk[P]] | None = None
+
+    def submit(self, split: P) -> None:
+        self._todo.append(split)
+
+    def take(self) -> Chunk[P] | _End | Exception | None:
+        try:
+            if self._chunks is None:
+                if not self._todo:
+                    return None
+                self._chunks = self._work(self._todo.popleft())
+            chunk = next(self._chunks, None)
+        except Exception as error:
+            self._chunks = None
+            return error
+        if chunk is None:
+            self._chunks = None
+            return _End()
+        return chunk
+
+    def all_decoded(self) -> bool:
+        """The last split has begun, so that there can be two, as with a thread."""
+        return not self._todo
+
+    def close(self) -> None:
+        self._todo.clear()
+        self._chunks = None
+
+
 class SplitReader(Generic[P]):
     """The `SourceReader` of splits that are parts of files. Requests one split ahead, once all of its splits
     are decoded.
 
     Args:
-        decode: The remaining rows of a split; runs in the background thread.
+        decode: The remaining rows of a split; runs in the background thread, if the context has it so.
         encoded, decoded: A split as it is stored, and back (raises CorruptSnapshot).
     """
 
@@ -131,14 +166,15 @@ class SplitReader(Generic[P]):
         self._encoded = encoded
         self._decoded = decoded
         self._context: ReaderContext | None = None
-        self._ahead: ReadAhead[P] | None = None
+        self._ahead: ReadAhead[P] | ReadInPlace[P] | None = None
         self._splits: deque[tuple[str, P]] = deque()
         self._requested = False
         self._no_more = False
 
     def open(self, context: ReaderContext) -> None:
         self._context = context
-        self._ahead = ReadAhead(self._decode, context.wake)
+        ahead = context.reads_ahead
+        self._ahead = ReadAhead(self._decode, context.wake) if ahead else ReadInPlace(self._decode)
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         context, ahead = self._opened()
@@ -191,7 +227,7 @@ class SplitReader(Generic[P]):
             self._ahead.close()
         self._splits.clear()
 
-    def _opened(self) -> tuple[ReaderContext, ReadAhead[P]]:
+    def _opened(self) -> tuple[ReaderContext, ReadAhead[P] | ReadInPlace[P]]:
         assert self._context is not None, "the reader is not open"
         assert self._ahead is not None, "the reader is not open"
         return self._context, self._ahead

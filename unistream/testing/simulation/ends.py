@@ -146,7 +146,7 @@ class PacedReader:
             self._woken.set()
             context.wake()
 
-        self._reader.open(replace(context, wake=wake))
+        self._reader.open(replace(context, wake=wake, reads_ahead=False))
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         inner = []

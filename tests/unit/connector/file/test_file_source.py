@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -457,22 +457,29 @@ def test_reading_ahead_stops_when_enough_is_ready_and_ends_with_close() -> None:
     assert not any(thread.name == "file-read-ahead" and thread.is_alive() for thread in mine)
 
 
-def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(tmp_path: Path) -> None:
+def context(wake: Callable[[], None], requests: list[int], *, reads_ahead: bool) -> ReaderContext:
+    """Of the only subtask. `requests`: grows with each request for a split."""
+    return ReaderContext(
+        index=0,
+        parallelism=1,
+        wake=wake,
+        request_split=lambda: requests.append(1),
+        metrics=CountingMetrics(),
+        reads_ahead=reads_ahead,
+    )
+
+
+@pytest.mark.parametrize("reads_ahead", [True, False])
+def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(
+    tmp_path: Path, reads_ahead: bool
+) -> None:
     for name in "ab":
         file(tmp_path, name, '{"n": 1}\n')
     source = FileSource(str(tmp_path), format="json", schema=pa.schema([("n", pa.int64())]))
     first, second = create_discovery(source.info()).discover()
     awake, requests = threading.Event(), []
     reader = source.create_reader()
-    reader.open(
-        ReaderContext(
-            index=0,
-            parallelism=1,
-            wake=awake.set,
-            request_split=lambda: requests.append(1),
-            metrics=CountingMetrics(),
-        )
-    )
+    reader.open(context(awake.set, requests, reads_ahead=reads_ahead))
 
     def next_polled() -> object:
         while isinstance(polled := reader.poll(), Idle):
@@ -495,6 +502,58 @@ def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(tmp_path:
         assert len(requests) == 2
     finally:
         reader.close()
+
+
+def test_without_a_thread_a_reader_reads_the_same_and_never_waits(tmp_path: Path) -> None:
+    """Two splits at a time, and the position after each chunk, as with a thread."""
+    before = set(threading.enumerate())
+    for name, rows in (("a", range(5)), ("b", []), ("c", range(5, 12))):
+        pq.write_table(
+            pa.table({"n": pa.array(rows, pa.int64())}), tmp_path / f"{name}.parquet", row_group_size=3
+        )
+    source = FileSource(str(tmp_path), format="parquet", schema=pa.schema([("n", pa.int64())]))
+    found = create_discovery(source.info()).discover()
+    requests: list[int] = []
+    reader = source.create_reader()
+    reader.open(context(lambda: None, requests, reads_ahead=False))
+    reader.add_splits(found)
+    reader.no_more_splits()
+    read: list[int] = []
+    left: list[list[int]] = []
+    while not isinstance(polled := reader.poll(), Exhausted):
+        assert isinstance(polled, Rows | SplitFinished)
+        if isinstance(polled, Rows):
+            read += polled.records["n"].to_pylist()
+        with SourceDriver(source, reader.snapshot()) as rest:
+            left.append([row["n"] for row in rest.all_rows()])
+    reader.close()
+    assert read == list(range(12))
+    assert all(rest == list(range(12 - len(rest), 12)) for rest in left)
+    assert {len(rest) for rest in left} >= {9, 7, 0}
+    mine = {thread.name for thread in set(threading.enumerate()) - before}
+    assert "file-read-ahead" not in mine
+
+
+@pytest.mark.parametrize("reads_ahead", [True, False])
+def test_a_bad_line_is_reported_with_and_without_a_thread(tmp_path: Path, reads_ahead: bool) -> None:
+    file(tmp_path, "a.json", '{"n": 1}\n{"n": \n')
+    source = FileSource(str(tmp_path), format="json", schema=pa.schema([("n", pa.int64())]))
+    awake = threading.Event()
+    reader = source.create_reader()
+    reader.open(context(awake.set, [], reads_ahead=reads_ahead))
+    reader.add_splits(create_discovery(source.info()).discover())
+    reader.no_more_splits()
+
+    def read_all() -> None:
+        while not isinstance(polled := reader.poll(), Exhausted):
+            if isinstance(polled, Idle):
+                assert reads_ahead, "without a thread there is a next item at once"
+                assert awake.wait(COMPILES_WITHIN_S)
+                awake.clear()
+
+    with pytest.raises(UserCodeError, match="line 2"):
+        read_all()
+    reader.close()
 
 
 @pytest.mark.parametrize(
