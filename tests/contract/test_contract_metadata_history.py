@@ -246,6 +246,20 @@ def test_jobs_without_an_end_go_when_their_cluster_is_gone_for_long(metadata: Sq
     assert metadata.archive(job_id(6)) is None
 
 
+def test_a_cluster_that_lives_is_kept_however_short_the_age_is(metadata: SqlMetadataStore) -> None:
+    """And so is the job that it adds then."""
+    short = Retention(age_ms=1)
+    metadata.act_for(OURS)
+    metadata.record_cluster(cluster())
+    list(metadata.prune(short, NOW_MS + 2, ONE))
+    assert [one.cluster for one in metadata.clusters()] == [OURS]
+    metadata.add_job(job(1, cluster=OURS), ONE)
+    list(metadata.prune(short, NOW_MS + 2, ONE))
+    assert [record.job for record in metadata.jobs()] == [job_id(1)]
+    list(metadata.prune(short, NOW_MS + 2 * DAY_MS, ONE))
+    assert (metadata.jobs(), metadata.clusters()) == ([], []), "a day later it is gone for good"
+
+
 # --- several processes ----------------------------------------------------------------------------
 
 

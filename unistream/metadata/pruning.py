@@ -95,7 +95,9 @@ class Pruning:
         )
 
     def _prune_clusters(self, oldest_ms: int) -> Iterator[Pruned]:
-        """Those that are silent for long and have no job any more."""
+        """Those that are silent for long and have no job any more. One that lives may have none yet; without
+        its row the job that it adds next would count as left behind."""
+        oldest_ms = min(oldest_ms, self._now_ms - CLUSTER_GONE_MS)
         c = t.clusters.c
         without_jobs = ~select(t.jobs.c.job).where(t.jobs.c.cluster == c.cluster).exists()
         yield from self._all_of(t.clusters, (c.heartbeat_ms < oldest_ms) & without_jobs)
