@@ -31,9 +31,8 @@ def sorted_order(codes: Numbers, times: Numbers | None) -> Numbers:
         return np.empty(0, np.int64)
     by_time = None
     if times is not None and not bool((times[1:] >= times[:-1]).all()):
-        by_time = _by_digits(
-            (times - times.min()).view(np.uint64)
-        )  # modulo 2**64: it may be more than int64 has
+        since_first = (times - times.min()).view(np.uint64)  # modulo 2**64: int64 may be too small for it
+        by_time = _by_digits(since_first)
     return _by_digits(codes, by_time)
 
 

@@ -504,8 +504,26 @@ def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(
         reader.close()
 
 
+def test_without_a_thread_the_next_split_is_asked_for_while_the_last_one_is_read(tmp_path: Path) -> None:
+    """So a reader holds two at a time, as with a thread."""
+    table = pa.table({"n": pa.array(range(9), pa.int64())})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    source = FileSource(str(tmp_path), format="parquet", schema=table.schema)
+    requests: list[int] = []
+    reader = source.create_reader()
+    reader.open(context(lambda: None, requests, reads_ahead=False))
+    reader.add_splits(create_discovery(source.info()).discover())
+    seen = []
+    for _ in range(3):
+        polled = reader.poll()
+        assert isinstance(polled, Rows)
+        seen.append((polled.records["n"].to_pylist(), len(requests)))
+    reader.close()
+    assert seen == [([0, 1, 2], 0), ([3, 4, 5], 1), ([6, 7, 8], 1)]
+
+
 def test_without_a_thread_a_reader_reads_the_same_and_never_waits(tmp_path: Path) -> None:
-    """Two splits at a time, and the position after each chunk, as with a thread."""
+    """And its position after each chunk is that with a thread."""
     before = set(threading.enumerate())
     for name, rows in (("a", range(5)), ("b", []), ("c", range(5, 12))):
         pq.write_table(
