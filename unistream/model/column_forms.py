@@ -137,10 +137,10 @@ def _numbers(known: type, *others: type) -> Make:
         dtype = kind.to_pandas_dtype()
 
         def made(values: Sequence[Any]) -> pa.Array | None:
-            classes = set(map(type, values))
-            if classes == {known}:
+            classes = list(map(type, values))
+            if classes.count(known) == len(values):  # half the time of a set of them
                 return pa.array(np.fromiter(values, dtype, len(values)))
-            return _stored(values, kind, classes, fitting)
+            return _stored(values, kind, set(classes), fitting)
 
         return made
 
