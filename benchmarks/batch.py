@@ -27,7 +27,7 @@ from benchmarks.windowed_count import SCHEMA, data_file
 ROWS: Final = {
     ("windows", "parquet"): 10_000_000,
     ("windows", "json"): 4_000_000,
-    ("function", "parquet"): 1_000_000,
+    ("function", "parquet"): 4_000_000,
 }
 KEYS: Final = (10_000, 1_000_000)
 OWN: Final = ("streaming", "native", "spark")
