@@ -133,6 +133,27 @@ def test_it_refuses(kind: pa.DataType, value: Any, reason: str) -> None:
     assert caught.value.position == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "plain", "value", "reason"),
+    [
+        pytest.param(pa.int64(), 7, 1.5, "would come back as 1", id="half"),
+        pytest.param(pa.int64(), 7, True, "Expected integer, got bool", id="a truth value"),
+        pytest.param(pa.int64(), 7, 2**63, "too big|too large|out of", id="too large"),
+        pytest.param(pa.float64(), 7.5, 2**53 + 1, "9007199254740993", id="an integer that no float is"),
+        pytest.param(pa.float64(), 7.5, "5", "'5' .str.", id="a text"),
+    ],
+)
+@pytest.mark.parametrize("position", [0, 500, 999])
+def test_it_refuses_one_among_many_that_fit(
+    kind: pa.DataType, plain: object, value: object, reason: str, position: int
+) -> None:
+    values = [plain] * 1000
+    values[position] = value
+    with pytest.raises(ValueRefused, match=reason) as caught:
+        ColumnForm(kind).column(values)
+    assert caught.value.position == position
+
+
 def test_null_where_none_may_be() -> None:
     inside = pa.list_(pa.field("item", pa.int64(), nullable=False))
     with pytest.raises(ValueRefused, match="declared not nullable") as caught:
