@@ -66,24 +66,33 @@ def row_tuples(columns: Sequence[pa.Array], *before: Sequence[Any]) -> Iterator[
     )
 
 
-def dict_display(names: Sequence[str]) -> tuple[str, str]:
-    """Code for a row: names of variables for its values, each with a comma, and a dict of them.
+def dict_display(names: Sequence[str]) -> tuple[list[str], str]:
+    """Code for a row: names of variables for its values, and a dict of them.
 
     A dict display in code made for these columns, as `namedtuple` makes its own, is three times as fast as
     `dict(zip(...))`.
 
     >>> dict_display(["k", "n"])
-    ('v0, v1,', "{'k': v0, 'n': v1}")
+    (['v0', 'v1'], "{'k': v0, 'n': v1}")
     """
     values = [f"v{number}" for number in range(len(names))]
     items = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
-    return " ".join(f"{value}," for value in values), f"{{{items}}}"
+    return values, f"{{{items}}}"
+
+
+def targets(variables: Iterable[str]) -> str:
+    """Code to which a tuple can be assigned. Nothing, if there are no variables.
+
+    >>> targets(["v0", "v1"]), targets(["v0"])
+    ('v0, v1,', 'v0,')
+    """
+    return " ".join(f"{variable}," for variable in variables)
 
 
 @lru_cache(maxsize=256)
 def _builder(names: tuple[str, ...]) -> Callable[[Iterable[tuple[Any, ...]]], Iterator[dict[str, Any]]]:
     """Values of rows -> dicts."""
     values, display = dict_display(names)
-    code = f"lambda rows: ({display} for {values} in rows)"
+    code = f"lambda rows: ({display} for {targets(values)} in rows)"
     made: Callable[[Iterable[tuple[Any, ...]]], Iterator[dict[str, Any]]] = eval(code)  # noqa: S307 - texts
     return made

@@ -136,14 +136,13 @@ class BroadcastProcessOperator(KeyedProcessOperator):
 
     def _process_broadcast(self, batch: Batch) -> None:
         context, out = self._ready(), Collector(self._schemas)
-        times = None if batch.timestamps is None else batch.timestamps.to_pylist()
         process, position = self._broadcast.process_broadcast_element, 0
+        context.rows_come(out.place, batch.timestamps)
         context.has_key, context.time_domain = False, None
         self.backend.set_current(NO_KEY)
         self._set_writable(True)
         try:
             for position, row in enumerate(row_values(batch.records)):
-                context.timestamp = None if times is None else times[position]
                 out.place.position = position
                 check_returned_nothing(process(row, context, out))
         except ConfigError:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.column_values import column_values
 from unistream.model.elements import Batch
 from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
 from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows
@@ -52,7 +53,6 @@ class ProcessContext(Clocks):
     """The current row or timer, state of its key, timers and clocks.
 
     Attributes:
-        timestamp: Event time of the row (None if it has none), or the timer's time; ms.
         time_domain: In `on_timer`: ``"event"`` or ``"processing"``; otherwise None.
     """
 
@@ -65,7 +65,9 @@ class ProcessContext(Clocks):
     ) -> None:
         super().__init__()
         self._undo = undo
-        self.timestamp: int | None = None
+        self._place: Place | None = None  # of the current row, if there is one
+        self._times: pa.Int64Array | list[int] | None = None  # of the rows
+        self._time: int | None = None  # of a timer
         self.time_domain: str | None = None
         self.current: Any = None
         self.has_key = False
@@ -78,6 +80,23 @@ class ProcessContext(Clocks):
         self._first_handle: Any = None
         self.holds_values = False  # between `enter` and `leave`, in a bounded job
         self._held: dict[str, HeldValue] = {}
+
+    @property
+    def timestamp(self) -> int | None:
+        """Event time of the row (None if it has none), or the timer's time; ms."""
+        if self._place is None or self._times is None:
+            return self._time
+        if not isinstance(self._times, list):  # the first row that asks
+            self._times = column_values(self._times)
+        return self._times[self._place.position]
+
+    def rows_come(self, place: Place, times: pa.Int64Array | None) -> None:
+        """Those of a batch, with these event times: the current one is that at `place`."""
+        self._place, self._times, self._time = place, times, None
+
+    def timer_comes(self, at: int) -> None:
+        """The current event is no row, but a timer for `at`, ms."""
+        self._place, self._times, self._time = None, None, at
 
     def enter(self) -> None:
         """In a bounded job: the rows, or a timer, of the current key come."""

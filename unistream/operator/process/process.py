@@ -7,7 +7,7 @@ passes them), and once if they are registered twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -17,12 +17,14 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
+from unistream.model.arrow_layouts import taken
+from unistream.model.column_values import column_values
 from unistream.model.elements import Batch
 from unistream.operator.common import Row, RowErrors, check_returned_nothing, function_name
 from unistream.operator.process.context import Clocks, Collector, ProcessContext, row_schemas
 from unistream.operator.process.guard import CallGuard
 from unistream.operator.process.keyed import KeyedOperator
-from unistream.operator.process.row_loop import loops, rows_of
+from unistream.operator.process.row_loop import KeyValues, RowsByKey, loop_over_keys, rows_of
 from unistream.operator.process.timer_table import KeyedTimers, Piece, keyed_pieces
 from unistream.operator.process.undo import Undo, UndoableTimers, check_undoable
 from unistream.operator.process.user_metrics import UserMetrics
@@ -95,38 +97,39 @@ class KeyedProcessOperator(KeyedOperator):
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         rows = rows_of(batch, self.keys_of(batch.records))
-        _, loop = loops(tuple(batch.records.schema.names))
+        loop = loop_over_keys(batch.records.schema.names)
         with self._elements(batch) as (context, out):
             loop(rows, self._process_element, context, out, self.backend.set_current)
 
     def process_keys(self, rows: KeyedRows) -> None:
         """See `port.batch.KeyedInput`."""
         batch = rows.batch
-        keys = self.keys_of(batch.records.take(pa.array(rows.starts)))
+        firsts = taken(batch.records, pa.array(rows.starts))
         sizes = np.diff(rows.starts, append=batch.num_rows).tolist()
+        by_key = RowsByKey(batch.records, self._keys, firsts)
+        of_keys = zip(self.keys_of(firsts), by_key.key_values, sizes, strict=True)
         if self._paused_at is not None and self._paused_at > MIN_WATERMARK and batch.timestamps is not None:
-            self._process_in_time(batch, list(zip(keys, sizes, strict=True)), self._paused_at)
+            self._process_in_time(batch, by_key, of_keys, self._paused_at)
             return
-        loop, _ = loops(tuple(batch.records.schema.names))
-        elements, process = rows_of(batch), self._process_element
+        loop, others, process = by_key.loop, by_key.others, self._process_element
         with self._elements(batch) as (context, out):
-            for key, size in zip(keys, sizes, strict=True):
+            for key, key_values, size in of_keys:
                 self._enter(context, key)
-                loop(islice(elements, size), process, context, out)
+                loop(islice(others, size), process, context, out, key_values)
                 context.leave()
 
-    def _process_in_time(self, batch: Batch, keys: Sequence[tuple[Any, int]], until: int) -> None:
+    def _process_in_time(
+        self, batch: Batch, rows: RowsByKey, of_keys: Iterable[tuple[Any, KeyValues, int]], until: int
+    ) -> None:
         """In a bootstrap timers fire between the rows of a key, as in a stream whose rows come in the order
         of time, each behind the watermark just before it. Keys before this one have no more rows here, so
-        their timers may fire as well. `keys`: each with the number of its rows."""
+        their timers may fire as well. `of_keys`: each with the number of its rows."""
         assert batch.timestamps is not None, "there is a watermark"
-        elements, process = rows_of(batch), self._process_element
-        loop, _ = loops(tuple(batch.records.schema.names))
+        process, times = self._process_element, iter(column_values(batch.timestamps))
         with self._elements(batch) as (context, out):
-            for key, size in keys:
+            for key, key_values, size in of_keys:
                 self._enter(context, key)
-                for element in islice(elements, size):
-                    out.place.position, time = element[:2]
+                for time, element in zip(islice(times, size), islice(rows.others, size), strict=True):
                     context.watermark = min(time - 1, until)
                     due = self._event.earliest()
                     if due is not None and due <= context.watermark:
@@ -134,8 +137,9 @@ class KeyedProcessOperator(KeyedOperator):
                         self._emit(out, batch.timestamps)
                         out.clear()
                         self.process_watermark(context.watermark)
+                        context.rows_come(out.place, batch.timestamps)
                         self._enter(context, key)
-                    loop((element,), process, context, out)
+                    rows.loop((element,), process, context, out, key_values)
                 context.leave()
 
     def _enter(self, context: ProcessContext, key: Any) -> None:
@@ -147,6 +151,7 @@ class KeyedProcessOperator(KeyedOperator):
     def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector]]:
         """For `process_element` of each row; emits what that has emitted."""
         context, out = self._ready(), Collector(self._schemas)
+        context.rows_come(out.place, batch.timestamps)
         context.has_key, context.time_domain = True, None
         try:
             yield context, out
@@ -196,7 +201,8 @@ class KeyedProcessOperator(KeyedOperator):
         out.place.position = len(out.fired)
         out.fired.append(at)
         self.backend.set_current(key)
-        context.has_key, context.current, context.timestamp, context.time_domain = True, key, at, domain
+        context.timer_comes(at)
+        context.has_key, context.current, context.time_domain = True, key, domain
         context.enter()
         try:
             check_returned_nothing(self._function.on_timer(at, context, out))
