@@ -15,7 +15,7 @@ from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.column_values import column_values
 from unistream.model.elements import Batch
 from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
-from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows
+from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows, positions
 from unistream.operator.process.held import HeldValue, held
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.process.undo import Undo, undoable
@@ -312,12 +312,18 @@ class Collector:
                 continue
             where = "" if tag is None else f" on side output {tag!r}"
             records = self._schemas[tag].build(operator, f"{what} emitted{where}", rows, rows.parents)
-            parents = np.fromiter(rows.parents, np.int64, len(rows.parents))
-            timestamps = None if times is None else times.take(pa.array(parents))
+            timestamps = _times_of(rows.parents, times)
             if tag is None:
                 operator.output.emit(Batch(records, timestamps))
             else:
                 operator.output.emit_side(tag, Batch(records, timestamps))
+
+
+def _times_of(parents: list[int], times: pa.Int64Array | None) -> pa.Int64Array | None:
+    """The time of each row's parent."""
+    if times is None or (len(parents) == len(times) and parents == positions(len(times))):
+        return times  # one row for each: there is nothing to look up
+    return times.take(pa.array(np.fromiter(parents, np.int64, len(parents))))
 
 
 def declared(function: object, kind: type[Declared]) -> tuple[Declared, ...]:

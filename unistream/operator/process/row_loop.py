@@ -16,10 +16,9 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.column_values import column_values, dict_display, row_tuples, targets
 from unistream.model.elements import Batch
-from unistream.operator.common import check_returned_nothing
+from unistream.operator.common import check_returned_nothing, positions
 
 Loop = Callable[..., None]
 KeyValues: TypeAlias = tuple[Any, ...]
@@ -45,7 +44,7 @@ def loop(rows, process, context, out, key_values):
 
 def rows_of(batch: Batch, keys: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     """For each row its position, its key and its values, for `loop_over_keys`."""
-    return row_tuples(batch.records.columns, _positions(batch.num_rows), keys)
+    return row_tuples(batch.records.columns, positions(batch.num_rows), keys)
 
 
 def loop_over_keys(names: Sequence[str]) -> Loop:
@@ -78,23 +77,13 @@ class RowsByKey:
         of_key = [column_values(column) for column in compress(firsts.columns, common)]
         others = list(compress(records.columns, map(not_, common)))
         self.key_values: list[KeyValues] = list(zip(*of_key, strict=True)) or [()] * firsts.num_rows
-        self.others = row_tuples(others, _positions(records.num_rows))
+        self.others = row_tuples(others, positions(records.num_rows))
         self.loop = _compiled(_OF_ONE_KEY, tuple(records.schema.names), tuple(common))
 
 
 def _is_changeable(kind: pa.DataType) -> bool:
     """Values are lists or dicts."""
     return bool(pa.types.is_nested(kind) or pa.types.is_dictionary(kind))
-
-
-def _positions(size: int) -> Sequence[int]:
-    return _kept_positions()[:size] if size <= BATCH_ROWS_MAX else range(size)
-
-
-@lru_cache(maxsize=1)
-def _kept_positions() -> Sequence[int]:
-    """No integer is made for each row."""
-    return list(range(BATCH_ROWS_MAX))
 
 
 @lru_cache(maxsize=256)
