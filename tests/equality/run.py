@@ -30,7 +30,10 @@ STREAMING = {
     "execution.checkpointing.interval": "100 ms",
     "pipeline.auto-watermark-interval": "20 ms",  # there are some before the end; of virtual time, too
 }
-BATCH = {"execution.runtime-mode": "BATCH"}
+BATCH = {
+    "execution.runtime-mode": "BATCH",
+    "execution.batch-shuffle.write-buffer.size": "1 kb",  # some tens of rows, so that they come by bucket
+}
 RESTARTS = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "2",

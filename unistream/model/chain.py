@@ -45,6 +45,14 @@ class HasBootstrapForm(Protocol):
         """The other one; `self` is not changed."""
 
 
+@runtime_checkable
+class SortsInput(Protocol):
+    """A batch form that sorts its rows by key, and processes those of a bucket when all of them are there."""
+
+    def end_bucket(self, number: int, count: int) -> None:
+        """All rows of the buckets up to `number`, of `count`, have come (`model.elements.EndOfBucket`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainNode:
     """One operator of a chain: a node of a tree whose root is index 0.

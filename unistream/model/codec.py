@@ -110,6 +110,11 @@ class _Cancel(_Event, frozen=True):
     checkpoint_id: int
 
 
+class _EndOfBucket(_Event, frozen=True):
+    number: int
+    count: int
+
+
 class _EndOfData(_Event, frozen=True):
     drain: bool
 
@@ -119,7 +124,7 @@ class _EndOfPartition(_Event, frozen=True):
 
 
 _EVENT: Final = msgspec.msgpack.Decoder(
-    _Watermark | _Status | _Barrier | _Cancel | _EndOfData | _EndOfPartition
+    _Watermark | _Status | _Barrier | _Cancel | _EndOfBucket | _EndOfData | _EndOfPartition
 )
 
 
@@ -134,6 +139,8 @@ def encode_event(event: el.Event) -> bytes:
             wire = _Barrier(number, at_ms, kind, directory, alignment, timeout_ms, format_, full)
         case el.CancelCheckpointMarker(checkpoint_id):
             wire = _Cancel(checkpoint_id)
+        case el.EndOfBucket(number, count):
+            wire = _EndOfBucket(number, count)
         case el.EndOfData(drain):
             wire = _EndOfData(drain)
         case el.EndOfPartition():
@@ -154,6 +161,8 @@ def decode_event(data: bytes) -> el.Event:
             )
         case _Cancel(checkpoint_id):
             return el.CancelCheckpointMarker(CheckpointId(checkpoint_id))
+        case _EndOfBucket(number, count):
+            return el.EndOfBucket(number, count)
         case _EndOfData(drain):
             return el.EndOfData(drain)
         case _:

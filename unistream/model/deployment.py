@@ -49,6 +49,8 @@ class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
         consumers: Indices of the consumer subtasks, in subpartition order.
         consumer_parallelism, consumer_max_parallelism: For `Ship.HASH`: key group -> subtask.
         committables: No barrier overtakes what it carries (see `StreamEdge`).
+        buckets: Of a stored partition whose consumers sort its rows: into how many buckets those of each are
+            divided (`model.key_buckets`). 0: not at all.
     """
 
     edge: EdgeId
@@ -59,6 +61,7 @@ class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     key_columns: tuple[str, ...] = ()
     type: PartitionType = PartitionType.PIPELINED_BOUNDED
     committables: bool = False
+    buckets: int = 0
 
 
 class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,6 +134,15 @@ class CancelCheckpointMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class EndOfBucket:
+    """No row of these buckets follows on this channel: numbers up to `number`, of `count`
+    (`model.key_buckets`). Only in a stored exchange whose consumer sorts its rows."""
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndOfData:
     """No more rows. `drain` False: the job is suspended, not at its end (no endInput, no finish)."""
 
@@ -145,5 +154,13 @@ class EndOfPartition:
     """Nothing at all follows on this channel. Counts as every later barrier."""
 
 
-Event = Watermark | WatermarkStatus | CheckpointBarrier | CancelCheckpointMarker | EndOfData | EndOfPartition
+Event = (
+    Watermark
+    | WatermarkStatus
+    | CheckpointBarrier
+    | CancelCheckpointMarker
+    | EndOfBucket
+    | EndOfData
+    | EndOfPartition
+)
 Element = Batch | Event

@@ -137,6 +137,8 @@ class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
         input_index: Which logical input of the target's head it feeds.
         key_columns: For `Ship.HASH`: columns of the rows, in order, that make the key.
         committables: It carries a sink's committables, which no barrier overtakes.
+        sorted: Its consumer sorts its rows by key: a stored partition is read bucket by bucket
+            (`model.key_buckets`).
     """
 
     id: EdgeId
@@ -147,6 +149,7 @@ class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
     key_columns: tuple[str, ...] = ()
     partition: PartitionType = PartitionType.PIPELINED_BOUNDED
     committables: bool = False
+    sorted: bool = False
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
-"""A keyed operator in a bounded job: it gets its rows when all are there, one key after the other.
+"""A keyed operator in a bounded job: it gets its rows when all of a key are there, one key after the other.
 
 So it has state and timers of a few keys at a time, whatever the number of keys, and no row is late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId
@@ -15,7 +15,7 @@ from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.operator.common import BaseOperator, describe
 from unistream.port.batch import KeyedInput
 from unistream.port.operator import OperatorContext, Output
-from unistream.port.sorting import RowSorter
+from unistream.port.sorting import KeyedRows, RowSorter
 
 KEYED_INPUT = 0
 
@@ -40,6 +40,7 @@ class InKeyOrder(BaseOperator):
         self._rows_together = rows_together
         self._keeps_state = keeps_state
         self._processed = False
+        self._rows = 0  # of keys that have not ended
         self._sorter: RowSorter | None = None
         self._first: Batch | None = None
         self.forwards_watermarks = inner.forwards_watermarks
@@ -87,6 +88,12 @@ class InKeyOrder(BaseOperator):
                 "sources before it a watermark strategy with a timestamp column, or none"
             )
 
+    def end_bucket(self, number: int, count: int) -> None:
+        """See `model.chain.SortsInput`. In a bootstrap the watermark is not known yet."""
+        assert self._sorter is not None, "open comes first"
+        if not self._keeps_state:
+            self._process(self._sorter.sorted_until(number, count))
+
     def process_watermark(self, timestamp: int) -> None:
         """In a bounded job the only one is that of the end; in a bootstrap that may be an earlier time."""
         assert self._keeps_state or timestamp == MAX_WATERMARK, "a watermark before the end of a bounded job"
@@ -124,19 +131,22 @@ class InKeyOrder(BaseOperator):
         self._processed = True
         if self._keeps_state:
             self._inner.pause_at(watermark)
-        rows = 0
+        self._process(self._sorter.sorted())
+        if self._rows:
+            self._rows = 0
+            self._inner.end_keys()
+
+    def _process(self, parts: Iterator[KeyedRows]) -> None:
         try:
-            for part in self._sorter.sorted():
+            for part in parts:
                 self._inner.process_keys(part)
-                rows += part.batch.num_rows
-                if part.ends_key and rows >= self._rows_together:
+                self._rows += part.batch.num_rows
+                if part.ends_key and self._rows >= self._rows_together:
                     self._inner.end_keys()
-                    rows = 0
+                    self._rows = 0
                 self.context.await_room()
         except OSError as error:
             raise self._spill_failed(error) from error
-        if rows:
-            self._inner.end_keys()
 
     def _spill_failed(self, error: OSError) -> Transient:
         return Transient(

@@ -36,8 +36,12 @@ class RowSorter(Protocol):
     def add(self, batch: Batch) -> None:
         """More rows. Raises OSError if they could not be written."""
 
+    def sorted_until(self, number: int, count: int) -> Iterator[KeyedRows]:
+        """The rows of the buckets up to `number`, of `count` (`model.key_buckets`), once; only rows of others
+        may be added afterwards. Raises like `sorted`."""
+
     def sorted(self) -> Iterator[KeyedRows]:
-        """All rows, once; none may be added afterwards.
+        """All other rows, once; none may be added afterwards.
 
         Raises:
             OSError: a file could not be written or read.

@@ -16,6 +16,7 @@ from tests.modes import STREAMING
 from unistream.base.errors import Transient, UserCodeError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import HasBatchForm
+from unistream.model.key_buckets import buckets_of
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.process import BroadcastProcessOperator, KeyedBatchOperator, KeyedProcessOperator
 from unistream.operator.window import WindowAggregate
@@ -122,15 +123,7 @@ def test_a_function_per_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("slide", [1_000, 2_000], ids=["sliding", "tumbling"])
 @pytest.mark.parametrize("memory", [30_000, 10**9], ids=["spilled", "in memory"])
 def test_windows(tmp_path: Path, slide: int, memory: int) -> None:
-    env = us.Environment(STREAMING)
-    source = us.StaticSource(pa.table(columns()))
-    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks().with_timestamp_column("at"))
-    window = rows.key_by("k").window(us.SlidingEventTimeWindows.of(2_000, slide))
-    window.side_output_late_data("late").aggregate(n=us.count()).sink_to(us.BlackholeSink())
-    _, code = env.job_graph("j")
-    operators = [node.operator for chain in code.chains.values() for node in chain.nodes]
-    [operator] = [found for found in operators if isinstance(found, WindowAggregate)]
-    harness = run(in_batch(operator, 700), tmp_path, memory)
+    harness = run(in_batch(window_operator(slide), 700), tmp_path, memory)
     truth: Counter[tuple[int, int]] = Counter()
     for key, at in zip(*columns().values(), strict=True):
         for start in range(at // slide * slide, at - 2_000, -slide):
@@ -145,6 +138,18 @@ def test_windows(tmp_path: Path, slide: int, memory: int) -> None:
         of_keys.setdefault(row["k"], []).append(end)
     assert all(times == sorted(times) for times in of_keys.values()), "each key in the order of time"
     assert harness.output.side == {}
+
+
+def window_operator(slide: int) -> WindowAggregate:
+    env = us.Environment(STREAMING)
+    source = us.StaticSource(pa.table(columns()))
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks().with_timestamp_column("at"))
+    window = rows.key_by("k").window(us.SlidingEventTimeWindows.of(2_000, slide))
+    window.side_output_late_data("late").aggregate(n=us.count()).sink_to(us.BlackholeSink())
+    _, code = env.job_graph("j")
+    operators = [node.operator for chain in code.chains.values() for node in chain.nodes]
+    [operator] = [found for found in operators if isinstance(found, WindowAggregate)]
+    return operator
 
 
 @pytest.mark.parametrize(
@@ -230,3 +235,63 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     text = "operator 'count': its rows could not be sorted in the temporary folder"
     with harness, pytest.raises(Transient, match=text):
         harness.process({"k": [1], "at": [1]}, timestamps=[1])
+
+
+def by_bucket(operator: InKeyOrder, tmp_path: Path, count: int) -> tuple[OperatorHarness, list[int]]:
+    """The rows bucket by bucket, and how many results there are at the end of each."""
+    harness = OperatorHarness(operator, managed_memory_bytes=10**6, tmp_dir=str(tmp_path))
+    rows = pa.record_batch(columns())
+    buckets = buckets_of(rows, ["k"], count)
+    results = []
+    with harness:
+        for number in range(count):
+            part = rows.filter(pa.array(buckets == number))
+            harness.process(part, timestamps=part.column("at").to_pylist())
+            operator.end_bucket(number, count)
+            results.append(len(harness.rows()))
+        harness.end()
+    return harness, results
+
+
+@pytest.mark.parametrize("count", [2, 16, 64])
+def test_keys_of_a_bucket_are_processed_at_its_end(count: int, tmp_path: Path) -> None:
+    """The same results, and rows of a key in the same order, as when all come at the end."""
+    whole = run(in_batch(KeyedProcessOperator(Number(), ["k"], returns=NUMBERED)), tmp_path)
+    operator = in_batch(KeyedProcessOperator(Number(), ["k"], returns=NUMBERED))
+    harness, results = by_bucket(operator, tmp_path, count)
+
+    def of_keys(found: OperatorHarness) -> dict[int, list[dict]]:
+        keys: dict[int, list[dict]] = {}
+        for row in found.rows():
+            keys.setdefault(row["k"], []).append(row)
+        return keys
+
+    assert of_keys(harness) == of_keys(whole)
+    rows_of = np.bincount(buckets_of(pa.record_batch(columns()), ["k"], count), minlength=count)
+    assert all(found >= rows for found, rows in zip(results, np.cumsum(rows_of), strict=True))
+    assert results[0] < ROWS
+
+
+@pytest.mark.parametrize("slide", [1_000, 2_000], ids=["sliding", "tumbling"])
+def test_windows_of_a_bucket(slide: int, tmp_path: Path) -> None:
+    whole = run(in_batch(window_operator(slide), 700), tmp_path)
+    harness, _ = by_bucket(in_batch(window_operator(slide), 700), tmp_path, 16)
+    assert sorted(map(repr, harness.rows())) == sorted(map(repr, whole.rows()))
+
+
+def test_a_bootstrap_keeps_its_rows_until_the_watermark_is_known(tmp_path: Path) -> None:
+    class Times(us.KeyedProcessFunction):
+        def process_element(self, row: dict, context: us.ProcessContext, out: us.Collector) -> None:
+            watermark = context.current_watermark()
+            out.emit({"k": row["k"], "at": context.timestamp, "n": watermark, "timer": None})
+
+    form = in_batch(KeyedProcessOperator(Times(), ["k"], returns=NUMBERED)).bootstrap_form()
+    harness = OperatorHarness(form, managed_memory_bytes=10**6, tmp_dir=str(tmp_path))
+    with harness:
+        rows = columns()
+        harness.process(rows, timestamps=rows["at"])
+        form.end_bucket(15, 16)
+        assert harness.rows() == []
+        harness.watermark(20_000)
+        assert len(harness.rows()) == ROWS
+        assert all(row["n"] == row["at"] - 1 for row in harness.rows())

@@ -14,6 +14,7 @@ from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition
 from unistream.model.graph import Ship
 from unistream.model.partition_type import PartitionType
 from unistream.worker.exchange import BlockingPartition, BlockingPartitions
+from unistream.worker.exchange.blocking_partition import SPILL_BYTES
 
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 1, 4)
 EDGE = EdgeId("e")
@@ -48,7 +49,8 @@ def create(
 ) -> BlockingPartition:
     options = {"type": PartitionType.BLOCKING, **options}
     attempt = options.pop("attempt", ATTEMPT)
-    return store.create(attempt, descriptor_of(ship, consumers, **options))
+    spill_bytes = options.pop("spill_bytes", SPILL_BYTES)
+    return store.create(attempt, descriptor_of(ship, consumers, **options), spill_bytes)
 
 
 def channel_to(subpartition: int = 0, attempt: AttemptId = ATTEMPT, edge: EdgeId = EDGE) -> ChannelDescriptor:

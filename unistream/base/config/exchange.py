@@ -43,6 +43,13 @@ PARTITION_REQUEST_TIMEOUT: Final = ConfigOption(
     "10 s",
     "Longest wait for a producer's partition.",
 )
+BATCH_SHUFFLE_WRITE_BUFFER: Final = ConfigOption(
+    "execution.batch-shuffle.write-buffer.size",
+    Bytes(1 * KIB, 1 * GIB),
+    "8 mb",
+    "Rows of a stored exchange that a task gathers before it divides them among the consumers and writes"
+    " them, which takes some four times as much memory. More makes larger pieces for many consumers.",
+)
 TMP_DIRS: Final = ConfigOption(
     "io.tmp.dirs",
     str,

@@ -12,6 +12,8 @@ from unistream.base.ids import AttemptId, SubtaskId, VertexId
 from unistream.core.graph.topology import Topology
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor
 from unistream.model.graph import JobEdge, JobGraph
+from unistream.model.key_buckets import bucket_count
+from unistream.model.partition_type import PartitionType
 from unistream.model.plan import NOWHERE, Place, subtasks_of
 
 
@@ -72,6 +74,11 @@ class ExecutionPlan:
                 key_columns=edge.key_columns,
                 type=edge.partition,
                 committables=edge.committables,
+                buckets=_buckets(edge, self._vertices[edge.target].parallelism),
             )
             for edge in (self._edges[link.id] for link in self.topology.outputs[subtask.vertex])
         )
+
+
+def _buckets(edge: JobEdge, consumers: int) -> int:
+    return bucket_count(consumers) if edge.sorted and edge.partition is PartitionType.BLOCKING else 0

@@ -31,6 +31,7 @@ from unistream.model.chain import (
     HasBootstrapForm,
     JobCode,
     LocalOutput,
+    SortsInput,
 )
 from unistream.model.graph import Bootstrap, JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship
 from unistream.model.key_groups import default_max_parallelism
@@ -214,6 +215,7 @@ def _job_graph(resolved: Resolved, config: dict[str, str]) -> JobGraph:
             key_columns=edge.edge.key_columns,
             partition=exchanges.partition(edge.edge, edge.ship),
             committables=edge.edge.committables,
+            sorted=edge.ship is Ship.HASH and _sorts_at_once(resolved, edge.edge),
         )
         for place, edge in enumerate(resolved.edges)
         if resolved.chains.obstacles[place] is not None
@@ -281,6 +283,15 @@ def _form(operator: object, resolved: Resolved, node: int) -> object:
     if resolved.bootstrap is not None and isinstance(operator, HasBootstrapForm):
         operator = operator.bootstrap_form()
     return operator
+
+
+def _sorts_at_once(resolved: Resolved, edge: StreamEdge) -> bool:
+    """The target sorts this input and processes its rows as soon as they are sorted. One with other inputs
+    waits for those; in a bootstrap it waits for the watermark."""
+    node = resolved.nodes[edge.target].node
+    if resolved.bootstrap is not None or node.inputs != 1:
+        return False
+    return isinstance(_form(node.operator, resolved, edge.target), SortsInput)
 
 
 def _code(resolved: Resolved) -> JobCode:

@@ -10,7 +10,13 @@ from pathlib import Path
 from unistream.base.ids import AttemptId
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.testing.sim.world import World
-from unistream.worker.exchange import BlockingPartition, BlockingPartitions, BlockingView
+from unistream.worker.exchange import (
+    SPILL_BYTES,
+    BlockingPartition,
+    BlockingPartitions,
+    BlockingView,
+    BucketedPartition,
+)
 
 
 class SimBlockingPartitions(BlockingPartitions):
@@ -24,10 +30,16 @@ class SimBlockingPartitions(BlockingPartitions):
     def remove_leftovers(self) -> None:
         """The folder of a run is its own."""
 
-    def create(self, attempt: AttemptId, descriptor: PartitionDescriptor) -> BlockingPartition:
+    def create(
+        self, attempt: AttemptId, descriptor: PartitionDescriptor, spill_bytes: int = SPILL_BYTES
+    ) -> BlockingPartition:
         self._folder.mkdir(parents=True, exist_ok=True)
         folder = self._folder / str(next(self._numbers))
-        return _Partition(self._world, attempt, descriptor, folder, self._add)
+        made: _Partition | _Bucketed = (_Bucketed if descriptor.buckets else _Partition)(
+            attempt, descriptor, folder, self._add, spill_bytes=spill_bytes
+        )
+        made.world = self._world
+        return made
 
     def open_subpartition(
         self, channel: ChannelDescriptor, listener: Callable[[], None]
@@ -41,13 +53,15 @@ class SimBlockingPartitions(BlockingPartitions):
 
 
 class _Partition(BlockingPartition):
-    def __init__(self, world: World, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
-        self._world = world
+    world: World
 
     def _spill(self) -> None:
-        if self._world.chance(self._world.faults.spill_fail):
-            self._world.sometimes("a result could not be stored")
+        if self.world.chance(self.world.faults.spill_fail):
+            self.world.sometimes("a result could not be stored")
             self.abandon()
             raise self._failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         super()._spill()
+
+
+class _Bucketed(_Partition, BucketedPartition):
+    pass

@@ -1,9 +1,9 @@
 """Rows between tasks: result partitions, channels, gates, spilled and stored files.
 
-A producer writes to a `partition` (pipelined) or a `blocking_partition` (stored); a consumer reads a gate
-(`gates`) of local and remote `channels`. Rows in flight of an unaligned checkpoint are kept here
-(`in_flight`). May import: `net`, `core.task`. Start with `output` (what a task sees), then `partition`,
-then `gates`.
+A producer writes to a `partition` (pipelined), a `blocking_partition` (stored) or a `bucketed_partition`
+(stored for a consumer that sorts); a consumer reads a gate (`gates`) of local and remote `channels`. Rows in
+flight of an unaligned checkpoint are kept here (`in_flight`). May import: `net`, `core.task`. Start with
+`output` (what a task sees), then `partition`, then `gates`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unistream.worker.exchange.aligned import (
     HandedOn,
     InputsGathered,
 )
-from unistream.worker.exchange.blocking_partition import BlockingPartition
+from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition
 from unistream.worker.exchange.blocking_store import (
     SPILL_FOLDER_PREFIX,
     BlockingPartitions,
@@ -23,6 +23,7 @@ from unistream.worker.exchange.blocking_store import (
     PartitionKey,
     spill_roots,
 )
+from unistream.worker.exchange.bucketed_partition import BucketedPartition
 from unistream.worker.exchange.channels import InputChannel, LocalInputChannel
 from unistream.worker.exchange.gates import Gate, InputGates
 from unistream.worker.exchange.in_flight import Gathered, RestoredRows, Run, write_in_flight

@@ -1,6 +1,6 @@
 """The output of one edge that is read only when it is complete: files, one per consumer.
 
-Rows are gathered in memory (`SPILL_BYTES`), divided among the consumers all at once, and appended to the
+Rows are gathered in memory (`spill_bytes`), divided among the consumers all at once, and appended to the
 files, so that each write is as large as possible for any number of consumers. The partition is written to a
 temporary folder, which is renamed after the last element: from then on the partition exists.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import shutil
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class SealedPartition:
         sizes: Bytes of each file; file n is named ``n``.
         files: The file of each subpartition.
         persistent: It outlives its job.
+        segments: Of a `BucketedPartition`: where the frames of each stream are, file by file.
     """
 
     attempt: AttemptId
@@ -48,6 +50,7 @@ class SealedPartition:
     sizes: tuple[int, ...]
     files: tuple[int, ...]
     persistent: bool = False
+    segments: tuple[array[int], ...] = ()
 
     def delete(self) -> None:
         """Its readers fail from now on. May be repeated."""
@@ -60,6 +63,8 @@ class BlockingPartition:
     Args:
         folder: Its final name; the parent exists.
         on_sealed: Called with the complete partition, before `broadcast(EndOfPartition())` returns.
+        spill_bytes: Rows that are gathered.
+        streams_per_file: So many rows of frames, each with its own numbers and schemas, share a file.
 
     Raises (`emit` and `broadcast`):
         Transient: it cannot be written; all of it has been deleted.
@@ -74,6 +79,9 @@ class BlockingPartition:
         descriptor: PartitionDescriptor,
         folder: Path,
         on_sealed: Callable[[SealedPartition], None],
+        *,
+        spill_bytes: int = SPILL_BYTES,
+        streams_per_file: int = 1,
     ) -> None:
         self._attempt = attempt
         self.edge = descriptor.edge
@@ -83,7 +91,9 @@ class BlockingPartition:
         self._on_sealed = on_sealed
         self._router = Router(descriptor, attempt.index)
         self._consumers = len(descriptor.consumers)
-        self._encoders = [FrameEncoder() for _ in range(self._router.targets)]
+        self._spill_bytes = spill_bytes
+        self._streams_per_file = streams_per_file
+        self._encoders = [FrameEncoder() for _ in range(self._router.targets * streams_per_file)]
         self._sizes = [0] * self._router.targets
         self._pending: deque[Batch | Event] = deque()
         self._pending_bytes = 0
@@ -126,22 +136,22 @@ class BlockingPartition:
         assert not self._ended, "nothing follows EndOfPartition"
         self._pending.append(element)
         self._pending_bytes += nbytes
-        if self._pending_bytes >= SPILL_BYTES:
+        if self._pending_bytes >= self._spill_bytes:
             self._spill()
 
     def _spill(self) -> None:
         divided = self._divide()
         try:
             self._partial.mkdir(mode=0o700, exist_ok=True)
-            for target, elements in enumerate(divided):
-                self._append(target, elements)
+            for stream, elements in enumerate(divided):
+                self._append(stream, elements)
                 elements.clear()
         except OSError as error:
             self.abandon()
             raise self._failed(error) from error
 
     def _divide(self) -> list[list[Batch | Event]]:
-        """The gathered elements of each target; batches are slices of shared memory."""
+        """The gathered elements of each stream; batches are slices of shared memory."""
         divided: list[list[Batch | Event]] = [[] for _ in self._encoders]
         while self._pending:
             rows: deque[Batch] = deque()
@@ -156,13 +166,25 @@ class BlockingPartition:
         self._pending_bytes = 0
         return divided
 
-    def _append(self, target: int, elements: Sequence[Batch | Event]) -> None:
+    def _append(self, stream: int, elements: Sequence[Batch | Event]) -> None:
         """One file is open at a time, for any number of targets; small batches share a write."""
         if not elements:
             return
-        encode = self._encoders[target].encode
+        encode = self._encoders[stream].encode
         frames = itertools.chain.from_iterable(encode(element) for element in elements)
-        self._sizes[target] += append_frames(self._partial / str(target), frames)
+        file = stream // self._streams_per_file
+        length = append_frames(self._partial / str(file), frames)
+        self._appended(stream, self._sizes[file], length)
+        self._sizes[file] += length
+
+    def _appended(self, stream: int, offset: int, length: int) -> None:
+        """Frames of that stream are there in its file."""
+
+    def _sealed(self) -> SealedPartition:
+        files = tuple(self._router.target_of(n) for n in range(self._consumers))
+        return SealedPartition(
+            self._attempt, self.edge, self._folder, tuple(self._sizes), files, self._persistent
+        )
 
     def _seal(self) -> None:
         self._spill()
@@ -172,10 +194,6 @@ class BlockingPartition:
         except OSError as error:
             self.abandon()
             raise self._failed(error) from error
-        files = tuple(self._router.target_of(n) for n in range(self._consumers))
-        sealed = SealedPartition(
-            self._attempt, self.edge, self._folder, tuple(self._sizes), files, self._persistent
-        )
         _log.info(
             "event=partition_sealed attempt=%s edge=%s bytes=%d files=%d",
             self._attempt,
@@ -183,7 +201,7 @@ class BlockingPartition:
             sum(self._sizes),
             len(self._sizes),
         )
-        self._on_sealed(sealed)
+        self._on_sealed(self._sealed())
 
     def _failed(self, error: OSError) -> Transient:
         return Transient(

@@ -18,7 +18,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.net.folder import PrivateFolder, remove_stale_folders
-from unistream.worker.exchange.blocking_partition import BlockingPartition, SealedPartition
+from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition, SealedPartition
+from unistream.worker.exchange.bucketed_partition import BucketedPartition, reader_of
 from unistream.worker.exchange.frame_view import FrameView
 from unistream.worker.exchange.local_folder import renewed_folder
 from unistream.worker.exchange.spill_file import spill_reader
@@ -55,8 +56,10 @@ class BlockingPartitions:
 
     # --- producer ---------------------------------------------------------------------------------
 
-    def create(self, attempt: AttemptId, descriptor: PartitionDescriptor) -> BlockingPartition:
-        """A new, empty partition.
+    def create(
+        self, attempt: AttemptId, descriptor: PartitionDescriptor, spill_bytes: int = SPILL_BYTES
+    ) -> BlockingPartition:
+        """A new, empty partition. `spill_bytes`: rows that it gathers before it writes them.
 
         Raises:
             ConfigError: the temporary folder cannot be written, or this TaskManager is shutting down.
@@ -64,7 +67,8 @@ class BlockingPartitions:
         """
         number = next(self._numbers)
         folder = self._private(self._roots[number % len(self._roots)])
-        return BlockingPartition(attempt, descriptor, folder / str(number), self._add)
+        kind = BucketedPartition if descriptor.buckets else BlockingPartition
+        return kind(attempt, descriptor, folder / str(number), self._add, spill_bytes=spill_bytes)
 
     def _private(self, root: Path) -> Path:
         with self._lock:
@@ -151,8 +155,9 @@ class BlockingView(FrameView):
     def __init__(self, sealed: SealedPartition, subpartition: int) -> None:
         file = sealed.files[subpartition]
         path = sealed.folder / str(file)
+        whole = partial(spill_reader, path, sealed.sizes[file])
         super().__init__(
-            partial(spill_reader, path, sealed.sizes[file]),
+            reader_of(sealed, file) if sealed.segments else whole,
             f"the file {path}",
             PartitionId(sealed.attempt.subtask, sealed.edge),
         )

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 
 from unistream.base.errors import PartitionLost, ProtocolError
 from unistream.base.ids import PartitionId
 from unistream.model.elements import Element, EndOfPartition
-from unistream.worker.exchange.spill_file import FrameReader
+
+
+class Reader(Protocol):
+    """`FrameReader`, or another that is used like it."""
+
+    def next(self) -> Element:
+        """The next element, up to EndOfPartition."""
 
 
 class FrameView:
@@ -20,11 +27,11 @@ class FrameView:
         place: Where the frames are, for messages.
     """
 
-    def __init__(self, open_reader: Callable[[], FrameReader], place: str, partition: PartitionId) -> None:
-        self._open_reader: Callable[[], FrameReader] | None = open_reader
+    def __init__(self, open_reader: Callable[[], Reader], place: str, partition: PartitionId) -> None:
+        self._open_reader: Callable[[], Reader] | None = open_reader
         self._place = place
         self._partition = partition
-        self._reader: FrameReader | None = None
+        self._reader: Reader | None = None
         self._head: Element | None = None
 
     def peek(self) -> Element | None:

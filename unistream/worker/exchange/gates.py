@@ -17,11 +17,18 @@ from functools import partial
 from unistream.base.clock import Clock
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.core.task import BarrierHandler, CombinedWatermark, Signal, StatusWatermarkValve
+from unistream.core.task import (
+    BarrierHandler,
+    BucketAlignment,
+    CombinedWatermark,
+    Signal,
+    StatusWatermarkValve,
+)
 from unistream.model.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
     Element,
+    EndOfBucket,
     EndOfData,
     WatermarkStatus,
 )
@@ -82,6 +89,7 @@ class InputGates:
         self._queued = [False] * len(self._channels)
         self._parked: set[int] = set()
         self._valves = [StatusWatermarkValve(len(gate.channels)) for gate in gates]
+        self._buckets = [BucketAlignment(len(gate.channels)) for gate in gates]
         self._combined = combine(len(gates)) if gates else None
         handler = new_handler(len(self._channels))
         self._aligned = AlignedInputs(self._channels, handler, clock=clock, consumer=consumer)
@@ -166,7 +174,7 @@ class InputGates:
                     return None
                 number = self._ready.popleft()
                 self._queued[number] = False
-            if self._aligned.is_blocked(number):
+            if self._is_blocked(number):
                 self._parked.add(number)
                 continue
             element = self._channels[number].poll()
@@ -242,12 +250,28 @@ class InputGates:
         """When `on_time` is due."""
         return self._aligned.deadline_monotonic_ms
 
+    def _is_blocked(self, number: int) -> bool:
+        buckets = self._buckets[self._input_of[number]]
+        return self._aligned.is_blocked(number) or buckets.is_blocked(self._position[number])
+
     def _unpark(self) -> None:
-        for number in [n for n in self._parked if not self._aligned.is_blocked(n)]:
+        for number in [n for n in self._parked if not self._is_blocked(n)]:
             self._parked.discard(number)
             self._enqueue(number)
 
     # --- ends -------------------------------------------------------------------------------------
+
+    def on_end_of_bucket(self, channel: int, event: EndOfBucket) -> EndOfBucket | None:
+        """The buckets of its input whose rows have all come now; None: no more than before."""
+        ended = self._buckets[self._input_of[channel]].on_end_of_bucket(self._position[channel], event)
+        self._unpark()
+        return ended
+
+    def on_end_of_rows(self, channel: int) -> EndOfBucket | None:
+        """The same, after EndOfData."""
+        ended = self._buckets[self._input_of[channel]].on_end_of_data(self._position[channel])
+        self._unpark()
+        return ended
 
     def on_end_of_data(self, channel: int, event: EndOfData) -> bool:
         """True: this was the last open channel of its logical input."""

@@ -16,6 +16,7 @@ from unistream.base.limits import BATCH_ROWS_MAX, FRAME_BYTES_MAX
 from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch
 from unistream.model.graph import Ship
+from unistream.model.key_buckets import buckets_of
 from unistream.model.key_groups import canonical_keys, key_groups, subtask_table
 
 COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
@@ -25,21 +26,26 @@ BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding
 class Router:
     """Divides the rows of one producer among the targets of one edge.
 
+    Args:
+        buckets: Into how many the rows of each consumer are divided (`model.key_buckets`); 0: not at all.
+
     Attributes:
-        targets: Number of different outputs: one per consumer, but only one for a broadcast edge, whose
-            consumers all read the same.
+        targets: Number of different outputs: one per consumer, or as many as each has buckets; but only one
+            for a broadcast edge, whose consumers all read the same.
     """
 
-    def __init__(self, descriptor: PartitionDescriptor, index: int) -> None:
+    def __init__(self, descriptor: PartitionDescriptor, index: int, *, buckets: int = 0) -> None:
         self._descriptor = descriptor
         consumers = len(descriptor.consumers)
-        self.targets = 1 if descriptor.ship is Ship.BROADCAST else consumers
+        self._buckets = buckets
+        self.targets = 1 if descriptor.ship is Ship.BROADCAST else consumers * max(1, self._buckets)
         self._next = index % max(1, self.targets)
         self._table = _target_table(descriptor) if descriptor.ship is Ship.HASH else None
 
     def target_of(self, subpartition: int) -> int:
-        """The output that consumer number `subpartition` (in the descriptor's order) reads."""
-        return 0 if self.targets == 1 else subpartition
+        """The output that consumer number `subpartition` (in the descriptor's order) reads, or the first of
+        its buckets."""
+        return 0 if self.targets == 1 else subpartition * max(1, self._buckets)
 
     def route(self, batches: deque[Batch]) -> Iterator[tuple[int, Batch]]:
         """Every row once, as (target, rows), in order for each target. Removes them from `batches`, which
@@ -76,6 +82,9 @@ class Router:
         descriptor = self._descriptor
         groups = key_groups(batch.records, descriptor.key_columns, descriptor.consumer_max_parallelism)
         targets = self._table[groups]
+        if self._buckets:
+            buckets = buckets_of(batch.records, descriptor.key_columns, self._buckets)
+            targets = targets * np.uint8(self._buckets) + buckets
         counts = np.bincount(targets, minlength=self.targets)
         if int(counts.max()) == batch.num_rows:
             return ((int(counts.argmax()), batch),)

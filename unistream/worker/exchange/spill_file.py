@@ -179,10 +179,10 @@ def spill_reader(path: Path, size: int) -> FrameReader:
     No file handle is held between reads, so that thousands can be read at once. The file is not mapped, so
     that a disk error is an exception and not a signal that ends the process.
     """
-    return FrameReader(partial(_read, path), size)
+    return FrameReader(partial(read_file, path), size)
 
 
-def _read(path: Path, at: int, count: int) -> pa.Buffer:
+def read_file(path: Path, at: int, count: int) -> pa.Buffer:
     """Up to `count` bytes; fewer where the file ends."""
     chunk = pa.allocate_buffer(max(0, count), resizable=True)
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

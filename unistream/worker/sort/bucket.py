@@ -7,20 +7,16 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from unistream.model.elements import Batch
+from unistream.model.key_buckets import BUCKETS_MAX, buckets_of
+from unistream.model.key_buckets import Buckets as Targets
 from unistream.model.key_codes import distinct, key_codes
 from unistream.model.key_groups import key_hashes
 from unistream.worker.exchange import FrameEncoder, append_frames, spill_reader
 
-BUCKETS: Final = 64
-_HASH_BITS: Final = 32
-_BUCKET_BITS: Final = 6
-
-Targets: TypeAlias = npt.NDArray[np.uint8]
-"""Row -> bucket."""
+BUCKETS: Final = BUCKETS_MAX
 
 Rule: TypeAlias = Callable[[Batch], Targets]
 
@@ -32,7 +28,8 @@ class Bucket:
         keys: The key columns.
 
     Attributes:
-        rows, nbytes: Of all of them; bytes in memory.
+        rows, nbytes: Of all of them; bytes that they take up in memory, when they are there.
+        held_bytes: Of those that are.
         earliest, latest: Bounds of the event times in the file; both None if the rows have none.
     """
 
@@ -45,6 +42,7 @@ class Bucket:
         self._hashes: tuple[int, int] | None = None  # the least and the greatest
         self.rows = 0
         self.nbytes = 0
+        self.held_bytes = 0
         self.earliest: int | None = None
         self.latest: int | None = None
 
@@ -54,9 +52,11 @@ class Bucket:
         return self._hashes is not None and self._hashes[0] == self._hashes[1]
 
     def hold(self, batch: Batch) -> None:
+        size = batch.nbytes
         self._held.append(batch)
         self.rows += batch.num_rows
-        self.nbytes += batch.nbytes
+        self.nbytes += size
+        self.held_bytes += size
 
     def write(self) -> int:
         """What it holds goes to the file; returns the bytes that this adds."""
@@ -64,6 +64,7 @@ class Bucket:
             return 0
         batch = together(self._held)
         self._held.clear()
+        self.held_bytes = 0
         written = append_frames(self._path, self._encoder.encode(batch))
         self._file_bytes += written
         hashes = key_hashes(batch.records, self._keys)
@@ -88,6 +89,7 @@ class Bucket:
 
     def remove(self) -> None:
         self._held.clear()
+        self.held_bytes = 0
         if self._file_bytes:
             self._path.unlink()
             self._file_bytes = 0
@@ -127,12 +129,14 @@ class Buckets:
         self.held_bytes = 0
         return sum(bucket.write() for bucket in self._buckets.values())
 
-    def take(self) -> Iterator[Bucket]:
-        """In the order of the rule's numbers; each is one of them until the next one is asked for."""
-        for target in sorted(self._buckets):
+    def take(self, stop: int = BUCKETS) -> Iterator[Bucket]:
+        """Those below `stop`, in the order of the rule's numbers; each is one of them until the next one is
+        asked for. The bucket's rows are removed by who takes it."""
+        for target in sorted(number for number in self._buckets if number < stop):
             yield self._buckets[target]
             self._buckets.pop(target)
-        self.held_bytes = 0
+        # what others hold may be slices of the same memory, but little of it: see `KeySorter.sorted_until`
+        self.held_bytes = sum(bucket.held_bytes for bucket in self._buckets.values())
 
 
 def together(rows: Sequence[Batch]) -> Batch:
@@ -146,15 +150,7 @@ def together(rows: Sequence[Batch]) -> Batch:
 
 def by_hash(keys: Sequence[str], level: int) -> Rule:
     """By those bits of the key's hash that belong to `level`. After the last level a bucket has one hash."""
-    shift = np.uint32(max(0, _HASH_BITS - _BUCKET_BITS * (level + 1)))
-
-    def rule(batch: Batch) -> Targets:
-        # key groups are chosen by another function, so those of one subtask are everywhere
-        mixed = key_hashes(batch.records, keys) * np.uint32(0x9E3779B1)
-        targets: Targets = ((mixed >> shift) & np.uint32(BUCKETS - 1)).astype(np.uint8)
-        return targets
-
-    return rule
+    return lambda batch: buckets_of(batch.records, keys, BUCKETS, level)
 
 
 def by_key(keys: Sequence[str], bucket: Bucket) -> Rule | None:

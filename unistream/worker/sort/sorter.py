@@ -6,6 +6,9 @@
                                   ├─ does not ─► 64 buckets by the next bits of the hash
                                   └─ has one key ─► 64 buckets by event time, in their order
 
+Where rows come bucket by bucket (`model.key_buckets`), those of one are sorted as soon as all of them are
+there, and no others are in memory.
+
 No order among keys is needed, so nothing is merged: a row is divided once for each level of buckets, is
 written then if the memory is full, and is sorted in memory. Chunks and buckets are small, so that happens in
 the cache of a processor, and copies take little more than the rows. What is in memory at the end is not
@@ -23,11 +26,22 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from unistream.base.errors import ProtocolError
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
 from unistream.model.key_codes import key_codes
 from unistream.port.sorting import KeyedRows
-from unistream.worker.sort.bucket import Bucket, Buckets, Rule, by_hash, by_key, by_time, together
+from unistream.worker.sort.bucket import (
+    BUCKETS,
+    Bucket,
+    Buckets,
+    Rule,
+    Targets,
+    by_hash,
+    by_key,
+    by_time,
+    together,
+)
 from unistream.worker.sort.order import Numbers, sorted_order, starts_of
 
 CHUNK_BYTES: Final = 8 * 2**20
@@ -61,6 +75,7 @@ class KeySorter:
         self._bytes = 0
         self._buckets: Buckets | None = None
         self._number = 0
+        self._ended = 0  # so many buckets have
         self.spilled_bytes = 0
 
     def add(self, batch: Batch) -> None:
@@ -70,6 +85,14 @@ class KeySorter:
         self._bytes += batch.nbytes
         if self._bytes > self._chunk:
             self._divide_chunk()
+
+    def sorted_until(self, number: int, count: int) -> Iterator[KeyedRows]:
+        """The rows that are there have come bucket by bucket, so that most of them are of these buckets; they
+        are divided no further unless they are more than the memory."""
+        self._divide_chunk()
+        assert self._buckets is not None, "it is made with the first chunk"
+        self._ended = (number + 1) * BUCKETS // count
+        yield from self._all_of(self._buckets, stop=self._ended)
 
     def sorted(self) -> Iterator[KeyedRows]:
         """Files are removed as they are read."""
@@ -96,9 +119,15 @@ class KeySorter:
             self._buckets = self._new_buckets()
         rows, self._rows, self._bytes = self._rows, [], 0
         if rows:
-            _divide(rows, self._buckets, by_hash(self._keys, level=0))
+            _divide(rows, self._buckets, self._by_hash)
         if self._buckets.held_bytes + (COPIES + 1) * self._chunk > self._memory:
             self._write(self._buckets)
+
+    def _by_hash(self, batch: Batch) -> Targets:
+        targets = by_hash(self._keys, level=0)(batch)
+        if int(targets.min()) < self._ended:
+            raise ProtocolError(f"rows of bucket {int(targets.min())} after its end")
+        return targets
 
     def _new_buckets(self) -> Buckets:
         self._number += 1
@@ -113,8 +142,8 @@ class KeySorter:
         besides = max(bucket.nbytes, ORDER_BYTES * bucket.rows)  # as they came, and after that their order
         return held_bytes + in_one_piece + besides <= self._memory
 
-    def _all_of(self, buckets: Buckets, level: int = 0) -> Iterator[KeyedRows]:
-        for bucket in buckets.take():
+    def _all_of(self, buckets: Buckets, level: int = 0, stop: int = BUCKETS) -> Iterator[KeyedRows]:
+        for bucket in buckets.take(stop):
             if not self._fits(bucket, buckets.held_bytes):
                 self._write(buckets)
             yield from self._one(bucket, level)

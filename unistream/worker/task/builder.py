@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
 
-from unistream.base.config import BUFFER_TIMEOUT, Configuration
+from unistream.base.config import BATCH_SHUFFLE_WRITE_BUFFER, BUFFER_TIMEOUT, Configuration
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import OperatorUid, TaskManagerId
 from unistream.core.task import BarrierSettings, CombinedWatermark
@@ -183,7 +183,8 @@ def _partitions(
     mailbox: Mailbox,
     undo: ExitStack,
 ) -> list[OutputPartition]:
-    timeout_ms = Configuration(deployment.config).get(BUFFER_TIMEOUT)
+    config = Configuration(deployment.config)
+    timeout_ms, spill_bytes = config.get(BUFFER_TIMEOUT), config.get(BATCH_SHUFFLE_WRITE_BUFFER)
     partitions: list[OutputPartition] = []
     for descriptor in deployment.partitions:
         if descriptor.type.is_reported:
@@ -194,7 +195,7 @@ def _partitions(
                 raise ProtocolError(
                     f"edge {descriptor.edge} is blocking, but this process stores no partitions"
                 )
-            partitions.append(network.blocking.create(deployment.attempt, descriptor))
+            partitions.append(network.blocking.create(deployment.attempt, descriptor, spill_bytes))
             continue
         memory = network.memory.partition(
             f"the output of {deployment.attempt} on edge {descriptor.edge}", len(descriptor.consumers)

@@ -16,8 +16,8 @@ from typing import Protocol
 from unistream.base.errors import ProtocolError, UnistreamError, UserCodeError
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
-from unistream.model.elements import Batch, Event, Watermark, WatermarkStatus
+from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput, SortsInput
+from unistream.model.elements import Batch, EndOfBucket, Event, Watermark, WatermarkStatus
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator, OperatorContext
@@ -215,6 +215,14 @@ class OperatorChain:
 
     def process_watermark_status(self, idle: bool) -> None:
         self._nodes[0].process_watermark_status(idle)
+
+    def end_bucket(self, ended: EndOfBucket) -> None:
+        """Of the only input of an operator that sorts it."""
+        operator = self._nodes[0].operator
+        if not isinstance(operator, SortsInput):
+            raise ProtocolError(f"{ended} for an operator that does not sort its rows")
+        with self._nodes[0].fence("processing rows"):
+            operator.end_bucket(ended.number, ended.count)
 
     def end_input(self, input_index: int) -> None:
         with self._nodes[0].fence("ending an input"):

@@ -31,6 +31,7 @@ from unistream.model.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
     Element,
+    EndOfBucket,
     EndOfData,
     EndOfPartition,
     Watermark,
@@ -274,7 +275,10 @@ class StreamTask:
                 self._on_watermark(channel, element)
             case CheckpointBarrier() | CancelCheckpointMarker() | Announcement():
                 self._barriers.on_inputs(self._inputs.on_barrier(channel, element))
+            case EndOfBucket():
+                self._end_bucket(self._inputs.on_end_of_bucket(channel, element))
             case EndOfData():
+                self._end_bucket(self._inputs.on_end_of_rows(channel))
                 self._on_end_of_data(channel, element)
             case EndOfPartition():
                 self._barriers.on_inputs(self._inputs.on_end_of_partition(channel))
@@ -290,6 +294,10 @@ class StreamTask:
                 self._chain.process_watermark(signal.timestamp)
             else:
                 self._chain.process_watermark_status(signal.idle)
+
+    def _end_bucket(self, ended: EndOfBucket | None) -> None:
+        if ended is not None:
+            self._chain.end_bucket(ended)
 
     def _on_end_of_data(self, channel: int, element: EndOfData) -> None:
         if not self._inputs.on_end_of_data(channel, element):

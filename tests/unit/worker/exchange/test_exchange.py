@@ -19,6 +19,7 @@ from unistream.model.elements import (
     Batch,
     CheckpointBarrier,
     Element,
+    EndOfBucket,
     EndOfData,
     EndOfPartition,
     Watermark,
@@ -465,6 +466,33 @@ def test_a_blocked_channel_is_not_read_until_its_alignment_ends() -> None:
     assert inputs.poll() == (1, _barrier(1))
     assert len(inputs.on_barrier(1, _barrier(1))) == 1
     assert inputs.poll() == (0, Watermark(5))
+
+
+def test_a_channel_at_the_end_of_a_bucket_waits_for_the_others_of_its_input() -> None:
+    inputs, (a, b, other) = _gates(2, 1)
+    a.put(EndOfBucket(0, 2), Watermark(5))
+    assert inputs.poll() == (0, EndOfBucket(0, 2))
+    assert inputs.on_end_of_bucket(0, EndOfBucket(0, 2)) is None
+    assert inputs.poll() is None, "the row behind it waits"
+    other.put(Watermark(7))
+    assert inputs.poll() == (2, Watermark(7)), "another input does not"
+    b.put(Watermark(1), EndOfBucket(0, 2))
+    assert [inputs.poll(), inputs.poll()] == [(1, Watermark(1)), (1, EndOfBucket(0, 2))]
+    assert inputs.on_end_of_bucket(1, EndOfBucket(0, 2)) == EndOfBucket(0, 2)
+    assert inputs.poll() == (0, Watermark(5))
+
+
+def test_a_channel_without_buckets_releases_the_others_where_its_rows_end() -> None:
+    inputs, (a, b) = _gates(2)
+    a.put(EndOfBucket(0, 2), EndOfBucket(1, 2), EndOfData(), EndOfPartition())
+    assert inputs.poll() == (0, EndOfBucket(0, 2))
+    assert inputs.on_end_of_bucket(0, EndOfBucket(0, 2)) is None
+    b.put(Watermark(3), EndOfData())
+    assert [inputs.poll(), inputs.poll(), inputs.poll()] == [(1, Watermark(3)), (1, EndOfData()), None]
+    assert inputs.on_end_of_rows(1) == EndOfBucket(0, 2)
+    assert inputs.poll() == (0, EndOfBucket(1, 2))
+    assert inputs.on_end_of_bucket(0, EndOfBucket(1, 2)) == EndOfBucket(1, 2)
+    assert [inputs.poll(), inputs.poll()] == [(0, EndOfData()), (0, EndOfPartition())]
 
 
 def test_giving_up_a_checkpoint_unblocks_its_channels() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from unistream.base.errors import ProtocolError
 from unistream.model.elements import Batch
+from unistream.model.key_buckets import buckets_of
 from unistream.port.sorting import KeyedRows
 from unistream.worker.sort import KeySorter
 from unistream.worker.sort.order import sorted_order
@@ -200,3 +201,82 @@ def test_rows_are_written_only_if_they_do_not_fit(
     found, spilled = grouped(added, tmp_path, memory)
     check(found, rows)
     assert (spilled > 0) == writes
+
+
+# --- rows that come bucket by bucket --------------------------------------------------------------
+
+
+def in_buckets(
+    rows: Rows, folder: Path, *, count: int, memory: int, size: int, early: float, seed: int = 0
+) -> tuple[list[KeyedRows], int]:
+    """As a task gets them: those of a bucket before its end, and some of later buckets, too."""
+    sorter, chance = KeySorter(["k"], folder / "sort", memory, 50), np.random.default_rng(seed)
+    (whole,) = batches(rows, len(rows), pa.int64())
+    buckets = buckets_of(whole.records, ["k"], count)
+    due = np.where(chance.random(len(rows)) < early, chance.integers(0, buckets + 1), buckets)
+    found: list[KeyedRows] = []
+    for number in range(count):
+        places = np.flatnonzero(due == number)
+        for start in range(0, len(places), size):
+            sorter.add(whole.take(pa.array(places[start : start + size])))
+        found += sorter.sorted_until(number, count)
+        keys = {key for part in found for key in part.batch.records.column("k").to_pylist()}
+        assert keys == {key for (key, _), bucket in zip(rows, buckets, strict=True) if bucket <= number}
+    found += sorter.sorted()
+    sorter.close()
+    assert not (folder / "sort").exists()
+    return found, sorter.spilled_bytes
+
+
+@pytest.mark.parametrize("count", [2, 16, 64])
+@pytest.mark.parametrize("early", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("memory", [1, 20_000, LARGE])
+def test_a_bucket_is_sorted_when_it_ends(count: int, early: float, memory: int, tmp_path: Path) -> None:
+    rows = [(n * 7 % 301, (n * 31) % 1_000) for n in range(5_000)]
+    found, spilled = in_buckets(rows, tmp_path, count=count, memory=memory, size=200, early=early)
+    check(found, rows)
+    assert spilled > 0 if memory == 1 else spilled >= 0
+    if memory == LARGE:
+        assert spilled == 0
+
+
+def test_rows_that_come_by_bucket_need_the_memory_of_one(tmp_path: Path) -> None:
+    rows = [(n * 7 % 301, n) for n in range(20_000)]  # 480,000 bytes
+    found, spilled = in_buckets(rows, tmp_path, count=16, memory=300_000, size=500, early=0)
+    check(found, rows)
+    assert spilled == 0
+    _, spilled = grouped(batches(rows, 500, pa.int64()), tmp_path, 300_000)
+    assert spilled > 0, "in no order they do not fit"
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(-20, 20), times), min_size=1, max_size=200),
+    count=st.sampled_from([2, 8, 64]),
+    memory=st.sampled_from([1, 3_000, LARGE]),
+    early=st.sampled_from([0, 0.3]),
+    seed=st.integers(0, 99),
+)
+def test_any_rows_by_bucket(rows: Rows, count: int, memory: int, early: float, seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        found, _ = in_buckets(rows, Path(folder), count=count, memory=memory, size=7, early=early, seed=seed)
+    check(found, rows)
+
+
+@pytest.mark.parametrize("memory", [1, LARGE])
+def test_a_row_of_a_bucket_that_has_ended_is_refused(memory: int, tmp_path: Path) -> None:
+    """Its key would be processed twice, each time with some of its rows."""
+    (whole,) = batches([(n, n) for n in range(100)], 100, pa.int64())
+    buckets = buckets_of(whole.records, ["k"], 16)
+    first = whole.filter(pa.array(buckets == 3))
+    sorter = KeySorter(["k"], tmp_path / "sort", memory)
+    sorter.add(first)
+    assert sum(part.batch.num_rows for part in sorter.sorted_until(3, 16)) == first.num_rows
+
+    def again() -> None:
+        sorter.add(first)
+        list(sorter.sorted())
+
+    with pytest.raises(ProtocolError, match=r"rows of bucket 1[2-5] after its end"):
+        again()
+    sorter.close()
