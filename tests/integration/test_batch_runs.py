@@ -40,6 +40,7 @@ BY_TIME = us.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_
 SECONDS = us.TumblingEventTimeWindows.of("1 s")
 CONFIG = {
     "execution.batch.engine": "native",
+    "execution.batch-shuffle.write-buffer.size": "2 kb",  # what is stored for windows comes bucket by bucket
     "heartbeat.interval": "200 ms",
     "heartbeat.timeout": "20 s",
     "restart-strategy.type": "fixed-delay",
