@@ -320,5 +320,8 @@ class FinishedChain(OperatorChain):
     def process_watermark_status(self, idle: bool) -> None:
         """Only MAX_WATERMARK follows."""
 
+    def end_bucket(self, ended: EndOfBucket) -> None:
+        """It has no rows."""
+
     def end_input(self, input_index: int) -> None:
         """Ended before."""
