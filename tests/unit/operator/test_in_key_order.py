@@ -17,6 +17,7 @@ from unistream.base.errors import Transient, UserCodeError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import HasBatchForm
 from unistream.model.key_buckets import buckets_of
+from unistream.model.key_groups import key_hashes
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.process import BroadcastProcessOperator, KeyedBatchOperator, KeyedProcessOperator
 from unistream.operator.window import WindowAggregate
@@ -241,7 +242,7 @@ def by_bucket(operator: InKeyOrder, tmp_path: Path, count: int) -> tuple[Operato
     """The rows bucket by bucket, and how many results there are at the end of each."""
     harness = OperatorHarness(operator, managed_memory_bytes=10**6, tmp_dir=str(tmp_path))
     rows = pa.record_batch(columns())
-    buckets = buckets_of(rows, ["k"], count)
+    buckets = buckets_of(key_hashes(rows, ["k"]), count)
     results = []
     with harness:
         for number in range(count):
@@ -267,7 +268,7 @@ def test_keys_of_a_bucket_are_processed_at_its_end(count: int, tmp_path: Path) -
         return keys
 
     assert of_keys(harness) == of_keys(whole)
-    rows_of = np.bincount(buckets_of(pa.record_batch(columns()), ["k"], count), minlength=count)
+    rows_of = np.bincount(buckets_of(key_hashes(pa.record_batch(columns()), ["k"]), count), minlength=count)
     assert all(found >= rows for found, rows in zip(results, np.cumsum(rows_of), strict=True))
     assert results[0] < ROWS
 

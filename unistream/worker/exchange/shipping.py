@@ -17,7 +17,7 @@ from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch
 from unistream.model.graph import Ship
 from unistream.model.key_buckets import buckets_of
-from unistream.model.key_groups import canonical_keys, key_groups, subtask_table
+from unistream.model.key_groups import canonical_keys, groups_of_hashes, key_hashes, subtask_table
 
 COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
 BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding and offsets in a frame
@@ -80,11 +80,10 @@ class Router:
     def _by_key(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         assert self._table is not None
         descriptor = self._descriptor
-        groups = key_groups(batch.records, descriptor.key_columns, descriptor.consumer_max_parallelism)
-        targets = self._table[groups]
+        hashes = key_hashes(batch.records, descriptor.key_columns)
+        targets = self._table[groups_of_hashes(hashes, descriptor.consumer_max_parallelism)]
         if self._buckets:
-            buckets = buckets_of(batch.records, descriptor.key_columns, self._buckets)
-            targets = targets * np.uint8(self._buckets) + buckets
+            targets = targets * np.uint8(self._buckets) + buckets_of(hashes, self._buckets)
         counts = np.bincount(targets, minlength=self.targets)
         if int(counts.max()) == batch.num_rows:
             return ((int(counts.argmax()), batch),)

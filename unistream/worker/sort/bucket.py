@@ -124,6 +124,10 @@ class Buckets:
             self._buckets[target].hold(ordered.slice(start, rows))
             start += rows
 
+    def has_any(self, stop: int) -> bool:
+        """There are rows of those below `stop`."""
+        return any(number < stop for number in self._buckets)
+
     def write(self) -> int:
         """What they hold goes to the files; returns the bytes that this adds."""
         self.held_bytes = 0
@@ -150,7 +154,7 @@ def together(rows: Sequence[Batch]) -> Batch:
 
 def by_hash(keys: Sequence[str], level: int) -> Rule:
     """By those bits of the key's hash that belong to `level`. After the last level a bucket has one hash."""
-    return lambda batch: buckets_of(batch.records, keys, BUCKETS, level)
+    return lambda batch: buckets_of(key_hashes(batch.records, keys), BUCKETS, level)
 
 
 def by_key(keys: Sequence[str], bucket: Bucket) -> Rule | None:

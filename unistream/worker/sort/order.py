@@ -1,8 +1,9 @@
-"""The order of rows by key and time, by a radix sort.
+"""The order of rows by key and time, by a radix sort, or a merge where times come in long runs.
 
-numpy sorts 16-bit integers by radix, and stable, in some 3 ns a row; for its sort of 64-bit integers a row
-costs ten times as much. So larger numbers are sorted by their digits of 16 bits, the least significant first
-(D. E. Knuth, The Art of Computer Programming, volume 3, 5.2.5).
+numpy sorts 16-bit integers by radix, and stable; for its sort of 64-bit integers a row costs ten times as
+much. So larger numbers are sorted by their digits of 16 bits, the least significant first (D. E. Knuth, The
+Art of Computer Programming, volume 3, 5.2.5). The rows of each producer mostly come in the order of time: of
+a few producers they are merged (numpy's timsort) in a tenth of the time of two digits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _DIGIT_BITS: Final = 16
+_RUN_ROWS: Final = 16  # mean of those in the order of time; of 64 producers a merge costs as much as digits
 
 
 def sorted_order(codes: Numbers, times: Numbers | None) -> Numbers:
@@ -29,11 +31,18 @@ def sorted_order(codes: Numbers, times: Numbers | None) -> Numbers:
     """
     if not len(codes):
         return np.empty(0, np.int64)
-    by_time = None
-    if times is not None and not bool((times[1:] >= times[:-1]).all()):
-        since_first = (times - times.min()).view(np.uint64)  # modulo 2**64: int64 may be too small for it
-        by_time = _by_digits(since_first)
-    return _by_digits(codes, by_time)
+    return _by_digits(codes, None if times is None else _by_time(times))
+
+
+def _by_time(times: Numbers) -> Numbers | None:
+    """None: they are in order."""
+    descents = int(np.count_nonzero(times[1:] < times[:-1]))
+    if not descents:
+        return None
+    if descents * _RUN_ROWS < len(times):
+        return np.argsort(times, kind="stable")
+    since_first = (times - times.min()).view(np.uint64)  # modulo 2**64: int64 may be too small for it
+    return _by_digits(since_first)
 
 
 def _by_digits(values: npt.NDArray[Any], order: Numbers | None = None) -> Numbers:

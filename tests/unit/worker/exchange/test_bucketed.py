@@ -33,7 +33,7 @@ from unistream.model.elements import (
 )
 from unistream.model.graph import Ship
 from unistream.model.key_buckets import buckets_of
-from unistream.model.key_groups import key_groups, subtask_of_key_group
+from unistream.model.key_groups import key_groups, key_hashes, subtask_of_key_group
 from unistream.worker.exchange import BlockingPartition, BlockingPartitions
 
 BUCKETS = 8
@@ -82,7 +82,7 @@ def test_each_row_once_in_its_bucket_and_those_of_a_key_in_order(
             keys: dict[int, list[int]] = {}
             for batch in part:
                 assert isinstance(batch, Batch)
-                assert set(buckets_of(batch.records, ["k"], BUCKETS).tolist()) == {number}
+                assert set(buckets_of(key_hashes(batch.records, ["k"]), BUCKETS).tolist()) == {number}
                 groups = key_groups(batch.records, ["k"], 128)
                 assert {subtask_of_key_group(128, consumers, int(g)) for g in groups} == {index}
                 assert batch.timestamps == batch.records.column("v")

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from unistream.base.errors import ProtocolError
 from unistream.model.elements import Batch
 from unistream.model.key_buckets import buckets_of
+from unistream.model.key_groups import key_hashes
 from unistream.port.sorting import KeyedRows
 from unistream.worker.sort import KeySorter
 from unistream.worker.sort.order import sorted_order
+from unistream.worker.sort.sorter import CHUNKS_LEAST
 
 Rows = list[tuple[Any, int]]  # key, time
 LARGE = 2**40
@@ -181,6 +183,20 @@ def test_the_order_is_that_of_a_stable_sort(pairs: list[tuple[int, int]]) -> Non
     assert sorted_order(codes, None).tolist() == by_code
 
 
+@pytest.mark.parametrize("producers", [1, 2, 5])
+@pytest.mark.parametrize("piece", [1, 9, 40, 300])
+@pytest.mark.parametrize("spread", [3, 1_000, 2**62])
+def test_rows_of_producers_that_send_them_in_the_order_of_time(
+    producers: int, piece: int, spread: int
+) -> None:
+    """Short and long runs take different ways. Many times are equal where the spread is small."""
+    chance = np.random.default_rng(producers * piece)
+    sent = [np.sort(chance.integers(-spread, spread, 600)) for _ in range(producers)]
+    at = np.concatenate([times[i : i + piece] for i in range(0, 600, piece) for times in sent])
+    codes = chance.integers(0, 7, len(at))
+    assert sorted_order(codes, at).tolist() == np.lexsort((np.arange(len(at)), at, codes)).tolist()
+
+
 @pytest.mark.parametrize("keys", [1, 5, 400])
 @pytest.mark.parametrize(
     ("share", "writes"),
@@ -212,7 +228,7 @@ def in_buckets(
     """As a task gets them: those of a bucket before its end, and some of later buckets, too."""
     sorter, chance = KeySorter(["k"], folder / "sort", memory, 50), np.random.default_rng(seed)
     (whole,) = batches(rows, len(rows), pa.int64())
-    buckets = buckets_of(whole.records, ["k"], count)
+    buckets = buckets_of(key_hashes(whole.records, ["k"]), count)
     due = np.where(chance.random(len(rows)) < early, chance.integers(0, buckets + 1), buckets)
     found: list[KeyedRows] = []
     for number in range(count):
@@ -249,6 +265,23 @@ def test_rows_that_come_by_bucket_need_the_memory_of_one(tmp_path: Path) -> None
     assert spilled > 0, "in no order they do not fit"
 
 
+def test_a_bucket_that_is_larger_than_a_chunk_is_not_divided(tmp_path: Path) -> None:
+    """So its keys come in the order in which they occur first. Of the first bucket that is not known yet."""
+    rows = [(n * 7 % 301, n * 31 % 1_000) for n in range(20_000)]
+    memory = 600_000
+    assert memory / CHUNKS_LEAST < 20_000 * 24 / 8, "a bucket has more rows than a chunk"
+    found, spilled = in_buckets(rows, tmp_path, count=8, memory=memory, size=50, early=0)
+    check(found, rows)
+    assert spilled == 0
+    keys = list(dict.fromkeys(key for part in found for key in part.batch.records.column("k").to_pylist()))
+    (once,) = batches([(key, 0) for key in dict.fromkeys(key for key, _ in rows)], 301, pa.int64())
+    buckets = buckets_of(key_hashes(once.records, ["k"]), 8)
+    in_order = once.records.column("k").take(pa.array(np.argsort(buckets, kind="stable"))).to_pylist()
+    first = int(np.count_nonzero(buckets == 0))
+    assert keys[first:] == in_order[first:]
+    assert sorted(keys[:first]) == sorted(in_order[:first])
+
+
 @settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(-20, 20), times), min_size=1, max_size=200),
@@ -267,7 +300,7 @@ def test_any_rows_by_bucket(rows: Rows, count: int, memory: int, early: float, s
 def test_a_row_of_a_bucket_that_has_ended_is_refused(memory: int, tmp_path: Path) -> None:
     """Its key would be processed twice, each time with some of its rows."""
     (whole,) = batches([(n, n) for n in range(100)], 100, pa.int64())
-    buckets = buckets_of(whole.records, ["k"], 16)
+    buckets = buckets_of(key_hashes(whole.records, ["k"]), 16)
     first = whole.filter(pa.array(buckets == 3))
     sorter = KeySorter(["k"], tmp_path / "sort", memory)
     sorter.add(first)
