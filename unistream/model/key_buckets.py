@@ -15,7 +15,7 @@ import numpy.typing as npt
 from unistream.model.key_groups import Hashes
 
 BUCKETS_MAX: Final = 64
-_STORED_MAX: Final = 32  # of a consumer: more make pieces small without making sorting faster
+_STORED_MAX: Final = 16  # of a consumer: more make pieces small without making sorting faster
 _PIECES_MAX: Final = 64  # of one write: with its buffer of 8 MiB none is below 128 KiB
 _HASH_BITS: Final = 32
 
@@ -28,7 +28,7 @@ def bucket_count(consumers: int) -> int:
     of two; 0: not at all.
 
     >>> [bucket_count(n) for n in (1, 4, 5, 32, 33)]
-    [32, 16, 8, 2, 0]
+    [16, 16, 8, 2, 0]
     """
     count = _STORED_MAX
     while count > 1 and count * consumers > _PIECES_MAX:

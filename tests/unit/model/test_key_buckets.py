@@ -13,7 +13,7 @@ KEYS = pa.record_batch({"k": np.arange(100_000)})
 
 
 @pytest.mark.parametrize(
-    ("consumers", "buckets"), [(1, 32), (2, 32), (4, 16), (5, 8), (16, 4), (32, 2), (33, 0), (1000, 0)]
+    ("consumers", "buckets"), [(1, 16), (2, 16), (4, 16), (5, 8), (16, 4), (32, 2), (33, 0), (1000, 0)]
 )
 def test_as_many_as_leave_large_pieces(consumers: int, buckets: int) -> None:
     assert bucket_count(consumers) == buckets

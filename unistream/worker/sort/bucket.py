@@ -124,10 +124,6 @@ class Buckets:
             self._buckets[target].hold(ordered.slice(start, rows))
             start += rows
 
-    def has_any(self, stop: int) -> bool:
-        """There are rows of those below `stop`."""
-        return any(number < stop for number in self._buckets)
-
     def write(self) -> int:
         """What they hold goes to the files; returns the bytes that this adds."""
         self.held_bytes = 0

@@ -7,7 +7,7 @@
                                   └─ has one key ─► 64 buckets by event time, in their order
 
 Where rows come bucket by bucket (`model.key_buckets`), those of one are sorted as soon as all of them are
-there, and no others are in memory; up to some megabytes are not divided.
+there, and no others are in memory.
 
 No order among keys is needed, so nothing is merged: a row is divided once for each level of buckets, is
 written then if the memory is full, and is sorted in memory. Chunks and buckets are small, so that happens in
@@ -46,8 +46,6 @@ from unistream.worker.sort.order import Numbers, sorted_order, starts_of
 
 CHUNK_BYTES: Final = 8 * 2**20
 CHUNKS_LEAST: Final = 16  # in the memory
-BUCKET_BYTES: Final = 32 * 2**20  # of one that is not divided, where rows come bucket by bucket
-BUCKETS_LEAST: Final = 8  # in the memory
 COPIES: Final = 3  # of rows while they are divided: as they came, in one piece, and in order
 ORDER_BYTES: Final = 44  # for each row, while its place is found
 
@@ -90,13 +88,11 @@ class KeySorter:
 
     def sorted_until(self, number: int, count: int) -> Iterator[KeyedRows]:
         """The rows that are there have come bucket by bucket, so that most of them are of these buckets; they
-        are divided only if they are many, or came with others."""
-        stop = (number + 1) * BUCKETS // count
-        alone = self._divide_chunk(stop)
-        self._ended = stop
-        self._chunk = max(1, min(BUCKET_BYTES, self._memory // BUCKETS_LEAST))
+        are divided no further unless they are more than the memory."""
+        self._divide_chunk()
         assert self._buckets is not None, "it is made with the first chunk"
-        yield from self._all_of(self._buckets, stop=stop) if alone is None else self._in_memory([alone])
+        self._ended = (number + 1) * BUCKETS // count
+        yield from self._all_of(self._buckets, stop=self._ended)
 
     def sorted(self) -> Iterator[KeyedRows]:
         """Files are removed as they are read."""
@@ -118,22 +114,14 @@ class KeySorter:
 
     # --- buckets ----------------------------------------------------------------------------------
 
-    def _divide_chunk(self, stop: int = 0) -> Batch | None:
-        """Not if these are all rows of the buckets below `stop`, and no others: then it returns them."""
+    def _divide_chunk(self) -> None:
         if self._buckets is None:
             self._buckets = self._new_buckets()
         rows, self._rows, self._bytes = self._rows, [], 0
-        alone = None
         if rows:
-            batch = _emptied(rows)
-            targets = self._by_hash(batch)
-            if int(targets.max()) < stop and not self._buckets.has_any(stop):
-                alone = batch
-            else:
-                self._buckets.add(batch, targets)
+            _divide(rows, self._buckets, self._by_hash)
         if self._buckets.held_bytes + (COPIES + 1) * self._chunk > self._memory:
             self._write(self._buckets)
-        return alone
 
     def _by_hash(self, batch: Batch) -> Targets:
         targets = by_hash(self._keys, level=0)(batch)
@@ -215,8 +203,7 @@ class KeySorter:
 
     def _redivided(self, rows: list[Batch], buckets: Buckets, rule: Rule) -> None:
         if rows:
-            batch = _emptied(rows)
-            buckets.add(batch, rule(batch))
+            _divide(rows, buckets, rule)
             self._write(buckets)
 
     # --- memory -----------------------------------------------------------------------------------
@@ -224,7 +211,8 @@ class KeySorter:
     def _in_memory(self, rows: list[Batch]) -> Iterator[KeyedRows]:
         if not rows:
             return
-        batch = _emptied(rows)
+        batch = together(rows)
+        rows.clear()
         codes = key_codes([batch.records.column(name) for name in self._keys])
         times = None if batch.timestamps is None else batch.timestamps.to_numpy()
         order = sorted_order(codes, times)
@@ -233,11 +221,11 @@ class KeySorter:
             yield KeyedRows(batch.take(pa.array(order[start:stop])), _within(starts, start, stop), ends_key)
 
 
-def _emptied(rows: list[Batch]) -> Batch:
-    """All of them in one piece."""
+def _divide(rows: list[Batch], buckets: Buckets, rule: Rule) -> None:
+    """Empties `rows`."""
     batch = together(rows)
     rows.clear()
-    return batch
+    buckets.add(batch, rule(batch))
 
 
 def _cuts(starts: Numbers, rows: int, most: int) -> Iterator[tuple[int, int, bool]]:

@@ -20,7 +20,6 @@ from unistream.model.key_groups import key_hashes
 from unistream.port.sorting import KeyedRows
 from unistream.worker.sort import KeySorter
 from unistream.worker.sort.order import sorted_order
-from unistream.worker.sort.sorter import CHUNKS_LEAST
 
 Rows = list[tuple[Any, int]]  # key, time
 LARGE = 2**40
@@ -263,23 +262,6 @@ def test_rows_that_come_by_bucket_need_the_memory_of_one(tmp_path: Path) -> None
     assert spilled == 0
     _, spilled = grouped(batches(rows, 500, pa.int64()), tmp_path, 300_000)
     assert spilled > 0, "in no order they do not fit"
-
-
-def test_a_bucket_that_is_larger_than_a_chunk_is_not_divided(tmp_path: Path) -> None:
-    """So its keys come in the order in which they occur first. Of the first bucket that is not known yet."""
-    rows = [(n * 7 % 301, n * 31 % 1_000) for n in range(20_000)]
-    memory = 600_000
-    assert memory / CHUNKS_LEAST < 20_000 * 24 / 8, "a bucket has more rows than a chunk"
-    found, spilled = in_buckets(rows, tmp_path, count=8, memory=memory, size=50, early=0)
-    check(found, rows)
-    assert spilled == 0
-    keys = list(dict.fromkeys(key for part in found for key in part.batch.records.column("k").to_pylist()))
-    (once,) = batches([(key, 0) for key in dict.fromkeys(key for key, _ in rows)], 301, pa.int64())
-    buckets = buckets_of(key_hashes(once.records, ["k"]), 8)
-    in_order = once.records.column("k").take(pa.array(np.argsort(buckets, kind="stable"))).to_pylist()
-    first = int(np.count_nonzero(buckets == 0))
-    assert keys[first:] == in_order[first:]
-    assert sorted(keys[:first]) == sorted(in_order[:first])
 
 
 @settings(deadline=None)
