@@ -110,6 +110,7 @@ class Cluster:
     """One that starts with the first job, and the folder in which its workers store results."""
 
     def __init__(self, folder: Path, target: str = "local", workers: int | None = None) -> None:
+        self.folder = folder
         self.spill = folder / "spill"
         self.spill.mkdir()
         config = Configuration(CONFIG | {"io.tmp.dirs": str(self.spill)})
@@ -121,6 +122,12 @@ class Cluster:
         graph, code = env.job_graph("bounded")
         artifact = pack(code, by_value=[tapped_rows])
         return self.embedded.submit(SubmitRequest(graph=graph, artifact=artifact, config=dict(config or {})))
+
+    def host_local_inputs(self) -> int:
+        """So many times a worker has read what another had stored from its files."""
+        logs = [path.read_text() for path in (self.folder / "cluster").rglob("*.log*")]
+        assert logs, "workers write logs"
+        return sum(log.count("event=host_local_input ") for log in logs)
 
     def stored(self) -> list[Path]:
         """Files with results of tasks."""
@@ -153,11 +160,18 @@ def collected(folder: Path) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in read_collected(str(folder)).to_pylist())
 
 
-def run(cluster: Cluster, name: str, mode: str, files: Path, out: Path) -> list[tuple[object, ...]]:
+def run(
+    cluster: Cluster,
+    name: str,
+    mode: str,
+    files: Path,
+    out: Path,
+    config: Mapping[str, str] | None = None,
+) -> list[tuple[object, ...]]:
     """The rows that the pipeline makes in that mode, sorted."""
     env = environment(mode)
     PIPELINES[name](env, files).sink_to(CollectSink(str(out))).uid("out")
-    job = cluster.submit(env)
+    job = cluster.submit(env, config)
     assert job.wait(WAIT_S).state == "FINISHED", job.status().failure
     assert job.status().restarts == 0
     return collected(out)
@@ -173,6 +187,16 @@ class TestSameRows:
             assert batch, name
             assert batch == stream, name
         eventually(lambda: not cluster.stored(), "what was read is deleted while the workers live on")
+
+    @pytest.mark.parametrize("host_local", ["true", "false"])
+    def test_what_another_worker_has_stored_comes_from_its_files_or_its_sockets(
+        self, host_local: str, cluster: Cluster, files: Path, tmp_path: Path
+    ) -> None:
+        config = {"execution.batch-shuffle.read-host-local": host_local}
+        for name in PIPELINES:
+            batch = run(cluster, name, "BATCH", files, tmp_path / f"{name}-batch", config)
+            assert batch == run(cluster, name, "STREAMING", files, tmp_path / f"{name}-stream"), name
+        assert (cluster.host_local_inputs() > 0) == (host_local == "true")
 
     def test_one_slot_is_enough(self, files: Path, tmp_path: Path) -> None:
         cluster = Cluster(tmp_path, workers=1)

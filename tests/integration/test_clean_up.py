@@ -26,8 +26,8 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.client.home import HOME_VARIABLE
 from unistream.client.rest_client import Poll
 from unistream.net.folder import PrivateFolder
+from unistream.worker.exchange import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
 from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
-from unistream.worker.exchange.blocking_store import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
 
 PIPELINE = """
 import unistream as us

@@ -15,6 +15,7 @@ from unistream.model.graph import Ship
 from unistream.model.partition_type import PartitionType
 from unistream.worker.exchange import BlockingPartition, BlockingPartitions
 from unistream.worker.exchange.blocking_partition import SPILL_BYTES
+from unistream.worker.exchange.sealed_partition import INDEX
 
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 1, 4)
 EDGE = EdgeId("e")
@@ -80,7 +81,8 @@ def read(store: BlockingPartitions, subpartition: int = 0, attempt: AttemptId = 
 
 
 def files_in(folder: Path) -> list[Path]:
-    return [p for p in folder.rglob("*") if p.is_file() and p.name != "lock"]
+    """Those with rows."""
+    return [p for p in folder.rglob("*") if p.is_file() and p.name not in ("lock", INDEX)]
 
 
 def fill_disk(partition: BlockingPartition, number: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import Bytes, ConfigOption, WholeNumber, parse_duration_ms
+from unistream.base.config.parsing import Bytes, ConfigOption, WholeNumber, parse_bool, parse_duration_ms
 from unistream.base.limits import GIB, KIB
 
 MEMORY_SEGMENT: Final = ConfigOption(
@@ -49,6 +49,13 @@ BATCH_SHUFFLE_WRITE_BUFFER: Final = ConfigOption(
     "8 mb",
     "Rows of a stored exchange that a task gathers before it divides them among the consumers and writes"
     " them, which takes some four times as much memory. More makes larger pieces for many consumers.",
+)
+BATCH_SHUFFLE_HOST_LOCAL: Final = ConfigOption(
+    "execution.batch-shuffle.read-host-local",
+    parse_bool,
+    "true",
+    "What another worker of the same machine and user has stored below io.tmp.dirs is read from its files; "
+    "false: through the network, as from other machines.",
 )
 TMP_DIRS: Final = ConfigOption(
     "io.tmp.dirs",

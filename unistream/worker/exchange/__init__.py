@@ -1,8 +1,8 @@
 """Rows between tasks: result partitions, channels, gates, spilled and stored files.
 
 A producer writes to a `partition` (pipelined), a `blocking_partition` (stored) or a `bucketed_partition`
-(stored for a consumer that sorts); a consumer reads a gate (`gates`) of local and remote `channels`. Rows in
-flight of an unaligned checkpoint are kept here (`in_flight`). May import: `net`, `core.task`. Start with
+(stored for a consumer that sorts); a consumer reads a gate (`gates`) of local and remote `channels`, and what
+another worker of the same machine has stored from its files (`host_local`). Rows in flight of an unaligned checkpoint are kept here (`in_flight`). May import: `net`, `core.task`. Start with
 `output` (what a task sees), then `partition`, then `gates`.
 """
 
@@ -16,16 +16,12 @@ from unistream.worker.exchange.aligned import (
     InputsGathered,
 )
 from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition
-from unistream.worker.exchange.blocking_store import (
-    SPILL_FOLDER_PREFIX,
-    BlockingPartitions,
-    BlockingView,
-    PartitionKey,
-    spill_roots,
-)
+from unistream.worker.exchange.blocking_store import BlockingPartitions, PartitionKey, spill_roots
+from unistream.worker.exchange.blocking_view import BlockingView
 from unistream.worker.exchange.bucketed_partition import BucketedPartition
-from unistream.worker.exchange.channels import InputChannel, LocalInputChannel
+from unistream.worker.exchange.channels import InputChannel, LocalInputChannel, LocalPartitions
 from unistream.worker.exchange.gates import Gate, InputGates
+from unistream.worker.exchange.host_local import SPILL_FOLDER_PREFIX, HostLocalPartitions
 from unistream.worker.exchange.in_flight import Gathered, RestoredRows, Run, write_in_flight
 from unistream.worker.exchange.local_folder import PLACE_FOLDER_PREFIX, STATE_FOLDER_PREFIX, LocalFolder
 from unistream.worker.exchange.network_memory import NetworkMemory, Shares, batch_cost

@@ -10,19 +10,18 @@ from __future__ import annotations
 import itertools
 import logging
 import shutil
-from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
 from unistream.base.errors import Transient
-from unistream.base.ids import AttemptId, CheckpointId, EdgeId
+from unistream.base.ids import AttemptId, CheckpointId
 from unistream.base.limits import MIB
 from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, EndOfPartition, Event
 from unistream.worker.exchange.in_flight import Run
+from unistream.worker.exchange.sealed_partition import SealedPartition, write_index
 from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, append_frames
 
@@ -31,30 +30,6 @@ EVENT_BYTES: Final = 64  # size that an event counts as
 PARTIAL: Final = ".partial"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SealedPartition:
-    """A complete partition on disk.
-
-    Attributes:
-        sizes: Bytes of each file; file n is named ``n``.
-        files: The file of each subpartition.
-        persistent: It outlives its job.
-        segments: Of a `BucketedPartition`: where the frames of each stream are, file by file.
-    """
-
-    attempt: AttemptId
-    edge: EdgeId
-    folder: Path
-    sizes: tuple[int, ...]
-    files: tuple[int, ...]
-    persistent: bool = False
-    segments: tuple[array[int], ...] = ()
-
-    def delete(self) -> None:
-        """Its readers fail from now on. May be repeated."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class BlockingPartition:
@@ -189,7 +164,9 @@ class BlockingPartition:
     def _seal(self) -> None:
         self._spill()
         self._ended = True
+        sealed = self._sealed()
         try:
+            write_index(sealed, self._partial)
             self._partial.rename(self._folder)
         except OSError as error:
             self.abandon()
@@ -201,7 +178,7 @@ class BlockingPartition:
             sum(self._sizes),
             len(self._sizes),
         )
-        self._on_sealed(self._sealed())
+        self._on_sealed(sealed)
 
     def _failed(self, error: OSError) -> Transient:
         return Transient(

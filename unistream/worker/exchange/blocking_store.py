@@ -10,21 +10,18 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Final
 
 from unistream.base.errors import ConfigError
-from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId
+from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.net.folder import PrivateFolder, remove_stale_folders
-from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition, SealedPartition
-from unistream.worker.exchange.bucketed_partition import BucketedPartition, reader_of
-from unistream.worker.exchange.frame_view import FrameView
+from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition
+from unistream.worker.exchange.blocking_view import BlockingView
+from unistream.worker.exchange.bucketed_partition import BucketedPartition
+from unistream.worker.exchange.host_local import SPILL_FOLDER_PREFIX, HostLocalPartitions, folder_prefix
 from unistream.worker.exchange.local_folder import renewed_folder
-from unistream.worker.exchange.spill_file import spill_reader
-
-SPILL_FOLDER_PREFIX: Final = "unistream-spill-"
+from unistream.worker.exchange.sealed_partition import SealedPartition, partition_name
 
 PartitionKey = tuple[AttemptId, EdgeId]
 
@@ -34,14 +31,16 @@ class BlockingPartitions:
 
     Args:
         roots: Existing folders (io.tmp.dirs); partitions are spread over them.
+        task_manager: Whose they are; None: no other process finds them.
 
     Attributes:
         on_sealed: Called when a partition can be read, by the producer's thread.
     """
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], task_manager: TaskManagerId | None = None) -> None:
         assert roots, "there is always a temporary folder"
         self._roots = tuple(roots)
+        self._prefix = SPILL_FOLDER_PREFIX if task_manager is None else folder_prefix(task_manager)
         self._lock = threading.Lock()
         self._folders: dict[Path, PrivateFolder] = {}
         self._numbers = itertools.count()
@@ -65,10 +64,10 @@ class BlockingPartitions:
             ConfigError: the temporary folder cannot be written, or this TaskManager is shutting down.
             Transient: it cannot be written now.
         """
-        number = next(self._numbers)
-        folder = self._private(self._roots[number % len(self._roots)])
+        private = self._private(self._roots[next(self._numbers) % len(self._roots)])
+        folder = private / partition_name(attempt, descriptor.edge)
         kind = BucketedPartition if descriptor.buckets else BlockingPartition
-        return kind(attempt, descriptor, folder / str(number), self._add, spill_bytes=spill_bytes)
+        return kind(attempt, descriptor, folder, self._add, spill_bytes=spill_bytes)
 
     def _private(self, root: Path) -> Path:
         with self._lock:
@@ -76,7 +75,7 @@ class BlockingPartitions:
                 raise ConfigError("this TaskManager is shutting down and accepts no more output")
             former = self._folders.get(root)
             if former is None or not former.is_there:
-                self._folders[root] = renewed_folder(root, SPILL_FOLDER_PREFIX, former)
+                self._folders[root] = renewed_folder(root, self._prefix, former)
             return self._folders[root].path
 
     def _add(self, sealed: SealedPartition) -> None:
@@ -99,6 +98,10 @@ class BlockingPartitions:
         view = BlockingView(sealed, channel.subpartition)
         listener()
         return view
+
+    def of_others_here(self) -> HostLocalPartitions:
+        """Those that other workers of this machine have stored in the same folders, as of now."""
+        return HostLocalPartitions(self._roots)
 
     def __contains__(self, key: PartitionKey) -> bool:
         with self._lock:
@@ -147,20 +150,6 @@ class BlockingPartitions:
             self._folders.clear()
         for folder in folders:
             folder.close()
-
-
-class BlockingView(FrameView):
-    """One reading of one subpartition."""
-
-    def __init__(self, sealed: SealedPartition, subpartition: int) -> None:
-        file = sealed.files[subpartition]
-        path = sealed.folder / str(file)
-        whole = partial(spill_reader, path, sealed.sizes[file])
-        super().__init__(
-            reader_of(sealed, file) if sealed.segments else whole,
-            f"the file {path}",
-            PartitionId(sealed.attempt.subtask, sealed.edge),
-        )
 
 
 def spill_roots(directories: str | None, default: str) -> list[Path]:

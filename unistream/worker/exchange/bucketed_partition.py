@@ -27,7 +27,8 @@ import pyarrow as pa
 from unistream.base.ids import AttemptId
 from unistream.model.deployment import PartitionDescriptor
 from unistream.model.elements import Batch, Element, EndOfBucket, EndOfPartition, Event
-from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition, SealedPartition
+from unistream.worker.exchange.blocking_partition import SPILL_BYTES, BlockingPartition
+from unistream.worker.exchange.sealed_partition import SealedPartition
 from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameReader, read_file
 

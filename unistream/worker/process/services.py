@@ -103,7 +103,7 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
         data=services.data_client(config),
         master=_master_line(spec, config, services, exit_, fetching),
         stores=WorkerStores(
-            blocking=BlockingPartitions(folders),
+            blocking=BlockingPartitions(folders, spec.id),
             state_folder=LocalFolder(folders[0]),
             tmp_dir=str(folders[0]),
             state_writer=services.state_writer,

@@ -7,12 +7,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
 
-from unistream.base.config import BATCH_SHUFFLE_WRITE_BUFFER, BUFFER_TIMEOUT, Configuration
+from unistream.base.config import (
+    BATCH_SHUFFLE_HOST_LOCAL,
+    BATCH_SHUFFLE_WRITE_BUFFER,
+    BUFFER_TIMEOUT,
+    Configuration,
+)
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import OperatorUid, TaskManagerId
 from unistream.core.task import BarrierSettings, CombinedWatermark
 from unistream.model.chain import Chain
-from unistream.model.deployment import GateDescriptor, TaskDeployment
+from unistream.model.deployment import ChannelDescriptor, GateDescriptor, TaskDeployment
 from unistream.model.messages import SplitRequested
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.storage import StateReader
@@ -21,9 +26,11 @@ from unistream.worker.exchange import (
     BlockingPartitions,
     EndedPartitions,
     Gate,
+    HostLocalPartitions,
     InputChannel,
     InputGates,
     LocalInputChannel,
+    LocalPartitions,
     NetworkMemory,
     OutputPartition,
     PartitionRegistry,
@@ -77,8 +84,7 @@ def build_task(
     with ExitStack() as undo:
         partitions = _partitions(deployment, environment, network, mailbox, undo)
         channels = [
-            _gate(gate, f"{deployment.attempt}", network, environment.state_reader, undo)
-            for gate in deployment.gates
+            _gate(gate, deployment, network, environment.state_reader, undo) for gate in deployment.gates
         ]
         undo.pop_all()
     task = assemble(
@@ -216,27 +222,43 @@ def _partitions(
 
 def _gate(
     gate: GateDescriptor,
-    reader: str,
+    deployment: TaskDeployment,
     network: TaskNetwork,
     state_reader: Callable[[str], StateReader],
     undo: ExitStack,
 ) -> Gate:
     """Channels to other processes share the credits of the gate."""
-    remote = sum(not c.is_here and c.task_manager != network.task_manager for c in gate.channels)
-    memory = network.memory.gate(f"input {gate.input_index} of {reader}", remote) if remote else None
+    read_files = Configuration(deployment.config).get(BATCH_SHUFFLE_HOST_LOCAL)
+    others = network.blocking.of_others_here() if read_files and network.blocking is not None else None
+    found = [_partitions_here(channel, network, others, state_reader) for channel in gate.channels]
+    remote = found.count(None)
+    reader = f"input {gate.input_index} of {deployment.attempt}"
+    memory = network.memory.gate(reader, remote) if remote else None
     streams = network.data_client.gate() if remote else None
     channels: list[InputChannel] = []
-    for descriptor in gate.channels:
-        if descriptor.is_here:
-            rows = None if descriptor.ended else descriptor.rows
-            found = EndedPartitions() if rows is None else StoredFile(rows, state_reader)
-            channels.append(LocalInputChannel(descriptor, found))
+    for descriptor, partitions in zip(gate.channels, found, strict=True):
+        if partitions is not None:
+            channels.append(LocalInputChannel(descriptor, partitions))
             continue
-        if memory is None or streams is None or descriptor.task_manager == network.task_manager:
-            channels.append(LocalInputChannel(descriptor, network.registry))
-            continue
+        assert memory is not None and streams is not None, "there are remote channels"
         remote -= 1
         channel = RemoteInputChannel(descriptor, streams, memory, remote)
         undo.callback(channel.close)
         channels.append(channel)
     return Gate(gate.input_index, tuple(channels), memory, streams)
+
+
+def _partitions_here(
+    channel: ChannelDescriptor,
+    network: TaskNetwork,
+    others: HostLocalPartitions | None,
+    state_reader: Callable[[str], StateReader],
+) -> LocalPartitions | None:
+    """Where this process reads the channel by itself; None: from another worker. `others`: whose files may be
+    read here."""
+    if channel.is_here:
+        rows = None if channel.ended else channel.rows
+        return EndedPartitions() if rows is None else StoredFile(rows, state_reader)
+    if channel.task_manager == network.task_manager:
+        return network.registry
+    return others.find(channel) if others is not None and channel.stored else None

@@ -40,9 +40,8 @@ from unistream.model.elements import (
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.partition_type import PartitionType
-from unistream.worker.exchange import BlockingPartitions, PartitionRegistry, spill_roots
+from unistream.worker.exchange import SPILL_FOLDER_PREFIX, BlockingPartitions, PartitionRegistry, spill_roots
 from unistream.worker.exchange.blocking_partition import PARTIAL, SPILL_BYTES
-from unistream.worker.exchange.blocking_store import SPILL_FOLDER_PREFIX
 
 # --- what is in the files -------------------------------------------------------------------------
 
