@@ -111,6 +111,7 @@ class Cluster:
 
     def __init__(self, folder: Path, target: str = "local", workers: int | None = None) -> None:
         self.folder = folder
+        self.config_of_runs: Mapping[str, str] = {}
         self.spill = folder / "spill"
         self.spill.mkdir()
         config = Configuration(CONFIG | {"io.tmp.dirs": str(self.spill)})
@@ -160,18 +161,11 @@ def collected(folder: Path) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in read_collected(str(folder)).to_pylist())
 
 
-def run(
-    cluster: Cluster,
-    name: str,
-    mode: str,
-    files: Path,
-    out: Path,
-    config: Mapping[str, str] | None = None,
-) -> list[tuple[object, ...]]:
+def run(cluster: Cluster, name: str, mode: str, files: Path, out: Path) -> list[tuple[object, ...]]:
     """The rows that the pipeline makes in that mode, sorted."""
     env = environment(mode)
     PIPELINES[name](env, files).sink_to(CollectSink(str(out))).uid("out")
-    job = cluster.submit(env, config)
+    job = cluster.submit(env, cluster.config_of_runs)
     assert job.wait(WAIT_S).state == "FINISHED", job.status().failure
     assert job.status().restarts == 0
     return collected(out)
@@ -192,9 +186,9 @@ class TestSameRows:
     def test_what_another_worker_has_stored_comes_from_its_files_or_its_sockets(
         self, host_local: str, cluster: Cluster, files: Path, tmp_path: Path
     ) -> None:
-        config = {"execution.batch-shuffle.read-host-local": host_local}
+        cluster.config_of_runs = {"execution.batch-shuffle.read-host-local": host_local}
         for name in PIPELINES:
-            batch = run(cluster, name, "BATCH", files, tmp_path / f"{name}-batch", config)
+            batch = run(cluster, name, "BATCH", files, tmp_path / f"{name}-batch")
             assert batch == run(cluster, name, "STREAMING", files, tmp_path / f"{name}-stream"), name
         assert (cluster.host_local_inputs() > 0) == (host_local == "true")
 
