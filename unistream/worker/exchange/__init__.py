@@ -3,8 +3,8 @@
 A producer writes to a `partition` (pipelined), a `blocking_partition` (stored) or a `bucketed_partition`
 (stored for a consumer that sorts); a consumer reads a gate (`gates`) of local and remote `channels`, and
 what another worker of this machine has stored from its files (`host_local`). Rows in flight of an unaligned
-checkpoint are kept here (`in_flight`). May import: `net`, `core.task`. Start with `output` (what a task sees),
-then `partition`, then `gates`.
+checkpoint are kept here (`in_flight`). May import: `net`, `core.task`. Start with `output` (what a task
+sees), then `partition`, then `gates`.
 """
 
 from __future__ import annotations

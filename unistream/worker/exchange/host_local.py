@@ -4,8 +4,8 @@
                                                   ├─ found, complete ─► read from the files, as its own
                                                   └─ not here, or not readable ─► by the network
 
-The same as Spark's `spark.shuffle.readHostLocalDisk`. A row through the socket costs 0.2 us of processor time, in
-gRPC and two threads. The producer's worker need not be asked.
+The same as Spark's `spark.shuffle.readHostLocalDisk`. A row through the socket costs 0.2 us of processor
+time, in gRPC and two threads. The producer's worker need not be asked.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _is_private(entry: os.DirEntry[str]) -> bool:
 
 
 class HostLocalPartition:
-    """Implements `channels.LocalPartitions`. A reader fails with PartitionLost once the partition is deleted."""
+    """Implements `channels.LocalPartitions`. A reader of a deleted partition fails with PartitionLost."""
 
     def __init__(self, sealed: SealedPartition) -> None:
         self._sealed = sealed

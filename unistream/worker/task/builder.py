@@ -240,7 +240,8 @@ def _gate(
         if partitions is not None:
             channels.append(LocalInputChannel(descriptor, partitions))
             continue
-        assert memory is not None and streams is not None, "there are remote channels"
+        assert memory is not None, "there are remote channels"
+        assert streams is not None, "there are remote channels"
         remote -= 1
         channel = RemoteInputChannel(descriptor, streams, memory, remote)
         undo.callback(channel.close)
