@@ -22,7 +22,7 @@ from unistream.worker.exchange.blocking_view import BlockingView
 from unistream.worker.exchange.bucketed_partition import BucketedPartition
 from unistream.worker.exchange.channels import InputChannel, LocalInputChannel, LocalPartitions
 from unistream.worker.exchange.gates import Gate, InputGates
-from unistream.worker.exchange.host_local import SPILL_FOLDER_PREFIX, HostLocalPartitions
+from unistream.worker.exchange.host_local import SPILL_FOLDER_PREFIX, HostLocalPartition, HostLocalPartitions
 from unistream.worker.exchange.in_flight import Gathered, RestoredRows, Run, write_in_flight
 from unistream.worker.exchange.local_folder import PLACE_FOLDER_PREFIX, STATE_FOLDER_PREFIX, LocalFolder
 from unistream.worker.exchange.network_memory import NetworkMemory, Shares, batch_cost

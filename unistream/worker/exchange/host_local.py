@@ -63,7 +63,6 @@ class HostLocalPartitions:
                 _log.warning("event=host_local_input_refused partition=%s reason=%r", folder / name, error)
                 continue
             if 0 <= channel.subpartition < len(sealed.files):
-                _log.info("event=host_local_input partition=%s bytes=%d", sealed.folder, sum(sealed.sizes))
                 return HostLocalPartition(sealed)
         return None
 

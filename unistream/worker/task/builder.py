@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from unistream.worker.exchange import (
     BlockingPartitions,
     EndedPartitions,
     Gate,
+    HostLocalPartition,
     HostLocalPartitions,
     InputChannel,
     InputGates,
@@ -45,6 +47,8 @@ from unistream.worker.task.mailbox import Mailbox
 from unistream.worker.task.operator_context import ContextFactory
 from unistream.worker.task.source_operator import SourceOperator
 from unistream.worker.task.task import StreamTask
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +237,9 @@ def _gate(
     found = [_partitions_here(channel, network, others, state_reader) for channel in gate.channels]
     remote = found.count(None)
     reader = f"input {gate.input_index} of {deployment.attempt}"
+    in_files = sum(isinstance(partitions, HostLocalPartition) for partitions in found)
+    if in_files:
+        _log.info("event=host_local_input channels=%d reader=%r", in_files, reader)
     memory = network.memory.gate(reader, remote) if remote else None
     streams = network.data_client.gate() if remote else None
     channels: list[InputChannel] = []
