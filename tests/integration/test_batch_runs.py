@@ -126,7 +126,7 @@ class Cluster:
 
     def host_local_inputs(self) -> int:
         """So many times a worker has read what another had stored from its files."""
-        logs = [path.read_text() for path in (self.folder / "cluster").rglob("*.log*")]
+        logs = [path.read_text() for path in (self.folder / "cluster" / "logs").glob("taskmanager-*.log")]
         assert logs, "workers write logs"
         return sum(log.count("event=host_local_input ") for log in logs)
 
