@@ -49,6 +49,7 @@ from unistream.port.host import TaskManagerSpec
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows
 from unistream.worker.code import artifact
+from unistream.worker.exchange.sealed_partition import INDEX
 
 JOB = JobId("b" * 32)
 EDGE = EdgeId("e")
@@ -189,9 +190,16 @@ class Cluster:
             client.close()
 
     def deploy(
-        self, worker: str, vertex: str, attempt: int = 0, *, reads: str = "", partitions: bool = False
+        self,
+        worker: str,
+        vertex: str,
+        attempt: int = 0,
+        *,
+        reads: str = "",
+        stored: bool = False,
+        partitions: bool = False,
     ) -> AttemptId:
-        """`reads`: the worker that has the output of S."""
+        """`reads`: the worker that has the output of S; `stored`: its files may be read."""
         identity = AttemptId(JOB, VertexId(vertex), 0, attempt)
         partition = PartitionDescriptor(
             edge=EDGE,
@@ -207,6 +215,7 @@ class Cluster:
             subpartition=0,
             task_manager=TaskManagerId(reads),
             address=self.addresses.get(reads, ""),
+            stored=stored,
         )
         deployment = TaskDeployment(
             attempt=identity,
@@ -240,11 +249,13 @@ class Cluster:
         assert self.wait_for_end(attempt).state == "FINISHED"
         return attempt
 
-    def consume(self, worker: str, attempt: int, producer: str) -> mm.TaskStateChanged:
-        return self.wait_for_end(self.deploy(worker, "K", attempt, reads=producer))
+    def consume(
+        self, worker: str, attempt: int, producer: str, *, stored: bool = False
+    ) -> mm.TaskStateChanged:
+        return self.wait_for_end(self.deploy(worker, "K", attempt, reads=producer, stored=stored))
 
     def files(self) -> list[Path]:
-        return [p for p in self.folder.rglob("*") if p.is_file() and p.name != "lock"]
+        return [p for p in self.folder.rglob("*") if p.is_file() and p.name not in ("lock", INDEX)]
 
     def close(self) -> None:
         for name, process in self.workers.items():
@@ -280,15 +291,15 @@ def test_one_partition_is_read_late_often_slowly_and_from_anywhere(cluster: Clus
     assert cluster.wait_for_end(slow).state == "FINISHED"
     assert cluster.wait_for_rows(slow, ROWS) == ROWS
 
-    for attempt, worker in ((1, "tm-2"), (2, "tm-1")):
-        assert cluster.consume(worker, attempt, "tm-1").state == "FINISHED"
+    for attempt, worker, stored in ((1, "tm-2", False), (2, "tm-1", False), (3, "tm-2", True)):
+        assert cluster.consume(worker, attempt, "tm-1", stored=stored).state == "FINISHED"
         again = AttemptId(JOB, VertexId("K"), 0, attempt)
         assert cluster.wait_for_rows(again, ROWS) == ROWS
 
 
-@pytest.mark.parametrize("reader", ["tm-1", "tm-2"])
+@pytest.mark.parametrize(("reader", "stored"), [("tm-1", False), ("tm-2", False), ("tm-2", True)])
 def test_a_consumer_of_a_damaged_or_released_partition_names_it_as_lost(
-    cluster: Cluster, reader: str
+    cluster: Cluster, reader: str, stored: bool
 ) -> None:
     cluster.start("tm-1")
     cluster.start("tm-2")
@@ -297,7 +308,7 @@ def test_a_consumer_of_a_damaged_or_released_partition_names_it_as_lost(
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 16
     file.write_bytes(content)
-    damaged = cluster.consume(reader, 0, "tm-1").failure
+    damaged = cluster.consume(reader, 0, "tm-1", stored=stored).failure
     assert damaged is not None
     assert str(damaged.lost_partition) == "S#0>e"
     assert str(file) in damaged.message
@@ -307,10 +318,11 @@ def test_a_consumer_of_a_damaged_or_released_partition_names_it_as_lost(
     release = mm.ReleasePartitions(job=JOB, partitions=((produced, EDGE), (produced, EdgeId("unknown"))))
     assert cluster.send("tm-1", release) == mm.Ack()
     assert cluster.send("tm-1", release) == mm.Ack()
-    released = cluster.consume(reader, 1, "tm-1").failure
+    released = cluster.consume(reader, 1, "tm-1", stored=stored).failure
     assert released is not None
     assert str(released.lost_partition) == "S#0>e"
-    assert "did not appear" in released.message
+    found_before = stored and "cannot be read: No such file" in released.message
+    assert "did not appear" in released.message or found_before, "files are deleted after the answer"
     assert cluster.files() == []
 
 

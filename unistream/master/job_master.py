@@ -42,7 +42,7 @@ from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, Task
 from unistream.master.job_io import JobIo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
-from unistream.master.live import live_info, live_summary, totals_so_far, widths
+from unistream.master.live import live_info, live_summary, state_of, totals_so_far, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.operations import Operation
@@ -177,7 +177,7 @@ class JobMaster:
     @property
     def state(self) -> str:
         """As last seen; exact once the job has ended."""
-        return self._pictures.view.state if self._ended_as is None else self._ended_as[0].state
+        return state_of(self._pictures.view, self._ended_as)
 
     @property
     def failure(self) -> TaskFailure | None:

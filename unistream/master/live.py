@@ -4,16 +4,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from unistream.base.config import SCHEDULER
 from unistream.base.ids import ClusterId, VertexId
-from unistream.core.contract import JobEnded, JobView
+from unistream.core.contract import JobEnded, JobStatus, JobView
 from unistream.core.job import with_parallelism
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.model.graph import JobGraph
 from unistream.model.stored_job import TotalsSoFar
+
+_BEFORE: Final[Mapping[str, JobStatus]] = {
+    JobStatus.FINISHED.value: JobStatus.RUNNING,
+    JobStatus.CANCELED.value: JobStatus.CANCELLING,
+    JobStatus.FAILED.value: JobStatus.FAILING,
+}
+"""What a job shows that is about to end so."""
+
+
+def state_of(view: JobView, ended: tuple[JobEnded, int] | None) -> str:
+    """The state of a job as people see it, who take an end for final: it comes with the record of the result.
+    A leader that dies before that may leave the job to run again. `ended`: how and when; None: not yet."""
+    if ended is not None:
+        return ended[0].state
+    before = _BEFORE.get(view.state)
+    return view.state if before is None else before.value
+
+
+def state_times_of(journal: Journal, ended: tuple[JobEnded, int] | None) -> dict[str, int]:
+    """When the job came into each state, ms; into a last one only with the record of its result."""
+    times = {state: at for state, at in journal.state_times.items() if state not in _BEFORE}
+    return times if ended is None else times | {ended[0].state: ended[1]}
 
 
 def live_info(
@@ -34,14 +57,14 @@ def live_info(
         job=setup.job,
         name=setup.graph.name,
         lineage=setup.lineage,
-        state=view.state if end is None else end.state,
+        state=state_of(view, ended),
         target=target,
         submitted_ms=journal.submitted_ms,
         job_type=setup.graph.job_type.value,
         engine=setup.engine,
         stages=journal.stages,
         ended_ms=ended_ms,
-        state_times=journal.state_times | ({} if ended is None else {ended[0].state: ended[1]}),
+        state_times=state_times_of(journal, ended),
         restarts=view.restarts,
         checkpoints_completed=view.checkpoints_completed,
         checkpoints_failed=view.checkpoints_failed,
@@ -74,13 +97,12 @@ def live_summary(
     cluster: ClusterId,
 ) -> JobSummary:
     """The same in one line, without what a list does not show."""
-    end, ended_ms = ended or (None, None)
     return JobSummary(
         job=setup.job,
         name=setup.graph.name,
-        state=view.state if end is None else end.state,
+        state=state_of(view, ended),
         submitted_ms=journal.submitted_ms,
-        ended_ms=ended_ms,
+        ended_ms=None if ended is None else ended[1],
         restarts=view.restarts,
         tasks=dict(Counter(attempt.state for attempt in view.attempts)),
         job_type=setup.graph.job_type.value,

@@ -1,0 +1,54 @@
+"""What a job shows between its last transition and the record of its result."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.unit.master.test_master_journal import GRAPH, JOB
+from unistream.base.ids import JobId
+from unistream.core.contract import JobEnded, JobView
+from unistream.master.journal import Journal
+from unistream.master.live import state_of, state_times_of
+from unistream.testing.harness.operators import ManualClock
+
+
+class Jobs:
+    """A catalogue that keeps the states of jobs."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+
+    def update_job(self, job: JobId, *, state: str, restarts: int, ended_ms: int) -> threading.Event:
+        self.states.append(state)
+        return threading.Event()
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ("FINISHED", "RUNNING"),
+        ("CANCELED", "CANCELLING"),
+        ("FAILED", "FAILING"),
+        ("RUNNING", "RUNNING"),
+        ("RESTARTING", "RESTARTING"),
+        ("SUSPENDED", "SUSPENDED"),
+    ],
+)
+def test_a_job_has_ended_when_its_result_is_recorded(state: str, shown: str) -> None:
+    view = JobView(graph=GRAPH, state=state, restarts=0, attempts=())
+    assert state_of(view, None) == shown
+    assert state_of(view, (JobEnded(state="FAILED", failure=None), 7)) == "FAILED"
+
+
+def test_it_has_one_time_of_its_end() -> None:
+    """That of the record, which is the page's `end-time`, too."""
+    clock, catalogue = ManualClock(), Jobs()
+    journal = Journal(JOB, GRAPH, catalogue, clock)  # type: ignore[arg-type]  # what it calls here
+    journal.ended("FINISHED", 0, clock.wall_ms() + 3)
+    assert catalogue.states == ["FINISHED"]
+    assert set(state_times_of(journal, None)) == {"INITIALIZING"}
+    at = clock.wall_ms() + 5
+    times = state_times_of(journal, (JobEnded(state="FINISHED", failure=None), at))
+    assert times == {"INITIALIZING": journal.submitted_ms, "FINISHED": at}
