@@ -172,25 +172,18 @@ def run(cluster: Cluster, name: str, mode: str, files: Path, out: Path) -> list[
 
 
 class TestSameRows:
-    def test_every_pipeline_makes_the_rows_of_its_streaming_run(
-        self, cluster: Cluster, files: Path, tmp_path: Path
-    ) -> None:
-        for name in PIPELINES:
-            batch = run(cluster, name, "BATCH", files, tmp_path / f"{name}-batch")
-            stream = run(cluster, name, "STREAMING", files, tmp_path / f"{name}-stream")
-            assert batch, name
-            assert batch == stream, name
-        eventually(lambda: not cluster.stored(), "what was read is deleted while the workers live on")
-
     @pytest.mark.parametrize("host_local", ["true", "false"])
-    def test_what_another_worker_has_stored_comes_from_its_files_or_its_sockets(
+    def test_every_pipeline_makes_the_rows_of_its_streaming_run(
         self, host_local: str, cluster: Cluster, files: Path, tmp_path: Path
     ) -> None:
+        """What another worker has stored comes from its files, or through the socket."""
         cluster.config_of_runs = {"execution.batch-shuffle.read-host-local": host_local}
         for name in PIPELINES:
             batch = run(cluster, name, "BATCH", files, tmp_path / f"{name}-batch")
+            assert batch, name
             assert batch == run(cluster, name, "STREAMING", files, tmp_path / f"{name}-stream"), name
         assert (cluster.host_local_inputs() > 0) == (host_local == "true")
+        eventually(lambda: not cluster.stored(), "what was read is deleted while the workers live on")
 
     def test_one_slot_is_enough(self, files: Path, tmp_path: Path) -> None:
         cluster = Cluster(tmp_path, workers=1)
