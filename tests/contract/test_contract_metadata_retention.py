@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -142,6 +144,52 @@ def test_links_go_when_nobody_watches_and_their_job_is_gone(metadata: SqlMetadat
     assert metadata.links.attachments("old") == []
 
 
+def test_a_long_history_of_a_key_keeps_its_newest_rows(
+    metadata: SqlMetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unistream.metadata.pruning.ATTACHMENTS_KEPT", 3)
+    metadata.add_job(job(), ONE)
+    for key, attached in (("long", 7), ("short", 3)):
+        metadata.links.attach(key, job_id(1), WATCHER, NOW_MS - 10)
+        for n in range(1, attached):
+            metadata.links.take_over(key, Watcher(root_run=f"r{n}", run="q", step="s"), NOW_MS - 10 + n, 0)
+    assert pruned(metadata, Retention()) == {"run_attachments": 4}
+    assert [line.watcher.root_run for line in metadata.links.attachments("long")] == ["r6", "r5", "r4"]
+    assert len(metadata.links.attachments("short")) == 3
+    assert pruned(metadata, Retention()) == {}
+
+
+def test_a_pass_asks_no_more_where_more_jobs_have_nothing_to_remove(metadata: SqlMetadataStore) -> None:
+    keep = Retention(checkpoints=1, commits=1, exceptions=1, events=2, attempts=1)  # an event of add_job
+    asked = []
+    for numbers in (range(1, 3), range(3, 63)):
+        for number in numbers:
+            metadata.add_job(job(number, ended_ms=NOW_MS if number % 2 else None), ONE)
+            metadata.record_checkpoint(job_id(number), snapshot(1, at_ms=NOW_MS), ONE)
+            metadata.record_event(EventRecord(job=job_id(number), at_ms=NOW_MS, kind="k", detail=""), ONE)
+            metadata.links.attach(f"key {number}", job_id(number), WATCHER, NOW_MS)
+        with statements_of(metadata) as found:
+            assert pruned(metadata, keep) == {}
+        asked.append(len(found))
+    assert asked[0] == asked[1]
+    for number in (20, 33):
+        metadata.record_event(EventRecord(job=job_id(number), at_ms=NOW_MS, kind="k", detail="new"), ONE)
+    assert pruned(metadata, keep) == {"events": 2}
+    assert [len(metadata.events(job=job_id(n))) for n in (20, 33, 34)] == [2, 2, 2]
+    assert metadata.events(job=job_id(33))[-1].detail == "new"
+
+
+def test_commits_are_kept_for_each_sink(metadata: SqlMetadataStore) -> None:
+    metadata.add_job(job(), ONE)
+    for number in (1, 2, 3):
+        for sink in ("a", "b")[: 4 - number]:  # the last is of "a" alone
+            metadata.record_commit(commit(number, at_ms=NOW_MS, sink_uid=sink), ONE)
+    assert pruned(metadata, Retention(commits=3)) == {}
+    assert pruned(metadata, Retention(commits=2)) == {"commits": 1}
+    left = [(c.sink_uid, c.checkpoint_id) for c in metadata.commits(job_id(1))]
+    assert sorted(left) == [("a", 2), ("a", 3), ("b", 1), ("b", 2)]
+
+
 def test_savepoints_and_failures_stay_longer_than_checkpoints(metadata: SqlMetadataStore) -> None:
     metadata.add_job(job(), ONE)
     of_kinds = [{}, {"kind": SnapshotKind.SAVEPOINT}, {"status": SnapshotStatus.FAILED, "path": None}]
@@ -252,6 +300,24 @@ def use_everything(metadata: SqlMetadataStore) -> None:
     list(metadata.prune(keep, NOW_MS, ONE, ended_since_ms=2))
 
 
+@contextmanager
+def statements_of(metadata: SqlMetadataStore) -> Iterator[list[tuple[str, Any]]]:
+    """What is asked of the database meanwhile, each with its (first) parameters."""
+    found: list[tuple[str, Any]] = []
+
+    def note(
+        _connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool
+    ) -> None:
+        if re.match(r"\s*(SELECT|UPDATE|DELETE|INSERT)", statement):
+            found.append((statement, parameters[0] if many else parameters))
+
+    event.listen(metadata._database.engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(metadata._database.engine, "before_cursor_execute", note)
+
+
 def whole_reads(metadata: SqlMetadataStore, connection: Any, statement: str, parameters: Any) -> list[str]:
     """Lines of the plan that read a table from its beginning to its end."""
     if metadata._database.is_sqlite:
@@ -263,21 +329,12 @@ def whole_reads(metadata: SqlMetadataStore, connection: Any, statement: str, par
 
 
 def test_no_hot_statement_reads_a_whole_table(metadata: SqlMetadataStore) -> None:
-    engine = metadata._database.engine
-    statements: dict[str, Any] = {}
-
-    def note(
-        _connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool
-    ) -> None:
-        if re.match(r"\s*(SELECT|UPDATE|DELETE|INSERT)", statement):
-            statements.setdefault(statement, parameters[0] if many else parameters)
-
-    event.listen(engine, "before_cursor_execute", note)
-    use_everything(metadata)
-    event.remove(engine, "before_cursor_execute", note)
+    with statements_of(metadata) as asked:
+        use_everything(metadata)
+    statements = dict(reversed(asked))  # each once, with the parameters of its first time
     assert len(statements) > 60
     whole = {}
-    with engine.connect() as connection:
+    with metadata._database.engine.connect() as connection:
         for statement, parameters in statements.items():
             found = whole_reads(metadata, connection, statement, parameters)
             if found:

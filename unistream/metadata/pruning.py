@@ -10,7 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, bindparam, delete, func, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
 
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.metadata import tables as t
@@ -61,9 +74,11 @@ class Pruning:
         for job in chain(self._jobs_to_remove(oldest_ms), self._left_behind(oldest_ms)):
             self._removed.add(job)
             yield from self._remove_job(job)
-        for job in self._jobs(ended_since_ms):
-            if job not in self._removed:  # in a dry run it is still there
-                yield from self._prune_job(job)
+        for jobs in self._jobs_with_surplus(ended_since_ms):
+            for job in jobs:
+                if job not in self._removed:  # in a dry run it is still there
+                    yield from self._prune_job(job)
+            yield Pruned(t.jobs.name, 0)  # a step also where nothing is to be removed: others get their turn
         yield from self._prune_links(oldest_ms)
         yield from self._prune_clusters(oldest_ms)
 
@@ -107,11 +122,27 @@ class Pruning:
             yield from self._all_of(table, table.c.job == job)
         yield from self._all_of(t.jobs, t.jobs.c.job == job)
 
-    def _jobs(self, ended_since_ms: int) -> Iterator[JobId]:
+    def _jobs_with_surplus(self, ended_since_ms: int) -> Iterator[list[JobId]]:
+        """Jobs of which rows may go. One statement asks for a page: hardly any job of a long history has a
+        surplus."""
         j = t.jobs.c
         for which in (j.ended_ms.is_(None), j.ended_ms >= ended_since_ms):
-            for page in self._pages(select(j.job).where(which), (j.job,)):
-                yield from (JobId(row.job) for row in page)
+            query = select(j.job, self._may_have_surplus().label("surplus")).where(which)
+            for page in self._pages(query, (j.job,)):
+                yield [JobId(row.job) for row in page if row.surplus]
+
+    def _may_have_surplus(self) -> ColumnElement[bool]:
+        """Of a job: true at least where `_prune_job` has something to remove. It reads no more rows of a job
+        than are kept, however many there are."""
+        keep = self._keep
+        job = t.jobs.c.job
+        return or_(
+            _more_than(keep.checkpoints, t.checkpoints.c.job == job),
+            _more_than(keep.commits, t.commits.c.job == job),
+            _more_than(keep.exceptions, t.exceptions.c.job == job),
+            _more_than(keep.events, t.events.c.job == job),
+            _more_than(0, _surplus_attempts(job, keep.attempts)),
+        )
 
     def _prune_job(self, job: JobId) -> Iterator[Pruned]:
         keep = self._keep
@@ -120,7 +151,6 @@ class Pruning:
         yield from self._beyond(t.exceptions, t.exceptions.c.id, t.exceptions.c.job == job, keep.exceptions)
         yield from self._beyond(t.events, t.events.c.id, t.events.c.job == job, keep.events)
         yield from self._all_of(t.attempts, _surplus_attempts(job, keep.attempts))
-        yield Pruned(t.jobs.name, 0)  # a step also where nothing is to be removed: others get their turn
 
     def _thin_checkpoints(self, job: JobId) -> Iterator[Pruned]:
         c, s = t.checkpoints.c, t.savepoints.c
@@ -216,7 +246,8 @@ class Pruning:
             for row in page:
                 yield from self._all_of(a, a.c.key == row.key)
             yield self._delete(t.run_links, [(row.key,) for row in page])
-        watched = select(k.key, k.heartbeat_ms).where(k.heartbeat_ms >= self._now_ms - DAY_MS)
+        long = _more_than(ATTACHMENTS_KEPT, a.c.key == k.key)
+        watched = select(k.key, k.heartbeat_ms).where(k.heartbeat_ms >= self._now_ms - DAY_MS, long)
         for page in self._pages(watched, (k.heartbeat_ms, k.key)):
             for row in page:
                 yield from self._beyond(a, a.c.id, a.c.key == row.key, ATTACHMENTS_KEPT)
@@ -279,7 +310,13 @@ def _snapshot(row: Row[Any]) -> SnapshotRow:
     return SnapshotRow(row.checkpoint_id, row.kind, row.state, row.triggered_ms)
 
 
-def _surplus_attempts(job: JobId, kept: int) -> ColumnElement[bool]:
+def _more_than(kept: int, mine: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether there are more than so many rows of which `mine`, a condition with columns of the statement
+    around, is true."""
+    return select(literal(1)).where(mine).offset(kept).limit(1).exists()
+
+
+def _surplus_attempts(job: JobId | ColumnElement[str], kept: int) -> ColumnElement[bool]:
     """Attempts of a subtask that are older than its newest one by `kept` and more."""
     a, other = t.attempts.c, t.attempts.alias("other")
     o = other.c
