@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.equality.pipelines import Pipeline
+from tests.equality.pipelines import Assign, Key, Pipeline, Row, Source, Window
 from tests.equality.run import (
     BATCH,
     RESTARTS,
@@ -35,8 +36,21 @@ OFTEN = {"pipeline.auto-watermark-interval": "1 ms"}
 PARALLELISM = st.sampled_from(["1", "2", "3"])
 
 
+SUMS = Window(0, Key(("s",)), 20, 10, 0, (("n", "count", ""), ("v", "sum", "v"), ("f", "sum", "f")))
+EARLIER_TIMES = Pipeline(
+    (
+        Source((tuple(Row(n, 0, "x", 0.0, 0) for n in range(5)),), piece=1),
+        SUMS,
+        Assign(1),
+        replace(SUMS, input=2),
+    )
+)
+"""Windows of rows that are given earlier times; the watermark of the source has passed these."""
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", [STREAMING, BATCH], ids=["STREAMING", "BATCH"])
+@example(EARLIER_TIMES, "1", 0)
 @examples(20)
 @given(pipelines(), PARALLELISM, st.integers(0, 1_000))
 def test_simulated(mode: Mapping[str, str], pipeline: Pipeline, parallelism: str, seed: int) -> None:

@@ -19,9 +19,10 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.connector.collect import CollectSink, read_collected
 from unistream.dagster.report import job_metadata
 from unistream.master.job_setup import SubmitRequest
-from unistream.testing.mini_cluster import DEFAULTS, ThreadHost
+from unistream.testing.mini_cluster import DEFAULTS, MiniCluster, ThreadHost
 from unistream.worker.code import pack
 
 HOUR_MS = 3_600_000
@@ -77,6 +78,34 @@ def start(cluster: EmbeddedCluster) -> EmbeddedJobClient:
     pipeline(env)
     graph, code = env.job_graph("hours")
     return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), request_id=uuid.uuid4().hex))
+
+
+def a_day_earlier(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(1, "at", pc.subtract(batch.column("at"), 24 * HOUR_MS))
+
+
+def test_times_assigned_anew_are_not_late_by_the_old_ones(tmp_path: Path) -> None:
+    rows = 300
+    source = us.DatagenSource(
+        {"n": us.datagen.Sequential(), "at": us.datagen.Sequential()}, rows=rows, rows_per_second=rows
+    )
+    times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    env = us.Environment(TICKS)
+    stream = env.from_source(source, times, "numbers").uid("numbers")
+    (
+        stream.map_batches(a_day_earlier, returns=stream.schema)
+        .assign_timestamps_and_watermarks(times)
+        .key_by("n")
+        .window(us.TumblingEventTimeWindows.of("10 ms"))
+        .aggregate(rows=us.count())
+        .sink_to(CollectSink(str(tmp_path)))
+        .uid("out")
+    )
+    graph, code = env.job_graph("days")
+    with MiniCluster(task_managers=1, slots=1) as cluster:
+        result = cluster.execute(graph, code).wait(WAIT_S)
+    assert (result.state, result.late_rows) == ("FINISHED", {})
+    assert sum(row["rows"] for row in read_collected(str(tmp_path)).to_pylist()) == rows
 
 
 def test_a_running_job_says_them_by_operator(

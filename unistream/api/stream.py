@@ -279,8 +279,8 @@ class DataStream(Results):
     def assign_timestamps_and_watermarks(
         self, strategy: WatermarkStrategy, *, on_error: OnError = "fail"
     ) -> DataStream:
-        """Assigns event times and watermarks, for a source that has none. `on_error`: of rows without an
-        event time, or with one that is out of range, see `map`.
+        """Assigns event times and watermarks; those that the stream already has are replaced. `on_error`: of
+        rows without an event time, or with one that is out of range, see `map`.
 
         Behind a bounded source that reads its splits in turn (files, unless they are `in_order`) there is no
         watermark before the end, because here it is not known which rows are still to come. Pass the strategy

@@ -12,7 +12,7 @@ import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.elements import Watermark
+from unistream.model.elements import Watermark, WatermarkStatus
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import (
     AssignTimestampsAndWatermarks,
@@ -209,6 +209,10 @@ def test_times_are_read_again_from_a_column() -> None:
         assert harness.timestamps() == [5000, 6000, 7000, 8000]
 
 
+def marks_of(harness: OperatorHarness) -> list[int]:
+    return [e.timestamp for e in harness.output.elements if isinstance(e, Watermark)]
+
+
 def test_watermarks_assigned_in_the_middle_follow_the_newest_row() -> None:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(5).with_timestamp_column("at")
     with OperatorHarness(AssignTimestampsAndWatermarks(strategy)) as harness:
@@ -219,9 +223,34 @@ def test_watermarks_assigned_in_the_middle_follow_the_newest_row() -> None:
         harness.process({"at": [80]})
         harness.timers.advance(1000)  # never goes back
         harness.end()
-        marks = [e.timestamp for e in harness.output.elements if isinstance(e, Watermark)]
-        assert marks == [94, MAX_WATERMARK]
+        assert marks_of(harness) == [94, MAX_WATERMARK]
         assert harness.timestamps() == [100, 90, 80]
+
+
+@pytest.mark.parametrize("bound", [5, 1_000])
+def test_watermarks_assigned_anew_replace_those_of_the_input(bound: int) -> None:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound).with_timestamp_column("at")
+    with OperatorHarness(AssignTimestampsAndWatermarks(strategy)) as harness:
+        harness.watermark(500)
+        harness.timers.advance(200)
+        harness.process({"at": [100]})
+        harness.watermark(600)
+        harness.timers.advance(400)
+        harness.watermark(700)
+        harness.end()
+        assert marks_of(harness) == [100 - bound - 1, MAX_WATERMARK]
+
+
+def test_idleness_of_the_input_passes_where_watermarks_are_assigned() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    with OperatorHarness(AssignTimestampsAndWatermarks(strategy)) as harness:
+        harness.idle()
+        harness.idle(False)
+        harness.process({"at": [100]})
+        harness.idle()  # before the next interval
+        harness.timers.advance(200)
+        found = [e for e in harness.output.elements if isinstance(e, Watermark | WatermarkStatus)]
+        assert found == [WatermarkStatus(True), WatermarkStatus(False), Watermark(99), WatermarkStatus(True)]
 
 
 def test_a_row_without_time_is_named() -> None:

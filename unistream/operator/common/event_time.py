@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from unistream.base.config import AUTO_WATERMARK_INTERVAL, parse_duration_ms
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.base.limits import MIN_WATERMARK
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.event_time import event_times, first_null, is_event_time
 from unistream.model.watermarks import WatermarkStrategy
@@ -45,8 +45,10 @@ def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) 
 
 
 class AssignTimestampsAndWatermarks(ForwardsRows):
-    """Sets event times from a column, and emits watermarks every `pipeline.auto-watermark-interval`. Its
-    input must not have watermarks, except for the last one (checked by the API).
+    """Sets event times from a column, and emits watermarks every `pipeline.auto-watermark-interval`.
+
+    As in Flink, they replace those of its input, which are of other times: only MAX_WATERMARK passes.
+    Idleness passes, too (not in Flink): no rows come, and this operator detects none itself.
 
     Args:
         only_at_end: It emits none, so there is only the one at the end of the input.
@@ -60,6 +62,7 @@ class AssignTimestampsAndWatermarks(ForwardsRows):
             raise ConfigError("assign_timestamps_and_watermarks needs a strategy with a timestamp column")
         if strategy.idle_ms is not None:
             raise ConfigError("only sources detect idleness: pass with_idleness to from_source")
+        self.forwards_watermarks = False
         self._strategy = strategy
         self._bound_ms = None if only_at_end else strategy.out_of_orderness_ms
         self._column = strategy.timestamp_column
@@ -105,6 +108,14 @@ class AssignTimestampsAndWatermarks(ForwardsRows):
         self._newest = newest if self._newest is None else max(self._newest, newest)
         self.output.emit(Batch(batch.records, timestamps))
 
+    def process_watermark(self, timestamp: int) -> None:
+        if timestamp == MAX_WATERMARK:
+            self.output.emit_watermark(timestamp)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        self._advance()  # consumers ignore what an idle task emits
+        self.output.emit_watermark_status(idle)
+
     def _times(self, batch: Batch) -> pa.Int64Array:
         return timestamps_of(self, batch.records, self._column)
 
@@ -113,8 +124,11 @@ class AssignTimestampsAndWatermarks(ForwardsRows):
         timers.register(timers.now_ms() + max(1, self._interval_ms), self._on_interval)
 
     def _on_interval(self, at_ms: int) -> None:
+        self._advance()
+        self._schedule()
+
+    def _advance(self) -> None:
         bound = self._bound_ms
         if self._newest is not None and bound is not None and self._newest - bound - 1 > self._emitted:
             self._emitted = self._newest - bound - 1
             self.output.emit_watermark(self._emitted)
-        self._schedule()
