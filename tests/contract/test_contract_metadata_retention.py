@@ -124,6 +124,19 @@ def test_rows_of_a_running_job_are_kept_by_number(metadata: SqlMetadataStore, dr
     assert [e.detail for e in metadata.events()] == ["5", "6", "7", "8"]
 
 
+def test_a_surplus_of_one_table_alone_is_found(metadata: SqlMetadataStore) -> None:
+    metadata.add_job(job(), ONE)
+    add_exceptions(metadata, 6)
+    assert pruned(metadata, Retention(exceptions=6)) == {}
+    assert pruned(metadata, Retention(exceptions=5)) == {"exceptions": 1}
+    for n in range(5):
+        attempt = AttemptId(job_id(1), VertexId("v"), 0, n)
+        change = AttemptChange(attempt=attempt, vertex_name="v", state="FAILED", task_manager=None, at_ms=n)
+        metadata.record_attempts([change], ONE)
+    assert pruned(metadata, Retention(attempts=4)) == {}
+    assert pruned(metadata, Retention(attempts=3)) == {"attempts": 1}
+
+
 def test_the_outbox_goes_by_age_and_number(metadata: SqlMetadataStore) -> None:
     metadata.add_job(job(), ONE)
     for n in range(1, 11):
