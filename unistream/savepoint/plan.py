@@ -35,7 +35,14 @@ from unistream.operator.sink import (
     SinkWriterOperator,
 )
 from unistream.operator.waiting_rows import decode_batch
-from unistream.operator.window import FIRED, STATE, WINDOWS, WindowAggregate, stored_window_setting
+from unistream.operator.window import (
+    FIRED,
+    FIRED_TABLE,
+    STATE,
+    WINDOWS,
+    WindowAggregate,
+    stored_window_setting,
+)
 from unistream.port.operator import SourceOperatorSpec
 from unistream.savepoint.contents import SPLITS_STATE
 from unistream.savepoint.reading import Savepoint
@@ -107,8 +114,8 @@ def declared_by(operator: object) -> DeclaredState | None:
             return DeclaredState(lists=frozenset((COMMITTER_STATE, TARGET_STATE)))
         case WindowAggregate():
             return DeclaredState(
-                lists=frozenset((FIRED,)),
-                tables={STATE: operator.state_table},
+                lists=frozenset((FIRED,)),  # of older versions
+                tables={STATE: operator.state_table, FIRED: FIRED_TABLE},
                 settings={WINDOWS: operator.state_setting},
             )
         case BroadcastLookupJoin():
@@ -165,7 +172,7 @@ def _stored_list(
 
     if state.rows and any(one.name == state.name for one in declared.typed_lists):
         schema = item_schema(first())
-    elif state.rows and state.name in declared.tables:
+    elif state.rows and state.name in declared.tables and state.name not in declared.lists:
         schema = decode_batch(first()).records.schema
     elif state.rows and state.name in declared.settings:
         setting = _SETTINGS[state.name](first())

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -17,6 +18,7 @@ from unistream.core.restore import StateOutcome, plan_restore
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.operator.window import (
+    FIRED,
     Aggregate,
     AggregatePlan,
     SlidingEventTimeWindows,
@@ -197,3 +199,14 @@ def test_a_plan_is_refused_exactly_if_a_restore_is(
         harness.open()
     reasons = {why.partition("; give the operator another uid")[0] for kind, why in states if why}
     assert any(reason in str(caught.value) for reason in reasons), (states, caught.value)
+
+
+def test_the_time_until_which_windows_have_fired_is_kept_in_the_form_of_an_older_version(
+    tmp_path: Path,
+) -> None:
+    """It was a list; now it is a table."""
+    operator = windowed(SlidingEventTimeWindows.of("20 s", "10 s"))
+    item = msgspec.msgpack.encode(9_999)
+    writer = us.SavepointWriter().with_list(UID, FIRED, [item], mode=us.ListMode.BROADCAST)
+    [(outcome, _)] = planned(operator, us.read_savepoint(writer.write(tmp_path / "savepoint")))
+    assert outcome is StateOutcome.KEPT

@@ -6,14 +6,14 @@ takes references. A window fires once, when the watermark reaches end - 1, after
 window has fired are late: they are counted, or sent to a side output.
 
 As in Flink, the watermark is not state: after a restore it starts from scratch, and replayed rows are added
-to the windows that had not fired. Windows that overlap share panes, so the end of their last fired window is
-stored.
+to the windows that had not fired. Windows that overlap share panes, so what of them has fired is stored
+(`fired`).
 
 A snapshot has
 
     window-contents   keyed table: KEY_GROUP_COLUMN, PANE, key columns, partial columns
     windows           broadcast: the windows of the panes; snapshots of older versions do not have it
-    fired-until       broadcast, of windows that overlap
+    fired-until       keyed table, of windows that overlap: KEY_GROUP_COLUMN, FIRED_COLUMN
 
 and only the same windows over the same keys can restore it: panes of windows with another size, slide or
 offset differ (see `model.own_state`). Types are those of the declared rows, if they are known; otherwise
@@ -46,6 +46,7 @@ from unistream.model.state_types import Refused
 from unistream.operator.common import BaseOperator
 from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
+from unistream.operator.window.fired import FIRED, FiredUntil
 from unistream.operator.window.held_partials import PANE
 from unistream.operator.window.local import pane_ends_of
 from unistream.operator.window.pane_state import PaneState, split_by_pane
@@ -59,7 +60,6 @@ from unistream.port.sorting import KeyedRows
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
 STATE: Final = "window-contents"
-FIRED: Final = "fired-until"
 WINDOWS: Final = "windows"
 
 KEYS_ROWS: Final = 1_048_576  # of keys that end together in a bounded job: firing costs by window, too
@@ -101,6 +101,7 @@ class WindowAggregate(BaseOperator):
         self._paused_at: int | None = None
         self._paused: dict[int, PaneState] = {}  # of keys that get no more rows here
         self._watermark = MIN_WATERMARK
+        self._fired: FiredUntil | None = None  # before the restore, of windows that overlap
         self._whole = WholePanes(plan)
 
     def column_origins(self, inputs: Sequence[pa.Schema], tag: str | None) -> Origins:
@@ -144,8 +145,10 @@ class WindowAggregate(BaseOperator):
             setting = stored_window_setting(item)
             if setting != self.state_setting:
                 raise self._misfit(other_setting(setting, self.state_setting))
-        for item in state.lists.get(FIRED, []):
-            self._watermark = max(self._watermark, msgspec.msgpack.decode(item, type=int))
+        if self._windows.overlap:
+            context = self.context
+            self._fired = FiredUntil(self._plan.keys, context.key_groups, context.max_parallelism)
+            self._fired.restore(state)
         for table in state.keyed.get(STATE, []):
             self._restore(table)
 
@@ -157,6 +160,8 @@ class WindowAggregate(BaseOperator):
         for end, rows in split_by_pane(table, table.column(PANE).to_numpy(), None) if table.num_rows else ():
             if self._windows.pane_end(end - 1) != end:  # in a snapshot without its windows
                 raise self._misfit(other_setting(f"windows with a bound at {end} ms", self.state_setting))
+            if self._fired is not None:
+                self._fired.has_unfired(rows, self._windows.last_end(end))
             self._pane(end).add(self._fitted(rows.select(self._plan.partial_columns)), self._plan.merge)
 
     def _misfit(self, why: str) -> ConfigError:
@@ -164,8 +169,9 @@ class WindowAggregate(BaseOperator):
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         ends, low, high = pane_ends_of(self, batch, self._windows)
-        if self._windows.last_end(low) - 1 <= self._watermark:
-            late = _last_ends(self._windows, ends) - 1 <= self._watermark
+        fired = self._watermark if self._fired is None else max(self._watermark, self._fired.highest)
+        if self._windows.last_end(low) - 1 <= fired:
+            late = _last_ends(self._windows, ends) - 1 <= self._fired_for(batch.records)
             self._drop_late(batch.filter(pa.array(late)))
             batch = batch.filter(pa.array(~late))
             if not batch.num_rows:
@@ -237,20 +243,17 @@ class WindowAggregate(BaseOperator):
             for end, pane in panes.items()
             for table in pane.snapshot(end, self._plan.keys, groups)
         ]
+        keyed = {STATE: pa.concat_tables(tables)} if tables else {}
+        fired = None if self._fired is None or self._is_over else self._fired.stored(self._watermark)
+        if fired is not None:
+            keyed[FIRED] = fired
         windows = ListState(ListMode.BROADCAST, (msgspec.msgpack.encode(self._windows.canonical),))
-        return OperatorSnapshot(
-            keyed={STATE: pa.concat_tables(tables)} if tables else {},
-            lists={WINDOWS: windows, **self._fired()},
-        )
+        return OperatorSnapshot(keyed=keyed, lists={WINDOWS: windows})
 
-    def _fired(self) -> dict[str, ListState]:
-        """The end of the last fired window, if windows overlap: it would fire again for panes that it shares
-        with later ones. At an aligned barrier it is the same in all subtasks. After MAX_WATERMARK there are
-        no panes."""
-        if not self._windows.overlap or not MIN_WATERMARK < self._watermark < MAX_WATERMARK:
-            return {}
-        copy = msgspec.msgpack.encode(self._watermark)
-        return {FIRED: ListState(ListMode.BROADCAST, (copy,))}
+    @property
+    def _is_over(self) -> bool:
+        """No window is open, and none will be."""
+        return self._watermark == MAX_WATERMARK
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
         """`rows` in the types of the panes; converts the panes if the types of `rows` are wider.
@@ -292,11 +295,18 @@ class WindowAggregate(BaseOperator):
         return pane
 
     def _next_end(self) -> int:
-        """End of the first window that has rows and has not fired."""
+        """End of the first window that has rows and has not fired, for some of its keys."""
+        fired = self._watermark if self._fired is None else max(self._watermark, self._fired.lowest)
         return min(
-            next(end for end in self._windows.ends_containing(pane) if end - 1 > self._watermark)
+            next(end for end in self._windows.ends_containing(pane) if end - 1 > fired)
             for pane in self._panes
         )
+
+    def _fired_for(self, rows: pa.RecordBatch | pa.Table) -> Ends | int:
+        """Until when windows have fired, for the key of each row, or for all."""
+        if self._fired is None or self._fired.highest <= self._watermark:
+            return self._watermark
+        return np.maximum(self._watermark, self._fired.of(rows))
 
     def _fire_apart(self, timestamp: int) -> None:
         """Windows that do not overlap, up to a batch of rows at once: each that fires alone costs as much as
@@ -330,6 +340,10 @@ class WindowAggregate(BaseOperator):
         start = end - self._windows.size_ms
         tables = [t for pane, state in self._panes.items() if start < pane <= end for t in state.tables]
         merged = self._plan.merge(pa.concat_tables(tables))
+        if self._fired is not None and self._fired.highest >= end - 1:
+            merged = merged.filter(pa.array(self._fired.of(merged) < end - 1))
+            if not merged.num_rows:
+                return
         self._emit(merged, np.full(merged.num_rows, end, dtype=np.int64))
 
     def _emit(self, merged: pa.Table, ends: Ends) -> None:

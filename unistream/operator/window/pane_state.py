@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.limits import BATCH_ROWS_MAX
-from unistream.model.key_groups import key_groups
 from unistream.model.own_state import converted_table
 from unistream.model.snapshot import KEY_GROUP_COLUMN
+from unistream.operator.window.fired import key_groups_of
 from unistream.operator.window.held_partials import PANE
 from unistream.operator.window.windows import Ends
 
@@ -46,7 +46,7 @@ class PaneState:
         for position, table in enumerate(self.tables):
             groups = self._groups.get(position)
             if groups is None:
-                groups = self._groups[position] = _key_groups(table, keys, max_parallelism)
+                groups = self._groups[position] = pa.array(key_groups_of(table, keys, max_parallelism))
             panes = pa.array(np.full(table.num_rows, pane_end, dtype=np.int64))
             yield table.add_column(0, PANE, panes).add_column(0, KEY_GROUP_COLUMN, groups)
 
@@ -64,9 +64,3 @@ def split_by_pane(table: pa.Table, ends: Ends, candidates: range | None) -> Iter
     table = table.take(pa.array(order))
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
         yield int(ordered[start]), table.slice(start, stop - start)
-
-
-def _key_groups(table: pa.Table, keys: list[str], max_parallelism: int) -> pa.Array:
-    batches = table.select(keys).combine_chunks().to_batches()
-    groups = [key_groups(batch, keys, max_parallelism) for batch in batches]
-    return pa.array(np.concatenate(groups).astype(np.uint16) if groups else [], pa.uint16())
