@@ -36,10 +36,12 @@ class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateDescriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """All channels that feed one logical input."""
+    """All channels that feed one logical input. `committables`: they carry those of a sink (see
+    `StreamEdge`)."""
 
     input_index: int
     channels: tuple[ChannelDescriptor, ...]
+    committables: bool = False
 
 
 class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ def pending(stored: Sequence[tuple[OperatorUid, Sequence[bytes]]], up_to: Checkp
     found = []
     for uid, items in stored:
         committables = Committables(uid)
-        committables.restore(items)
+        committables.restore(items, up_to)
         sink_uid, connector = committables.restored_from
         due = tuple(one for one in committables.due(up_to) if one.payloads)
         if due:

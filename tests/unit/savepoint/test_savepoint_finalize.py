@@ -73,7 +73,7 @@ def listed(by_checkpoint: dict[int, list[bytes]], sink_uid: str = "out", connect
     committables = Committables("out")
     for checkpoint, payloads in by_checkpoint.items():
         committables.add(announce(checkpoint, 0, 1, payloads))
-    [item] = committables.encoded(sink_uid, connector)
+    [item] = committables.encoded(max(by_checkpoint), sink_uid, connector)
     return item
 
 

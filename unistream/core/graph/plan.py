@@ -48,6 +48,7 @@ class ExecutionPlan:
         """What `subtask` reads: one gate for each logical input, with its channels edge by edge, then
         producer by producer. A producer without a place has no address."""
         inputs: list[list[ChannelDescriptor]] = [[] for _ in range(self._vertices[subtask.vertex].inputs)]
+        committables = {edge.input_index for edge in self.input_edges(subtask.vertex) if edge.committables}
         for edge in self.input_edges(subtask.vertex):
             for index in self.producers(edge, subtask.index):
                 producer = SubtaskId(edge.source, index)
@@ -60,7 +61,10 @@ class ExecutionPlan:
                     address=place.address,
                 )
                 inputs[edge.input_index].append(channel)
-        return tuple(GateDescriptor(input_index=i, channels=tuple(found)) for i, found in enumerate(inputs))
+        return tuple(
+            GateDescriptor(input_index=i, channels=tuple(found), committables=i in committables)
+            for i, found in enumerate(inputs)
+        )
 
     def partitions(self, subtask: SubtaskId) -> tuple[PartitionDescriptor, ...]:
         """What `subtask` produces: one partition for each outgoing edge."""

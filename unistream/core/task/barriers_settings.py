@@ -52,8 +52,11 @@ class BarrierSettings:
             after_tasks_finish=config.get(options.CHECKPOINTS_AFTER_TASKS_FINISH),
         )
 
-    def handler(self, channels: int) -> BarrierHandler:
-        if not self.exactly_once:
+    def handler(self, channels: int, *, committables: bool = False) -> BarrierHandler:
+        """Of a task with so many channels. `committables`: they carry those of a sink, which belong to one
+        checkpoint each. There are few, and no row waits for them: they are aligned in any mode, so that a
+        snapshot does not list what is staged for a later one."""
+        if not self.exactly_once and not committables:
             return BarrierTracker(channels, after_tasks_finish=self.after_tasks_finish)
         if self.unaligned:
             return AlternatingAligner(channels, after_tasks_finish=self.after_tasks_finish)

@@ -116,22 +116,27 @@ class Committables:
         """The latest checkpoint with committables or a summary; 0: none."""
         return max((part.checkpoint_id for part in self._all()), default=0)
 
-    def restore(self, items: Iterable[bytes]) -> None:
-        """Adds `items` from `encoded`, of one or several former subtasks. Raises CorruptSnapshot."""
+    def restore(self, items: Iterable[bytes], up_to: int) -> None:
+        """Adds `items` from `encoded`, of one or several former subtasks. Raises CorruptSnapshot.
+
+        `up_to`: the restored checkpoint. Older versions listed what had been staged for a later one, too, in
+        AT_LEAST_ONCE mode: rows that are read again, in files that their writer has removed by now.
+        """
         for item in items:
             try:
-                self._restored += msgspec.msgpack.decode(item, type=list[_Part])
+                stored = msgspec.msgpack.decode(item, type=list[_Part])
             except msgspec.MsgspecError as error:
                 raise CorruptSnapshot(f"a restored committable cannot be read: {error}") from error
+            self._restored += _belonging(stored, up_to)
 
-    def encoded(self, sink_uid: str = "", connector: str = "") -> tuple[bytes, ...]:
-        """Everything as one item, with the identity and the connector; no item if there is nothing."""
-        if not self:
-            return ()
+    def encoded(self, up_to: int, sink_uid: str = "", connector: str = "") -> tuple[bytes, ...]:
+        """What belongs to checkpoint `up_to` and older ones as one item, with the identity and the connector;
+        no item if there is nothing."""
         named = [
-            msgspec.structs.replace(part, sink_uid=sink_uid, connector=connector) for part in self._all()
+            msgspec.structs.replace(part, sink_uid=sink_uid, connector=connector)
+            for part in _belonging(self._all(), up_to)
         ]
-        return (msgspec.msgpack.encode(named),)
+        return (msgspec.msgpack.encode(named),) if named else ()
 
     @property
     def restored_from(self) -> tuple[str, str]:
@@ -220,3 +225,8 @@ class Committables:
             self._of = of or self._of
         if part.announced is not None and len(part.payloads) > part.announced:
             raise ProtocolError(f"{what}: more committables than the {part.announced} announced")
+
+
+def _belonging(parts: Iterable[_Part], up_to: int) -> list[_Part]:
+    """Parts of checkpoints until `up_to`, and ends."""
+    return [part for part in parts if part.checkpoint_id <= up_to or part.checkpoint_id == NOTHING_MORE]

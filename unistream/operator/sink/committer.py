@@ -96,11 +96,12 @@ class CommittingOperator(SinkOperator):
         retries = Configuration(self.context.config).get(COMMITTER_RETRIES)
         self._rounds = CommitRounds(committer, self._sink.name, retries)
         self._rounds.open(self._sink_context(state))
-        self._committables.restore(state.lists.get(COMMITTER_STATE, []))
+        self._committables.restore(state.lists.get(COMMITTER_STATE, []), state.checkpoint_id or 0)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        sink_uid = self.sink_uid or self.context.uid
         lists = {
-            COMMITTER_STATE: self._committables.encoded(self.sink_uid or self.context.uid, self._connector),
+            COMMITTER_STATE: self._committables.encoded(checkpoint_id, sink_uid, self._connector),
             TARGET_STATE: () if self._stateful is None else tuple(self._stateful.snapshot_state()),
         }
         return OperatorSnapshot(

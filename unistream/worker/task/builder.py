@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from unistream.base.config import (
@@ -137,7 +138,10 @@ def assemble(
             gates,
             mailbox.wake,
             clock=environment.clock,
-            new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
+            new_handler=partial(
+                BarrierSettings.of(Configuration(deployment.config)).handler,
+                committables=any(gate.committables for gate in deployment.gates),
+            ),
             consumer=deployment.attempt.index,
             combine=combine,
         ),

@@ -72,6 +72,24 @@ def test_edges_of_one_input_share_its_gate() -> None:
     assert [len(gate.channels) for gate in plan.gates(join, attempts, {})] == [2, 1]
 
 
+def test_both_ends_of_an_edge_know_that_it_carries_committables() -> None:
+    nodes = [
+        StreamNode(id=0, name="a", operator=None, source=SOURCE),
+        StreamNode(id=1, name="writer", operator=None),
+        StreamNode(id=2, name="committer", operator=None, parallelism=1),
+    ]
+    edges = [
+        StreamEdge(source=0, target=1, ship=Ship.REBALANCE),
+        StreamEdge(source=1, target=2, ship=Ship.GLOBAL, committables=True),
+    ]
+    plan = ExecutionPlan(job_of(StreamGraph(nodes=nodes, edges=edges), chaining=False))
+    attempts = {s: AttemptId(JobId("j"), s.vertex, s.index, 0) for s in plan.subtasks}
+    sent = {s: [one.committables for one in plan.partitions(s)] for s in plan.subtasks if s.index == 0}
+    read = {s: [one.committables for one in plan.gates(s, attempts, {})] for s in sent}
+    assert list(sent.values()) == [[False], [True], []]
+    assert list(read.values()) == [[], [False], [True]]
+
+
 @pytest.mark.parametrize(
     ("config", "strategy"),
     [

@@ -62,6 +62,19 @@ def test_options_choose_the_handler_and_the_barrier(
     assert settings.stamped(savepoint) == savepoint
 
 
+@pytest.mark.parametrize(
+    ("config", "handler"),
+    [
+        pytest.param({}, BarrierAligner, id="aligned"),
+        pytest.param({MODE: "AT_LEAST_ONCE"}, BarrierAligner, id="at least once"),
+        pytest.param({UNALIGNED: "true"}, AlternatingAligner, id="unaligned, where they keep their place"),
+    ],
+)
+def test_barriers_behind_committables_are_aligned_in_any_mode(config: dict[str, str], handler: type) -> None:
+    settings = BarrierSettings.of(Configuration(config))
+    assert type(settings.handler(2, committables=True)) is handler
+
+
 def test_unaligned_at_least_once_is_refused() -> None:
     with pytest.raises(ConfigError, match=rf"{UNALIGNED} is true and {MODE} is AT_LEAST_ONCE"):
         BarrierSettings.of(Configuration({MODE: "AT_LEAST_ONCE", UNALIGNED: "true"}))

@@ -459,6 +459,45 @@ def test_scale_down_merges_restored_committables_into_one_call() -> None:
     assert sink.log == ["committer createCommitter(restoredCheckpoint=1)", "committer commit[c0,c1]"]
 
 
+@pytest.mark.parametrize(
+    ("snapshot", "listed"),
+    [
+        pytest.param(1, ["a0", "a1"], id="without what is staged for the next checkpoint"),
+        pytest.param(2, ["a0", "a1", "b0"], id="with what an older one has left"),
+    ],
+)
+def test_a_snapshot_lists_what_belongs_to_its_checkpoint(snapshot: int, listed: list[str]) -> None:
+    """The next committable of writer 0 comes before the barrier of writer 1, if nothing is aligned."""
+    _, harness = committer()
+    for checkpoint, writer, payload in ((1, 0, b"a0"), (2, 0, b"b0"), (1, 1, b"a1")):
+        harness.process(announce(checkpoint, writer, 1, payload))
+    items = harness.snapshot(snapshot).lists[COMMITTER_STATE].items
+    parts = [part for item in items for part in msgspec.msgpack.decode(item)]
+    assert sorted(payload.decode() for part in parts for payload in part["payloads"]) == listed
+    harness.complete(1)
+    assert COMMITTER_STATE not in harness.snapshot(1).lists
+
+
+def test_what_an_older_version_listed_of_the_next_checkpoint_is_not_committed() -> None:
+    """Its rows are read again, and its writer has removed the file."""
+    listed = [
+        {"checkpoint_id": number, "subtask": 0, "announced": 1, "payloads": [payload]}
+        for number, payload in ((3, b"a"), (4, b"b"))
+    ]
+    state = OperatorState(
+        checkpoint_id=CheckpointId(3), lists={COMMITTER_STATE: [msgspec.msgpack.encode(listed)]}
+    )
+    sink = TracingSink([])
+    with OperatorHarness(CommitterOperator(sink), state=state) as harness:
+        harness.process(announce(4, 0, 1, b"again"))
+        harness.snapshot(4)
+        harness.complete(4)
+    assert [call for call in sink.log if "commit[" in call] == [
+        "committer commit[a]",
+        "committer commit[again]",
+    ]
+
+
 def test_unreadable_state_is_refused() -> None:
     state = OperatorState(checkpoint_id=CheckpointId(1), lists={COMMITTER_STATE: [b"\xff\x00"]})
     with pytest.raises(CorruptSnapshot):
