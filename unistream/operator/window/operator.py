@@ -172,11 +172,12 @@ class WindowAggregate(BaseOperator):
         fired = self._watermark if self._fired is None else max(self._watermark, self._fired.highest)
         if self._windows.last_end(low) - 1 <= fired:
             late = _last_ends(self._windows, ends) - 1 <= self._fired_for(batch.records)
-            self._drop_late(batch.filter(pa.array(late)))
-            batch = batch.filter(pa.array(~late))
-            if not batch.num_rows:
-                return
-            ends, low, high = pane_ends_of(self, batch, self._windows)
+            if late.any():
+                self._drop_late(batch.filter(pa.array(late)))
+                batch = batch.filter(pa.array(~late))
+                if not batch.num_rows:
+                    return
+                ends, low, high = pane_ends_of(self, batch, self._windows)
         table = self._partials_of(batch)
         if low == high:
             self._pane(low).add(table, self._plan.merge)

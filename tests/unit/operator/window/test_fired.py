@@ -30,6 +30,7 @@ KEYS = list(range(40))
 GROUP_OF = dict(
     zip(KEYS, key_groups(pa.record_batch({"k": pa.array(KEYS)}), ["k"], GROUPS).tolist(), strict=True)
 )
+PLAN = AggregatePlan(["k"], {"n": count()})
 SHORT, LONG = SlidingEventTimeWindows.of(30, 10), SlidingEventTimeWindows.of(500, 20, 7)
 Window = tuple[int, int, int]  # key, start, rows
 
@@ -44,7 +45,7 @@ def windows_of(rows: Iterable[tuple[int, int]], windows: Windows) -> Counter[Win
 
 
 class Subtasks:
-    """All subtasks of a window operator, each with a watermark of its own."""
+    """All subtasks of a window operator, each with a watermark of its own. Their input are partials."""
 
     def __init__(
         self, windows: Windows, parallelism: int, snapshots: Sequence[OperatorSnapshot] = ()
@@ -53,21 +54,20 @@ class Subtasks:
         self._harnesses = []
         for index in range(parallelism):
             state = restore_state(snapshots, 1, index=index, parallelism=parallelism) if snapshots else None
-            plan = AggregatePlan(["k"], {"n": count()})
-            operator = WindowAggregate(plan, windows, pre_aggregated=False)
+            operator = WindowAggregate(PLAN, windows)
             harness = OperatorHarness(operator, state=state, index=index, parallelism=parallelism)
             self._harnesses.append(harness.open())
 
-    def process(self, rows: Iterable[tuple[int, int]]) -> None:
+    def process(self, rows: Sequence[tuple[int, int]]) -> None:
         for index, harness in enumerate(self._harnesses):
             own = [
-                (k, t)
-                for k, t in rows
-                if subtask_of_key_group(GROUPS, self._parallelism, GROUP_OF[k]) == index
+                (key, time)
+                for key, time in rows
+                if subtask_of_key_group(GROUPS, self._parallelism, GROUP_OF[key]) == index
             ]
             if own:
-                keys = {"k": pa.array([key for key, _ in own])}
-                harness.process(pa.RecordBatch.from_pydict(keys), [time for _, time in own])
+                records = pa.RecordBatch.from_pydict({"k": pa.array([key for key, _ in own])})
+                harness.process(PLAN.lift(records), [time for _, time in own])
 
     def watermarks(self, *times: int) -> None:
         for harness, time in zip(self._harnesses, times, strict=True):
@@ -125,10 +125,11 @@ def test_a_row_whose_windows_have_fired_for_its_key_is_late_and_others_are_not(p
     before = Subtasks(SHORT, 2)
     before.watermarks(100, 40)
     after = Subtasks(SHORT, parallelism, before.snapshots())
+    behind = [key for key in KEYS if GROUP_OF[key] >= GROUPS // 2]  # of the second subtask
+    after.process([(key, 50) for key in behind])
     after.process([(key, 50) for key in KEYS])
     after.watermarks(*[MAX_WATERMARK] * parallelism)
-    behind = [key for key in KEYS if GROUP_OF[key] >= GROUPS // 2]  # of the second subtask
-    assert after.results() == windows_of([(key, 50) for key in behind], SHORT)
+    assert after.results() == windows_of([(key, 50) for key in behind] * 2, SHORT)
     assert after.late == len(KEYS) - len(behind)
 
 
