@@ -37,7 +37,7 @@ from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.connector.kafka import KafkaSink
 from unistream.model.elements import Batch
-from unistream.port.line import KeepsLine
+from unistream.port.line import Followed, KeepsLine
 from unistream.port.sink import CommitResult, Committer, SinkContext, SinkWriter, StatefulCommitter
 from unistream.testing.harness.operators import CountingMetrics
 
@@ -464,3 +464,12 @@ def test_whatever_jobs_start_from_whatever_snapshots_the_output_is_that_of_one_c
         assert any(found == rows[: len(found)] for rows in tree.rows_of.values()), (found, tree.rows_of)
         seen = found
     assert seen
+
+
+def test_a_committer_of_transactions_takes_the_newest_of_several_memories(tmp_path: Path) -> None:
+    """Committers beside each writer commit at their own pace, in any order of their subtasks."""
+    committer = ledger(tmp_path).sink.create_committer()
+    assert isinstance(committer, StatefulCommitter)
+    memories = [msgspec.json.encode(Followed("job", until)) for until in (3, 5, 4)]
+    committer.restore_state(memories)
+    assert list(committer.snapshot_state()) == memories[1:2]

@@ -260,7 +260,9 @@ class TransactionCommitter:
         self._remembered: Followed[str] | None = None  # of the last commit that the system has
 
     def restore_state(self, items: Sequence[bytes]) -> None:
-        self._remembered = next((_LINE_STATE.decode(item) for item in items), None)
+        """Takes the newest."""
+        found = [_LINE_STATE.decode(item) for item in items]
+        self._remembered = max(found, key=lambda one: one.until, default=None)
 
     def snapshot_state(self) -> Sequence[bytes]:
         return () if self._remembered is None else (msgspec.json.encode(self._remembered),)

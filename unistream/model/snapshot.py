@@ -45,10 +45,14 @@ class ListMode(Enum):
 @dataclass(frozen=True, slots=True)
 class ListState:
     """Named operator state: opaque elements, never pickled. If `items` is not a tuple, the elements are read
-    in the background, when they are stored; they must not change."""
+    in the background, when they are stored; they must not change.
+
+    `may_miss`: of a UNION list that is of use without the elements of subtasks that have finished.
+    """
 
     mode: ListMode
     items: Sequence[bytes]
+    may_miss: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +165,15 @@ class NativeHandle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListHandle(msgspec.Struct, frozen=True, kw_only=True):
-    """A named list. Small ones are inlined in the manifest; otherwise `file` holds a msgpack list."""
+    """A named list. Small ones are inlined in the manifest; otherwise `file` holds a msgpack list.
+    `may_miss`: see `ListState`."""
 
     name: str
     mode: ListMode
     count: int
     inline: tuple[bytes, ...] | None = None
     file: FileRef | None = None
+    may_miss: bool = False
 
 
 class OperatorStateHandle(msgspec.Struct, frozen=True, kw_only=True):

@@ -199,8 +199,8 @@ class StatefulCommitter(Protocol):
     target that was removed or reset to an earlier state."""
 
     def restore_state(self, items: Sequence[bytes]) -> None:
-        """Before `open`. States of one or several former committers; none: a fresh start, or a snapshot of a
-        version without them."""
+        """Before `open`. States of all former committers, of which some know more than others; none: a fresh
+        start, or a snapshot of a version without them."""
 
     def snapshot_state(self) -> Sequence[bytes]:
         """On the task's thread, possibly during a commit: what is certainly committed by now."""

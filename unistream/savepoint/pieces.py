@@ -68,7 +68,7 @@ def written(
             handle = write_keyed_table(stored, folder)
             if handle is not None:
                 keyed[part].append(handle)
-    lists = [list_handle(name, items.mode, items.items, folder) for name, items in new.lists.items()]
+    lists = [list_handle(name, items, folder) for name, items in new.lists.items()]
     of_all = tuple(handle for handle in lists if handle.mode is ListMode.BROADCAST)
     return [
         OperatorStateHandle(keyed=tuple(handles), lists=of_all if part else tuple(lists))

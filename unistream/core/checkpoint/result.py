@@ -56,7 +56,7 @@ def vertex_snapshot(
 
 def _check_union(vertex: JobVertex, snapshots: list[TaskSnapshot], *, some_ended: bool) -> None:
     uses_union = any(
-        handle.mode is ListMode.UNION
+        handle.mode is ListMode.UNION and not handle.may_miss
         for snapshot in snapshots
         for operator in snapshot.operators.values()
         for handle in operator.lists

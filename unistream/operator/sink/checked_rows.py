@@ -49,7 +49,9 @@ class CheckedRows(ForwardsRows):
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         items = () if (follows := self._follows) is None else tuple(follows.snapshot_state())
-        return OperatorSnapshot(lists={CHECK_STATE: ListState(ListMode.UNION, items)} if items else {})
+        return OperatorSnapshot(
+            lists={CHECK_STATE: ListState(ListMode.UNION, items, may_miss=True)} if items else {}
+        )
 
     def close(self) -> None:
         if (follows := self._follows) is not None:

@@ -100,13 +100,13 @@ class CommittingOperator(SinkOperator):
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         sink_uid = self.sink_uid or self.context.uid
+        pending = self._committables.encoded(checkpoint_id, sink_uid, self._connector)
+        target = () if self._stateful is None else tuple(self._stateful.snapshot_state())
         lists = {
-            COMMITTER_STATE: self._committables.encoded(checkpoint_id, sink_uid, self._connector),
-            TARGET_STATE: () if self._stateful is None else tuple(self._stateful.snapshot_state()),
+            COMMITTER_STATE: ListState(ListMode.SPLIT, pending),
+            TARGET_STATE: ListState(ListMode.UNION, target, may_miss=True),  # the newest counts
         }
-        return OperatorSnapshot(
-            lists={name: ListState(ListMode.SPLIT, items) for name, items in lists.items() if items}
-        )
+        return OperatorSnapshot(lists={name: one for name, one in lists.items() if one.items})
 
     def close(self) -> None:
         if self._rounds is not None:

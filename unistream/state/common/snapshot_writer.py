@@ -8,7 +8,7 @@ acknowledgement; a larger one is a msgpack array of byte strings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from unistream.model.keyed_snapshot import FileSet, Sharing, StateKind, StateTab
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
     ListHandle,
-    ListMode,
+    ListState,
     NativeFile,
     NativeHandle,
     OperatorSnapshot,
@@ -115,7 +115,7 @@ def _write_operator(
     written = (write_keyed_table(table, writer) for table in _tables(snapshot, with_state=files is None))
     return OperatorStateHandle(
         keyed=tuple(handle for handle in written if handle is not None),
-        lists=tuple(list_handle(name, s.mode, s.items, writer) for name, s in snapshot.lists.items()),
+        lists=tuple(list_handle(name, s, writer) for name, s in snapshot.lists.items()),
         native=() if files is None else (_write_native(files, writer, sharing),),
     )
 
@@ -153,13 +153,13 @@ def _write_native(files: FileSet, writer: StateWriter, sharing: Sharing) -> Nati
     )
 
 
-def list_handle(name: str, mode: ListMode, stored: Sequence[bytes], writer: StateWriter) -> ListHandle:
+def list_handle(name: str, stored: ListState, writer: StateWriter) -> ListHandle:
     """Stores a list: a short one in its handle."""
-    items = tuple(stored)  # once: they may be read from a disk
+    items = tuple(stored.items)  # once: they may be read from a disk
+    handle = ListHandle(name=name, mode=stored.mode, count=len(items), may_miss=stored.may_miss)
     if sum(map(len, items)) <= STATE_INLINE_BYTES_MAX:
-        return ListHandle(name=name, mode=mode, count=len(items), inline=items)
-    file = writer.write(name, msgspec.msgpack.encode(items))
-    return ListHandle(name=name, mode=mode, count=len(items), file=file)
+        return msgspec.structs.replace(handle, inline=items)
+    return msgspec.structs.replace(handle, file=writer.write(name, msgspec.msgpack.encode(items)))
 
 
 def _size(handle: OperatorStateHandle) -> int:

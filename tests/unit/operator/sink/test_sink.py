@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from unistream.base.ids import CheckpointId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
-from unistream.operator.sink import COMMITTER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.sink import COMMITTER_STATE, TARGET_STATE, CommitterOperator, SinkWriterOperator
 from unistream.operator.sink.committables import COMMITTABLES
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
@@ -496,6 +497,36 @@ def test_what_an_older_version_listed_of_the_next_checkpoint_is_not_committed() 
         "committer commit[a]",
         "committer commit[again]",
     ]
+
+
+class MemoryCommitter(TracingCommitter):
+    """A `StatefulCommitter`."""
+
+    items: Sequence[bytes] = ()
+
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        self.items = items
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        return self.items
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_every_committer_knows_what_any_former_one_has_committed_into(parallelism: int) -> None:
+    """Those beside each writer commit at their own pace, and the newest of their memories counts."""
+    snapshots = []
+    for known in (b"3", b"5"):
+        sink = TracingSink([])
+        operator = CommitterOperator(sink, create=partial(MemoryCommitter, sink))
+        state = OperatorState(checkpoint_id=CheckpointId(5), lists={TARGET_STATE: [known]})
+        with OperatorHarness(operator, state=state) as harness:
+            snapshots.append(harness.snapshot(6))
+    for index in range(parallelism):
+        made = MemoryCommitter(TracingSink([]))
+        operator = CommitterOperator(made.sink, create=lambda made=made: made)
+        state = restore_state(snapshots, 6, index=index, parallelism=parallelism)
+        OperatorHarness(operator, state=state, index=index, parallelism=parallelism).open()
+        assert made.items == [b"3", b"5"]
 
 
 def test_unreadable_state_is_refused() -> None:
