@@ -1,0 +1,88 @@
+"""State at barriers that are not aligned, and then another parallelism: windows of a user's job."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import unistream as us
+from tests.simulation.found_by import known_first
+from unistream.testing import SimulationReport, simulate
+from unistream.testing.sim.mutants import plant
+from unistream.testing.sim.mutants_state import MUTANTS
+
+SEEDS = int(os.environ.get("UNISTREAM_STATE_SEEDS", "2"))
+SKEWED = (8, 25)
+"""Seeds in which subtasks are not equally far at the barrier from which a rescaled job goes on."""
+SEEDS_MAX = 200
+SIZE, SLIDE = 400, 50
+EVENTS = us.DatagenSource(
+    {"id": us.datagen.Sequential(), "k": us.datagen.RandomInt(0, 12), "t": us.datagen.EventTime(0, 10, 20)},
+    rows=300,
+    splits=2,
+)
+TIMES = us.WatermarkStrategy.for_bounded_out_of_orderness(20).with_timestamp_column("t")
+OFTEN = {"pipeline.auto-watermark-interval": "20 ms"}
+UNALIGNED = OFTEN | {"execution.checkpointing.unaligned.enabled": "true"}
+AT_LEAST_ONCE = OFTEN | {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
+
+
+def windows(env: us.Environment) -> None:
+    """Each subtask is as far as its inputs let it: what fires must not depend on the others."""
+    events = env.set_parallelism(2).from_source(EVENTS, TIMES, "events").uid("events")
+    counts = events.key_by("k").window(us.SlidingEventTimeWindows.of(SIZE, SLIDE)).aggregate(n=us.count())
+    counts.uid("windows").rebalance().sink_to(us.BlackholeSink()).uid("out")
+
+
+class AtLeast:
+    """Checks that each row of the run without faults, the first one, is there, with at least its count."""
+
+    def __init__(self) -> None:
+        self._truth: Counter[Any] | None = None
+
+    def __call__(self, sinks: Mapping[str, pa.Table]) -> None:
+        found: Counter[Any] = Counter()
+        for row in sinks["out"].to_pylist():
+            counted = row.pop("n", 1)
+            key = tuple(row.values())
+            found[key] = max(found[key], counted)
+        self._truth = self._truth or found
+        assert found >= self._truth, f"{len(self._truth - found)} rows are lost"
+
+
+def simulated(config: Mapping[str, str], seeds: Iterable[int]) -> SimulationReport:
+    """At another parallelism from some moment on."""
+    check = AtLeast() if config is AT_LEAST_ONCE else None
+    return simulate(windows, seeds=seeds, config=config, rescale=True, check=check)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(OFTEN, id="aligned"),
+        pytest.param(UNALIGNED, id="unaligned"),
+        pytest.param(AT_LEAST_ONCE, id="at least once"),
+    ],
+)
+def test_windows_that_overlap_are_those_of_an_undisturbed_run(config: Mapping[str, str]) -> None:
+    report = simulated(config, [*SKEWED, *range(SEEDS)])
+    report.raise_for_failures()
+    assert report.restarts
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
+    with plant(MUTANTS[name]):
+        for seed in known_first(name, range(SEEDS_MAX)):
+            report = simulated(UNALIGNED, [seed])
+            if not report.ok:
+                reason = report.failures[0].reason.replace("\n", " ")
+                record_property("planted bug", f"{name:34s} {seed + 1:6d}  {reason[:90]}")
+                return
+    pytest.fail(f"{MUTANTS[name].lesson}: not found in {SEEDS_MAX} seeds")

@@ -1,0 +1,39 @@
+"""Planted bugs of state that is right behind aligned barriers only. The pipelines in which `simulate` has to
+find them are in `tests/simulation/test_simulation_state.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from unistream.model.snapshot import ListMode, ListState
+from unistream.operator.window import FIRED, WindowAggregate
+from unistream.operator.window.fired import FIRED_COLUMN
+from unistream.testing.sim.mutants import Mutant
+from unistream.testing.sim.mutants_shared import Patch
+
+
+def fired_of_another() -> list[Patch]:
+    """What has fired is a list of which each new subtask gets the copy of one former subtask."""
+    original = WindowAggregate.snapshot_state
+
+    def snapshot_state(self: Any, checkpoint_id: Any) -> Any:
+        snapshot = original(self, checkpoint_id)
+        table = snapshot.keyed.get(FIRED)
+        if table is None:
+            return snapshot
+        keyed = {name: one for name, one in snapshot.keyed.items() if name != FIRED}
+        copy = msgspec.msgpack.encode(max(table.column(FIRED_COLUMN).to_pylist()))
+        lists = {**snapshot.lists, FIRED: ListState(ListMode.BROADCAST, (copy,))}
+        return replace(snapshot, keyed=keyed, lists=lists)
+
+    return [(WindowAggregate, "snapshot_state", snapshot_state)]
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "fired-of-another": Mutant(
+        "a rescaled window operator takes what another subtask has fired for its own", fired_of_another
+    ),
+}
