@@ -10,6 +10,7 @@ multiset.
     strategies      draws pipelines and rows
     build           executes the printed program, so that what one reads is what has run
     run             the engines, and `assert_equal`
+    dimensions      barriers aligned, unaligned or at least once; parallelism kept, changed or narrowed
     test_equality   the property: simulated cluster (also under faults), workers, Spark
     planted         bugs that `test_planted` plants, each of which the property has to find
 
@@ -23,6 +24,9 @@ program must not depend on that:
 - sums of floats are exact (`plain.quarters`); of -0.0 and 0.0, either of which may be the least of both, it
   makes 0.0;
 - of equal keys in a join's table the last one counts; that table has one part, so that there is a last one.
+
+In AT_LEAST_ONCE mode rows may come twice when something fails: what they become in windows and in functions
+with state is not compared then.
 
 Everything else is compared as it is: -0.0 is not 0.0, NaN is NaN, null is neither NaN nor "" nor 0.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.equality.pipelines import Assign, Key, Pipeline, Row, Source, Window
+from tests.equality.dimensions import MODES, WAYS, Way
+from tests.equality.pipelines import Assign, Exchange, Key, Pipeline, Row, Source, Window
 from tests.equality.run import (
     BATCH,
     RESTARTS,
@@ -47,17 +48,43 @@ EARLIER_TIMES = Pipeline(
 )
 """Windows of rows that are given earlier times; the watermark of the source has passed these."""
 
+IN_TURN = tuple(Row(n, 20 * n, f"key {n * n % 12}", None, n) for n in range(120))
+OVERLAPPING = Pipeline(
+    (
+        Source((IN_TURN[::2], IN_TURN[1::2]), kind="static", piece=2),
+        replace(SUMS, size=400, slide=50),
+        Exchange(1, "rebalance"),
+    )
+)
+"""Windows that share most of their rows, for long enough that some subtask is further than another."""
+
+STREAMING_WAYS = [way for way in WAYS if way.mode != "batch"]
+BATCH_WAYS = [way for way in WAYS if way.mode == "batch"]
+
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mode", [STREAMING, BATCH], ids=["STREAMING", "BATCH"])
-@example(EARLIER_TIMES, "1", 0)
-@examples(20)
-@given(pipelines(), PARALLELISM, st.integers(0, 1_000))
-def test_simulated(mode: Mapping[str, str], pipeline: Pipeline, parallelism: str, seed: int) -> None:
+@pytest.mark.parametrize("ways", [STREAMING_WAYS, BATCH_WAYS], ids=["STREAMING", "BATCH"])
+@example(EARLIER_TIMES, "1", 0, 0)
+@examples(16)
+@given(pipelines(), PARALLELISM, st.integers(0, 1_000), st.integers(0, 1_000))
+def test_simulated(ways: Sequence[Way], pipeline: Pipeline, parallelism: str, seed: int, way: int) -> None:
     """Without faults, and with those of a seed: killed and paused workers, lost messages, failed storage."""
-    quiet, disturbed = simulated(pipeline, {**mode, "parallelism.default": parallelism}, seed)
-    assert_equal(pipeline, f"a parallelism of {parallelism}", quiet)
-    assert_equal(pipeline, f"a parallelism of {parallelism}, with the faults of seed {seed},", disturbed)
+    agrees(ways[way % len(ways)], pipeline, parallelism, seed)
+
+
+@pytest.mark.parametrize("way", STREAMING_WAYS, ids=str)
+def test_windows_that_overlap_in_each_way(way: Way) -> None:
+    """Each mode with each width, whatever is drawn above."""
+    agrees(way, OVERLAPPING, "2", 7)
+
+
+def agrees(way: Way, pipeline: Pipeline, parallelism: str, seed: int) -> None:
+    config = {**way.config, "parallelism.default": parallelism}
+    quiet, disturbed = simulated(pipeline, config, seed, rescale=way.rescales)
+    where = f"{way}, a parallelism of {parallelism}"
+    assert_equal(pipeline, where, quiet)
+    if way.may_fail(pipeline):
+        assert_equal(pipeline, f"{where}, with the faults of seed {seed},", disturbed, once=way.counts_once)
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +104,16 @@ def workers() -> Iterator[MiniCluster]:
             "parallelism.default": "2",
             **OFTEN,
         },
-        {**STREAMING, **RESTARTS, "state.backend.type": "rocksdb", "parallelism.default": "3", **OFTEN},
+        {
+            **MODES["unaligned"],
+            **RESTARTS,
+            "state.backend.type": "rocksdb",
+            "parallelism.default": "3",
+            **OFTEN,
+        },
         {**BATCH, **RESTARTS, "execution.batch.engine": "native", "parallelism.default": "2"},
     ],
-    ids=["STREAMING", "STREAMING with RocksDB", "BATCH"],
+    ids=["STREAMING", "unaligned with RocksDB", "BATCH"],
 )
 @examples(5)
 @given(pipelines() | failing("raises"))

@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from unistream.model.snapshot import ListMode, ListState
-from unistream.operator.window import FIRED, WindowAggregate
-from unistream.operator.window.fired import FIRED_COLUMN
+from unistream.operator.window import FIRED, FIRED_TABLE, WindowAggregate
 from unistream.testing.sim.mutants import Mutant
 from unistream.testing.sim.mutants_shared import Patch
 
@@ -25,7 +24,7 @@ def fired_of_another() -> list[Patch]:
         if table is None:
             return snapshot
         keyed = {name: one for name, one in snapshot.keyed.items() if name != FIRED}
-        copy = msgspec.msgpack.encode(max(table.column(FIRED_COLUMN).to_pylist()))
+        copy = msgspec.msgpack.encode(max(table.column(FIRED_TABLE.columns[0]).to_pylist()))
         lists = {**snapshot.lists, FIRED: ListState(ListMode.BROADCAST, (copy,))}
         return replace(snapshot, keyed=keyed, lists=lists)
 

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from unistream.base.config import Configuration
+from unistream.base.config.scheduling import SCHEDULER
 from unistream.base.ids import JobId, OperatorUid
 from unistream.core.graph import why_no_checkpoints
 from unistream.master.job_setup import SubmitRequest
@@ -27,7 +29,7 @@ from unistream.testing.sim.chaos import plan_faults
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.faults import NONE, Faults, intensity
 from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, Run, played
-from unistream.testing.sim.scenario import Pipeline, Scenario, bundle_of
+from unistream.testing.sim.scenario import Kind, Pipeline, Scenario, bundle_of
 from unistream.testing.sim.table import Row
 from unistream.testing.sim.users import Users
 from unistream.testing.sim.world import EVENTS_MAX, Violation, World
@@ -206,7 +208,9 @@ class UserRun(Run):
 
     def _draw(self) -> Scenario:
         drawn = self._drawn
+        adaptive = Configuration(self._prepared.job.graph.config).get(SCHEDULER) == "adaptive"
         return Scenario(
+            kind=Kind.ADAPTIVE if adaptive else Kind.STREAMING,
             jobs=(),
             slots=drawn.slots,
             config={**CONFIG, "restart-strategy.fixed-delay.attempts": RESTARTS, **drawn.config},
