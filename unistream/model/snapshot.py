@@ -188,8 +188,10 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What one subtask acknowledged, by operator uid.
 
     Attributes:
-        finished: The subtask had sent EndOfData(drain) before the barrier, but may have committables: it runs
-            again on restore. (A subtask that has ended for good has no snapshot.)
+        finished: The subtask had sent EndOfData(drain) before the barrier: `finish` of its operators was
+            called, and what it emitted precedes the barrier. It may still have committables, so it runs on
+            restore, but processes nothing (`TaskRestore.data_ended`). (A subtask that has ended for good has
+            no snapshot.)
         in_flight: Rows that its barriers had overtaken; None: none.
         watermarks: Last watermark emitted by each operator, also without state: ms since the epoch,
             MIN_WATERMARK before the first, MAX_WATERMARK at the end of its input. For information only: as in
@@ -294,6 +296,9 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
         job: That took it.
         finished: All subtasks of the vertex had finished: run no user code, send only MAX_WATERMARK and
             EndOfData.
+        data_ended: Its operators had finished, and no row is left for it
+            (`unistream.core.restore.ended_tasks`): they are opened with their state and commit what is
+            pending, but read nothing, and `finish` is not called again.
         in_flight: Rows to process before any new one, in this order (`unistream.core.restore.in_flight`).
     """
 
@@ -302,4 +307,5 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId | None = None
     operators: dict[OperatorUid, OperatorRestore] = {}
     finished: bool = False
+    data_ended: bool = False
     in_flight: tuple[InFlightShare, ...] = ()

@@ -211,7 +211,9 @@ class Operator(Protocol):
         a restore (when the producer had finished), so it must be idempotent."""
 
     def finish(self) -> None:
-        """All inputs have ended: emit what is left. No more data will be produced after it."""
+        """All inputs have ended: emit what is left. No more data will be produced after it. State that it has
+        emitted is in no later snapshot. A task that is restored behind it does not call it again, if none of
+        its producers has more rows."""
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
         """Rows emitted here precede the barrier."""

@@ -16,10 +16,10 @@ from msgspec import structs
 
 from tests.unit.core.graphs import job_of
 from tests.unit.core.shared import LocalFiles, SharedFolder, shared_files
+from tests.unit.core.split_check import check_splits
 from unistream.base.config import Configuration
 from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, SubtaskId
 from unistream.core import contract
-from unistream.core.checkpoint import SplitAssigner
 from unistream.core.contract.settings import JobSettings, RestorePoint
 from unistream.core.job import JobMachine, job_settings
 from unistream.model import messages as msg
@@ -197,6 +197,12 @@ class Task:
         return self.deployment.restore is not None and self.deployment.restore.finished
 
     @property
+    def reads_nothing(self) -> bool:
+        """Its data had ended in the snapshot that it starts from."""
+        restore = self.deployment.restore
+        return restore is not None and (restore.finished or restore.data_ended)
+
+    @property
     def is_source(self) -> bool:
         return self.deployment.vertex.source is not None
 
@@ -323,15 +329,14 @@ class Cluster:
 
     def _pulls(self, task: Task) -> bool:
         source = task.deployment.vertex.source
-        return bool(source and source.pull and not task.no_more and not task.asked and not task.splits)
+        asks = not (task.no_more or task.reads_nothing or task.asked)
+        return bool(source and source.pull and asks and not task.splits)
 
     def _may_end_data(self, task: Task) -> bool:
         if task.end_of_data:
             return False
         if task.is_source:
-            restored = task.deployment.restore
-            done = task.no_more or (restored is not None and restored.finished)
-            return done and not task.splits
+            return (task.no_more or task.reads_nothing) and not task.splits
         return all(
             producer in self.finished or (producer in self.tasks and self.tasks[producer].end_of_data)
             for producer in self._producers(task)
@@ -439,6 +444,7 @@ class Cluster:
             case msg.CancelTask():
                 task.state = "CANCELING"
             case msg.AssignSplits(splits=splits, no_more=no_more):
+                assert not (splits and task.reads_nothing), f"{task.attempt} had read all, and gets {splits}"
                 task.splits += [split.id for split in splits]
                 task.no_more |= no_more
                 task.asked = False
@@ -651,7 +657,9 @@ def task_snapshot(task: Task) -> TaskSnapshot:
     )
     operators = {task.deployment.vertex.operators[0].uid: OperatorStateHandle(lists=handles)}
     stateful = task.is_source or bool(task.stored)
-    return TaskSnapshot(operators=operators if stateful else {}, finished=task.end_of_data)
+    return TaskSnapshot(
+        operators=operators if stateful else {}, finished=task.end_of_data or task.reads_nothing
+    )
 
 
 def _listed(name: str, mode: ListMode, items: list[str]) -> ListHandle:
@@ -677,21 +685,3 @@ def restored_items(restore: TaskRestore | None) -> list[str]:
         for share in operator.lists
         for place in range(share.start, share.stop)
     ]
-
-
-def check_splits(graph: JobGraph, manifest: Manifest, read: set[str]) -> None:
-    """Every split that was discovered is in exactly one place (FLINK-21996), or was `read` to its end by a
-    task that has finished and so has no state."""
-    for vertex in manifest.vertices:
-        source = graph.vertex(vertex.vertex).source
-        if source is None or vertex.coordinator is None:
-            continue
-        assigner = SplitAssigner.restore(source, vertex.parallelism, vertex.coordinator)
-        held = [split.id for split in assigner.unassigned]
-        for task in vertex.subtasks:
-            for operator in task.operators.values() if task else ():
-                splits = (h for h in operator.lists if h.name == "splits")
-                held += [item.decode().partition(":")[2] for h in splits for item in h.inline or ()]
-        assert len(held) == len(set(held)), f"a split is twice in {manifest.checkpoint_id}"
-        assert set(held) <= set(assigner.known), f"an invented split in {manifest.checkpoint_id}"
-        assert set(assigner.known) - set(held) <= read, f"a split is lost in {manifest.checkpoint_id}"

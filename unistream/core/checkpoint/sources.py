@@ -165,12 +165,13 @@ class Sources:
             self._discoveries.ask(vertex, self._assigners[vertex].found)
 
     def ready(self, subtask: SubtaskId) -> None:
-        """A task runs; if it is a source's, it can take splits. Not if it had finished in the snapshot that
-        it starts from: then it ends by itself, perhaps before a message would reach it."""
+        """A task runs; if it is a source's, it can take splits. Not if its data had ended in the snapshot
+        that it starts from: then it ends by itself, perhaps before a message would reach it."""
         assigner = self._assigners.get(subtask.vertex)
         if assigner is None:
             return
-        if not self._executions[subtask].restored_finished:
+        execution = self._executions[subtask]
+        if not (execution.restored_finished or execution.restored_ended):
             assigner.ready(subtask.index)
         elif isinstance(assigner, PhasedAssigner):
             assigner.finished(subtask.index)

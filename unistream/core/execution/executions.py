@@ -25,6 +25,7 @@ class Execution:
         end_of_data: It has sent EndOfData.
         inputs_read: Its stored inputs are read to their end.
         restored_finished: Its vertex had finished in the snapshot that it was restored from.
+        restored_ended: So had its data: it reads nothing (`TaskRestore.data_ended`).
     """
 
     attempt: AttemptId
@@ -34,6 +35,7 @@ class Execution:
     end_of_data: bool = False
     inputs_read: bool = False
     restored_finished: bool = False
+    restored_ended: bool = False
 
     @property
     def state(self) -> ExecutionState:

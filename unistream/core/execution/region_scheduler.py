@@ -219,6 +219,7 @@ class RegionScheduler:
             execution = self._executions[subtask]
             restore = self._restores.get(subtask)
             execution.restored_finished = restore is not None and restore.finished
+            execution.restored_ended = restore is not None and restore.data_ended
             self._executions.move(execution, ExecutionState.DEPLOYING, "all slots of its region are there")
             deployment = TaskDeployment(
                 attempt=execution.attempt,

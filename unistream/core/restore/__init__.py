@@ -1,8 +1,9 @@
 """Which part of which snapshot each new subtask reads. Pure.
 
 Decides: which subtask gets which key groups, lists and in-flight rows after a change of parallelism or
-pipeline (`state_assignment`, `in_flight`), and the outcome of each state of a savepoint in a changed pipeline
-(`state_plan`). May import: `core.graph`. Start with `state_assignment`.
+pipeline (`state_assignment`, `in_flight`), which subtasks have no more to process (`ended_tasks`), and the
+outcome of each state of a savepoint in a changed pipeline (`state_plan`). May import:
+`core.graph`. Start with `state_assignment`.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from enum import Enum
 
 import msgspec
 
 from unistream.base import config as options
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
+from unistream.core.restore.ended_tasks import check_finished, ended_subtasks
 from unistream.model.graph import JobGraph, JobVertex
 from unistream.model.key_groups import intersect, key_group_range
 from unistream.model.positions import SourcePositions
@@ -52,6 +52,7 @@ def assign_state(
         _check_all_wanted(manifest, graph, directory)
     check_finished(manifest, graph)
     _check_offloaded(known, graph, directory)
+    ended = ended_subtasks(manifest, graph)
     restores: dict[SubtaskId, TaskRestore] = {}
     for vertex in graph.vertices:
         olds = {op.uid: known[op.uid] for op in vertex.operators if op.uid in known}
@@ -61,12 +62,14 @@ def assign_state(
         recorded = manifest.positions
         shares = {uid: _shares(uid, old, vertex, recorded.get(uid, ())) for uid, old in olds.items()}
         for index in range(vertex.parallelism):
-            restores[SubtaskId(vertex.id, index)] = TaskRestore(
+            subtask = SubtaskId(vertex.id, index)
+            restores[subtask] = TaskRestore(
                 root=directory,
                 checkpoint_id=manifest.restores_as,
                 job=manifest.job,
                 operators={} if finished else {uid: shares[uid][index] for uid in shares},
                 finished=finished,
+                data_ended=subtask in ended and not finished,
             )
     return restores
 
@@ -233,54 +236,3 @@ def _deal(handles: Iterable[ListHandle], shares: list[list[ListShare]], start: i
             if offset == pieces[place].count:
                 place, offset = place + 1, 0
     return (start + extra) % len(shares)
-
-
-# --- finished tasks (FLIP-147) --------------------------------------------------------------------
-
-
-class _Finished(Enum):
-    ALL_RUNNING = 0  # also: an operator that is not in the snapshot
-    PARTIALLY = 1
-    FULLY = 2
-
-
-def check_finished(manifest: Manifest, graph: JobGraph) -> None:
-    """Raises ConfigError with the vertex and the reason if the graph does not fit the finished tasks: they
-    emit nothing but MAX_WATERMARK and EndOfData, so nothing that still runs may precede them."""
-    known = {uid: vertex for vertex in manifest.vertices for uid in vertex.operators}
-    states = {vertex.id: _state_of(vertex, known) for vertex in graph.vertices}
-    names = {vertex.id: vertex.name for vertex in graph.vertices}
-    for edge in graph.edges:
-        before, after = states[edge.source], states[edge.target]
-        text = f"{names[edge.target]!r} had finished and {names[edge.source]!r} before it had not"
-        if after is _Finished.FULLY and before is not _Finished.FULLY:
-            raise _refused("FULLY_FINISHED_AFTER_NOT_FULLY_FINISHED", text)
-        if after is not _Finished.PARTIALLY:
-            continue
-        if not edge.ship.is_pointwise and before is not _Finished.FULLY:
-            raise _refused("PARTIAL_AFTER_RUNNING_OR_PARTIAL_VIA_ALL_TO_ALL", text)
-        if edge.ship.is_pointwise and before is _Finished.ALL_RUNNING:
-            raise _refused("PARTIAL_AFTER_RUNNING_VIA_POINTWISE", text)
-
-
-def _state_of(vertex: JobVertex, known: dict[OperatorUid, VertexSnapshot]) -> _Finished:
-    found = {_finished(known.get(operator.uid)) for operator in vertex.operators}
-    if len(found) > 1:
-        raise _refused(
-            "MIXED_STATES_IN_ONE_CHAIN",
-            f"some operators of {vertex.name!r} had finished in the snapshot and others had not",
-        )
-    return found.pop()
-
-
-def _finished(snapshot: VertexSnapshot | None) -> _Finished:
-    if snapshot is None or not snapshot.finished_subtasks:
-        return _Finished.ALL_RUNNING
-    return _Finished.FULLY if snapshot.fully_finished else _Finished.PARTIALLY
-
-
-def _refused(reason: str, text: str) -> ConfigError:
-    return ConfigError(
-        f"{reason}: {text}; an operator cannot be added or moved before or into a part of the job that had "
-        "finished, start without that snapshot or undo the change"
-    )

@@ -126,7 +126,9 @@ class ProcessFunction:
         """Called before a snapshot: update the lists here, if they are not always up to date."""
 
     def finish(self, context: FunctionContext, out: Collector) -> None:
-        """Called at the end of the input: emit buffered rows here."""
+        """Called once, at the end of the input: emit buffered rows here. What the function keeps in lists is
+        used up then: snapshots that are taken later do not have it, and a job that starts from one does not
+        call `finish` again for this input."""
 
     def close(self) -> None:
         """Called once, at the end, also after a failure."""
@@ -160,6 +162,7 @@ class ProcessOperator(RowOperator):
         self.errors = RowErrors(on_error)
         self._guard = None if self.errors.fails else CallGuard(function, self.errors)
         self._process: FunctionContext | None = None
+        self._finished = False
 
     def initialize_state(self, state: OperatorState) -> None:
         undo = None if self._guard is None else self._guard.undo
@@ -208,6 +211,7 @@ class ProcessOperator(RowOperator):
         except Exception as error:
             raise self.user_error(self._what("finish"), error) from error
         out.flush(self, function_name(self._function), None)
+        self._finished = True
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         context = self._ready()
@@ -217,6 +221,8 @@ class ProcessOperator(RowOperator):
             raise
         except Exception as error:
             raise self.user_error(self._what("snapshot"), error) from error
+        if self._finished:  # what it has emitted is before the barrier
+            return OperatorSnapshot()
         return OperatorSnapshot(lists={name: found.snapshot() for name, found in context.lists.items()})
 
     def close(self) -> None:

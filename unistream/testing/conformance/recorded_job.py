@@ -266,12 +266,14 @@ class RecordedJob:
 
 
 def stopped_after_s1_ended() -> tuple[Snapshot, Any]:
-    """A stop's savepoint in which s1, A, B and C have finished, and the store that holds its files."""
+    """A stop's savepoint before which s1, A, B and C had finished, and the store that holds its files."""
     recorded = RecordedJob()
     recorded.job.run()
     for source in recorded.sources.values():
         source.put_row()
     recorded.sources["T1"].end()
+    recorded.job.run()
+    recorded.job.trigger(SnapshotKind.CHECKPOINT)  # their last one
     recorded.job.run()
     savepoint = recorded.job.trigger(SnapshotKind.SUSPEND)
     recorded.job.run()

@@ -10,7 +10,8 @@ from typing import Any, Final
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
 from unistream.core.checkpoint.result import PartialFinishingNotSupported, vertex_snapshot
-from unistream.core.restore.state_assignment import assign_state, check_finished, list_shares
+from unistream.core.restore.ended_tasks import check_finished
+from unistream.core.restore.state_assignment import assign_state, list_shares
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import Ship
 from unistream.model.redistribution import OF_PRODUCERS, Redistribution, redistribution

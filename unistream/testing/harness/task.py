@@ -82,7 +82,7 @@ class Snapshot:
 
     Attributes:
         acks: The acknowledgement of each subtask.
-        finished_before: Subtasks that had ended when it was triggered.
+        finished_before: Subtasks that had ended when it was triggered, now or before the job was restored.
         graph: The graph of the job that triggered it; None: that of the job that starts from it.
     """
 
@@ -130,14 +130,14 @@ class Snapshot:
 
     def _vertex(self, vertex: JobVertex) -> VertexSnapshot:
         tasks = [SubtaskId(vertex.id, index) for index in range(vertex.parallelism)]
-        acked, finished = self.acked, self.finished
+        acked, finished = self.acked, self.finished_before
         return VertexSnapshot(
             vertex=vertex.id,
             name=vertex.name,
             operators=tuple(operator.uid for operator in vertex.operators),
             parallelism=vertex.parallelism,
             max_parallelism=vertex.max_parallelism,
-            subtasks=tuple(acked.get(task) for task in tasks),
+            subtasks=tuple(None if task in finished else acked.get(task) for task in tasks),
             finished_subtasks=tuple(task.index for task in tasks if task in finished),
         )
 
@@ -271,7 +271,7 @@ class TaskJob:
             CheckpointId(self.next_checkpoint),
             kind,
             set(running),
-            finished_before=frozenset(set(self.tasks) - running),
+            finished_before=frozenset(s for s in self.tasks if s not in running or self._had_finished(s)),
             graph=self.graph,
         )
         self.next_checkpoint += 1
@@ -279,6 +279,10 @@ class TaskJob:
         heads = [subtask for subtask in running if not self._producers(subtask) & running]
         self.send_trigger(snapshot, heads, form, aligned=aligned)
         return snapshot
+
+    def _had_finished(self, subtask: SubtaskId) -> bool:
+        restore = self.tasks[subtask].deployment.restore
+        return restore is not None and restore.finished
 
     def send_trigger(
         self,

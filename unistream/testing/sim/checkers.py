@@ -75,7 +75,7 @@ class Outputs:
                 f"I2: {uid} commits {sorted(unlisted)}, which no durable manifest lists"
             )
         self._unique(uid, rows, counted=pipeline.has_counts)
-        if pipeline.whole:
+        if pipeline.whole and not pipeline.holds:
             self.check_prefix(uid)
 
     def _unique(self, uid: OperatorUid, rows: Sequence[Row], *, counted: bool) -> None:

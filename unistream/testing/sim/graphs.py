@@ -9,9 +9,17 @@ from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.watermarks import WatermarkStrategy
+from unistream.operator.process import ProcessOperator
 from unistream.operator.sink import CommitterOperator, SinkWriterOperator
 from unistream.port.operator import SourceOperatorSpec
-from unistream.testing.sim.pipeline import CountOperator, FiledCountOperator, FragileOperator, SimSource
+from unistream.testing.sim.pipeline import (
+    ROWS,
+    CountOperator,
+    FiledCountOperator,
+    FragileOperator,
+    InGroups,
+    SimSource,
+)
 from unistream.testing.sim.scenario import MAX_PARALLELISM, SHAPES, Pipeline
 from unistream.testing.sim.table import Table, TableSink
 
@@ -98,6 +106,8 @@ def _operator(pipeline: Pipeline, role: str, table: Table) -> object:
         case "source":
             source = SimSource(pipeline.contents, table.world)
             return SourceOperatorSpec(source=source, watermarks=WatermarkStrategy.no_watermarks())
+        case "map" if pipeline.holds:
+            return ProcessOperator(InGroups(), returns=ROWS)
         case "map":
             return FragileOperator(table.world)
         case "count":

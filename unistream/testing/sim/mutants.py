@@ -30,6 +30,7 @@ from unistream.master import recovery
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import CheckpointAcked
+from unistream.operator.process import ProcessOperator
 from unistream.operator.sink.committer import CommitterOperator
 from unistream.port.operator import CommitPermit
 from unistream.state.hashmap.backend import HashMapStateBackend
@@ -41,6 +42,7 @@ from unistream.testing.sim.mutants_shared import Patch
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
 from unistream.worker.exchange.partition import ResultPartition
+from unistream.worker.task.chain import OperatorChain
 from unistream.worker.task.source_operator import SourceOperator
 
 
@@ -291,6 +293,22 @@ def _state_lost() -> list[Patch]:
     return [(HashMapStateBackend, "restore", lambda _self, _tables: None)]
 
 
+def _finishes_again() -> list[Patch]:
+    """Each alone does no harm to a function that emits what it holds."""
+    finish, snapshot = OperatorChain.finish, ProcessOperator.snapshot_state
+
+    def finish_again(self: Any, quiesce: Any, **_again: bool) -> None:
+        finish(self, quiesce)
+
+    def keeps_lists(self: Any, checkpoint_id: CheckpointId) -> Any:
+        finished, self._finished = self._finished, False
+        found = snapshot(self, checkpoint_id)
+        self._finished = finished
+        return found
+
+    return [(OperatorChain, "finish", finish_again), (ProcessOperator, "snapshot_state", keeps_lists)]
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "commit-not-idempotent": Mutant("a commit that is repeated shows its rows twice", _not_idempotent),
     "aborted-checkpoint-drops-output": Mutant(
@@ -328,6 +346,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-alignment": Mutant("channels are not blocked behind a barrier", _no_alignment),
     "barrier-overtakes": Mutant("a barrier overtakes rows that wait for a full batch", _barrier_overtakes),
     "state-not-restored": Mutant("keyed state is not restored", _state_lost),
+    "finishes-again": Mutant(
+        "a task that is restored behind `finish` calls it again, with the state that it had used up",
+        _finishes_again,
+    ),
     "consumer-before-producer": Mutant(
         "a region is scheduled before the results that it reads are complete", wide.consumer_too_early
     ),

@@ -19,15 +19,17 @@ from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
-from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.model.state import ValueStateDescriptor
-from unistream.operator.common import BaseOperator
+from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
+from unistream.model.state import OperatorListDescriptor, ValueStateDescriptor
+from unistream.operator.common import BaseOperator, Row
+from unistream.operator.process import Collector, FunctionContext, ProcessFunction
 from unistream.port.operator import CommitPermit
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SourceReader, SplitFinished
 from unistream.testing.sim.sst import SstState
 from unistream.testing.sim.world import World
 
 ROWS = pa.schema([("split", pa.int64()), ("offset", pa.int64()), ("k", pa.int64())])
+GROUP = 5  # rows; no split has a multiple of it, so that some are left
 _KEY = pa.schema([("k", pa.int64())])
 _COUNT = ValueStateDescriptor("count", pa.int64())
 _COUNTED = pa.schema([*ROWS, ("n", pa.int64())])
@@ -204,6 +206,25 @@ class FragileOperator(BaseOperator):
 
     def close(self) -> None:
         self._may_fail(self._world.faults.on_close, "close")
+
+
+class InGroups(ProcessFunction):
+    """Passes rows on in groups; what is left when it finishes is the last one."""
+
+    held = OperatorListDescriptor("held", pa.struct(list(ROWS)), ListMode.SPLIT)
+
+    def open(self, context: FunctionContext) -> None:
+        self._rows = context.operator_state(self.held)
+
+    def process_element(self, row: Row, context: FunctionContext, out: Collector) -> None:
+        self._rows.add(row)
+        if len(self._rows.get()) == GROUP:
+            self.finish(context, out)
+            self._rows.clear()
+
+    def finish(self, context: FunctionContext, out: Collector) -> None:
+        for row in self._rows.get():
+            out.emit(row)
 
 
 class CountOperator(BaseOperator):

@@ -38,6 +38,7 @@ class Pipeline:
         checkpointed: Its job takes checkpoints; else sinks commit once, at the end of their input.
         merge_at: Most files per subtask, if its counts are in files that checkpoints share. None: they are in
             memory, and every checkpoint stores them all.
+        holds: Its maps hold rows back until some are together; the rest comes when they finish.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Pipeline:
     blocking: frozenset[int] = frozenset()
     checkpointed: bool = True
     merge_at: int | None = None
+    holds: bool = False
 
     @property
     def has_counts(self) -> bool:

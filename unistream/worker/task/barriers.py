@@ -56,7 +56,7 @@ class TaskLife(Protocol):
     data_ended: bool
     """EndOfData was sent."""
     drained: bool
-    """… after the end of all data, not at a suspension."""
+    """… after the end of all data, not at a suspension; now, or before the snapshot that it starts from."""
 
     def end_of_data(self, *, drain: bool) -> None:
         """No more rows: finishes the operators, if `drain`, and sends EndOfData."""

@@ -171,6 +171,7 @@ def _source(
             SplitRequested(attempt=deployment.attempt, phase=phase, newest=newest)
         ),
         counters=counters,
+        had_ended=deployment.restore is not None and deployment.restore.data_ended,
     )
 
 

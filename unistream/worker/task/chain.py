@@ -228,16 +228,18 @@ class OperatorChain:
         with self._nodes[0].fence("ending an input"):
             self._nodes[0].operator.end_input(input_index)
 
-    def finish(self, quiesce: Callable[[OperatorUid], None]) -> None:
+    def finish(self, quiesce: Callable[[OperatorUid], None], *, again: bool = False) -> None:
         """Head -> tail, after all inputs of the head have ended: end_input of each operator behind it, then
-        `quiesce` for its processing-time timers, then finish."""
+        `quiesce` for its processing-time timers, then finish. `again`: it was called before the snapshot that
+        they are restored from, so it is left out."""
         for node in self._nodes:
             if node is not self._nodes[0]:
                 with node.fence("ending an input"):
                     node.operator.end_input(0)
             quiesce(node.uid)
-            with node.fence("finishing"):
-                node.operator.finish()
+            if not again:
+                with node.fence("finishing"):
+                    node.operator.finish()
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
         for node in self._nodes:

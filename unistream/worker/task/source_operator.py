@@ -50,6 +50,8 @@ class SourceOperator(BaseOperator):
         info: Of the source, as in the job graph.
         wake_task: From any thread: polling may return rows.
         request_split: Requests a split of a phase from the master; see `SplitRequested`.
+        had_ended: All was read before the snapshot that it is restored from (`TaskRestore.data_ended`): there
+            is no reader, and its state stays as it is.
 
     Attributes:
         is_exhausted: Everything was read and no split will be added.
@@ -64,6 +66,7 @@ class SourceOperator(BaseOperator):
         wake_task: Callable[[], None],
         request_split: Callable[[int, int | None], None],
         counters: TaskCounters,
+        had_ended: bool = False,
     ) -> None:
         self._spec = spec
         self._wake_task = wake_task
@@ -79,7 +82,7 @@ class SourceOperator(BaseOperator):
         self._restored: list[Split] = []
         self._given: set[str] = set()
         self._out_of_order: set[str] = set()
-        self.is_exhausted = False
+        self.is_exhausted = had_ended
         self.resume_at_ms: int | None = None
         self._waiting = False
 
@@ -94,6 +97,8 @@ class SourceOperator(BaseOperator):
             raise CorruptSnapshot(f"the source's splits cannot be read: {error}") from error
 
     def open(self) -> None:
+        if self.is_exhausted:
+            return
         context = self.context
         self._reader = self._spec.source.create_reader()
         self._reader.open(
@@ -274,9 +279,7 @@ class SourceOperator(BaseOperator):
     # --- checkpoints ------------------------------------------------------------------------------
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        if self._reader is None:
-            return OperatorSnapshot()
-        splits = [*self._reader.snapshot(), *self._held]
+        splits = self._restored if self._reader is None else [*self._reader.snapshot(), *self._held]
         items = tuple(msgspec.msgpack.encode(split) for split in splits)
         return OperatorSnapshot(
             lists={SPLITS_STATE: ListState(ListMode.SPLIT, items)}, positions=self._recorded(splits)

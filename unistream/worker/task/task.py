@@ -82,7 +82,8 @@ class StreamTask:
     Attributes:
         partitions: Its outputs, one per edge.
         data_ended: EndOfData was sent.
-        drained: … after the end of all data, not at a suspension.
+        drained: `finish` of its operators was called: after the end of all data, not at a suspension; now, or
+            before the snapshot that it starts from.
     """
 
     def __init__(
@@ -118,7 +119,8 @@ class StreamTask:
         )
         self.state = TaskState.CREATED
         self.data_ended = False
-        self.drained = False
+        restore = deployment.restore
+        self.drained = self._had_ended = restore is not None and restore.data_ended
 
     def metrics(self) -> TaskMetrics:
         """Counters since the start; from any thread."""
@@ -314,10 +316,10 @@ class StreamTask:
         if drain and self._is_source_vertex:
             self._chain.process_watermark(MAX_WATERMARK)
         if drain:
-            self._chain.finish(self._timers.quiesce)
+            self._chain.finish(self._timers.quiesce, again=self._had_ended)
         self._timers.quiesce_all()
         self.data_ended = True
-        self.drained = drain
+        self.drained |= drain
         self._outputs.broadcast(EndOfData(drain))
         self._snapshots.on_end_of_data()
         if drain:
@@ -350,7 +352,7 @@ class StreamTask:
                 mail.finish()
 
     def _on_splits(self, mail: AssignSplits) -> None:
-        if self._source is None or self.data_ended:
+        if self._source is None or self.data_ended or self._had_ended:
             # splits assigned after the barrier of a stop are the master's in that savepoint
             if mail.splits and not self._snapshots.is_stopping:
                 raise ProtocolError(f"splits for {self.deployment.attempt}, which has stopped reading")
