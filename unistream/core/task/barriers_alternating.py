@@ -69,6 +69,8 @@ class AlternatingAligner(ChannelAlignment):
         if self._phase in (_Phase.OVERTAKING, _Phase.PERSISTING):
             return [*actions, Prioritize(channel)]
         self._announced[channel] = None
+        if barrier.alignment is Alignment.UNALIGNED:  # it waits for nothing, and so does what it announces
+            actions += self._time_out(barrier)
         return actions
 
     def on_cancel(self, channel: int, checkpoint_id: CheckpointId) -> list[Action]:

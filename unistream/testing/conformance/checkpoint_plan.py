@@ -14,6 +14,7 @@ from unistream.model.failure_reason import FailureReason
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import edge, graph_of, subtask, texts, vertex
 
+AFTER_FINISH: Final = ("checkpointsAfterTasksFinish", "allowCheckpointsAfterTasksFinished")
 IS_SAVEPOINT: Final = {"savepoint": True, "checkpoint": False}
 PRE_FLIGHT: Final = frozenset(  # before any task takes part
     {
@@ -38,7 +39,7 @@ def _plan(case: Json) -> Comparison:
         if subtask(name) not in states:
             raise ValueError(f"the case has no subtask {name}")
         states[subtask(name)] = ExecutionState[state]
-    after_finish = case.get("checkpointsAfterTasksFinish", True)
+    after_finish = all(case.get(name, True) for name in AFTER_FINISH)
     found = plan_checkpoint(plan, states, after_finish=after_finish)
     expected = {k: sorted(v) if isinstance(v, list) else v for k, v in case["expected"].items()}
     if isinstance(found, NotAllRunning):

@@ -16,7 +16,9 @@ from unistream.core.task import (
     BarrierSettings,
     BarrierTracker,
     Prioritize,
+    StartPersisting,
     StopPersisting,
+    Trigger,
 )
 from unistream.core.task.barriers import AbortReason
 from unistream.model.codec import decode_event, encode_event
@@ -115,6 +117,15 @@ def test_an_announced_barrier_overtakes_at_the_timeout_and_not_before() -> None:
     assert handler.on_time(99) == []
     assert handler.on_time(100) == [Prioritize(0)]
     assert handler.deadline_ms is None
+
+
+def test_an_announced_barrier_that_waits_for_nothing_overtakes_at_once() -> None:
+    handler = AlternatingAligner(2)
+    overtaking = barrier(1, Alignment.UNALIGNED)
+    assert handler.on_announcement(0, overtaking) == [Prioritize(0)]
+    assert handler.on_announcement(1, overtaking) == [Prioritize(1)]
+    assert handler.on_barrier(0, overtaking, 0) == [StartPersisting(CheckpointId(1)), Trigger(overtaking)]
+    assert handler.on_barrier(1, overtaking, 0) == [StopPersisting(CheckpointId(1))]
 
 
 def test_at_least_once_a_checkpoint_that_the_master_gave_up_is_not_triggered() -> None:
