@@ -225,3 +225,28 @@ def test_libraries_are_imported_by_their_owner_only(library: str) -> None:
 def test_every_owner_exists_or_is_planned() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     assert {place.split("/")[0] for places in OWNERS.values() for place in places} <= folders
+
+
+PARQUET_READERS = {
+    "ParquetFile",
+    "read_table",
+    "read_schema",
+    "ParquetFileFormat",
+    "ParquetDataset",
+    "dataset",
+}
+
+
+def test_readers_of_parquet_are_made_in_one_place() -> None:
+    """Elsewhere they would have other settings, so that one file has two contents."""
+    found = [
+        shown(path, node)
+        for path in product_files()
+        if path.name != "parquet_files.py"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in PARQUET_READERS
+        and ast.unparse(node.func.value) in ("pq", "ds", "pyarrow.parquet", "pyarrow.dataset")
+    ]
+    assert found == [], "use unistream.base.parquet_files"

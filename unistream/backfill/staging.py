@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.object_stores import file_system
+from unistream.base.parquet_files import parquet_file, parquet_schema
 from unistream.core.backfill import StagedFile
 from unistream.port.replacement import NewRows
 
@@ -54,7 +55,7 @@ class Staging:
                     "give the backfill up (--abort) and begin again"
                 )
         with self._system.open(f"{self._inner}/{files[0].path}") as file:
-            schema = pq.read_schema(file)
+            schema = parquet_schema(file)
 
         def read() -> pa.RecordBatchReader:
             return pa.RecordBatchReader.from_batches(schema, self._batches(files, schema))
@@ -73,7 +74,7 @@ class Staging:
     def _batches(self, files: tuple[StagedFile, ...], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for one in files:
             with self._system.open(f"{self._inner}/{one.path}") as file:
-                for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+                for batch in parquet_file(file).iter_batches(BATCH_ROWS):
                     yield batch.cast(schema)
 
 

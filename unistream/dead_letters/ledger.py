@@ -30,6 +30,7 @@ from unistream.base import durable_files
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.object_stores import file_system
+from unistream.base.parquet_files import parquet_file
 from unistream.client import home
 from unistream.storage.fs import FsCheckpointStorage
 
@@ -161,7 +162,7 @@ class Ledger:
     def _parquet(self, path: str) -> pa.Table:
         """Of bytes: Arrow reads a file of Python on a thread of its own, which aborts the process if that
         ends meanwhile."""
-        return pq.ParquetFile(pa.BufferReader(self._system.cat_file(path))).read(use_threads=False)
+        return parquet_file(pa.BufferReader(self._system.cat_file(path))).read(use_threads=False)
 
     def _write(self, name: str, content: bytes) -> None:
         path = f"{self._inner}/{name}"

@@ -15,11 +15,11 @@ import fsspec
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import require
 from unistream.base.object_stores import delta_options, file_system
+from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import NULL_PARTITION, table_of_objects
 from unistream.port.dead_letters import LETTER_SCHEMA
 
@@ -144,7 +144,7 @@ def rows_at(uri: str) -> pa.Table:
 
 def _file(system: fsspec.AbstractFileSystem, root: str, name: str) -> pa.Table:
     """With the columns that are in the names of its folders."""
-    rows = pq.ParquetFile(pa.BufferReader(system.cat_file(root + name))).read(use_threads=False)
+    rows = parquet_file(pa.BufferReader(system.cat_file(root + name))).read(use_threads=False)
     for column, value in _partition(name).items():
         constant = pa.array([value] * rows.num_rows, _TEXT)
         rows = rows.append_column(column, constant.cast(LETTER_SCHEMA.field(column).type))

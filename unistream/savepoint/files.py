@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError
+from unistream.base.parquet_files import parquet_file
 from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import ListMode
@@ -70,7 +70,7 @@ def _read(path: str) -> pa.Table:
         with open(path, "rb") as file:
             head = file.read(len(_ARROW))
         if head.startswith(_PARQUET):
-            return pq.read_table(path)
+            return parquet_file(path).read()
         with pa.memory_map(path) as source:
             if head == _ARROW:
                 return pa.ipc.open_file(source).read_all()

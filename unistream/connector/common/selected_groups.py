@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
+from unistream.base.parquet_files import parquet_format
 from unistream.port.projection import Selection
 
 _KNOWN_BY_STATISTICS: Final = (
@@ -56,7 +56,7 @@ def selected_groups(
     ):
         return list(groups)
     known = [pc.field(name) == value for name, value in constants.items()]
-    fragment = ds.ParquetFileFormat().make_fragment(
+    fragment = parquet_format().make_fragment(
         file, partition_expression=reduce(and_, known) if known else None
     )
     parts = fragment.split_by_row_group(selection.expression, schema)

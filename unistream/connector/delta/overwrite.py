@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError
+from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import StageFiles
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.stage import DeltaFile, reading_staged
@@ -41,7 +41,7 @@ def partitions_of(stage: StageFiles, files: Sequence[DeltaFile], partition_by: S
     with reading_staged(stage):
         for file in files:
             with stage.system.open(f"{stage.root}/{file.path}", "rb") as content:
-                tables.append(_distinct(pq.ParquetFile(content).read(columns=list(partition_by))))
+                tables.append(_distinct(parquet_file(content).read(columns=list(partition_by))))
     return _distinct(pa.concat_tables(tables))
 
 
@@ -65,7 +65,7 @@ def staged_rows(stage: StageFiles, files: Sequence[DeltaFile], shape: TableShape
         with reading_staged(stage):
             for file in files:
                 with stage.system.open(f"{stage.root}/{file.path}", "rb") as content:
-                    for batch in pq.ParquetFile(content).iter_batches(BATCH_ROWS):
+                    for batch in parquet_file(content).iter_batches(BATCH_ROWS):
                         columns = [column(batch, field) for field in shape.schema]
                         yield pa.RecordBatch.from_arrays(columns, schema=shape.schema)
 

@@ -16,6 +16,7 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import (
     Bounds,
     Chunk,
@@ -67,7 +68,7 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
     where = f"table {spec.table_uri}: file {split.path}"
     with open_data_file(spec.table_uri, files, split) as file:
         try:
-            parquet = pq.ParquetFile(file, pre_buffer=True, coerce_int96_timestamp_unit="us")
+            parquet = parquet_file(file, pre_buffer=True)
             present = _present(parquet.schema_arrow, split, spec.read)
             columns = present or parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
             groups = _groups(parquet.metadata, split, spec.row_filter)

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import StageFiles
 from unistream.connector.delta.stage import DeltaFile, Upsert, reading_staged
 
@@ -52,7 +52,7 @@ def rows_to_merge(stage: StageFiles, files: Sequence[DeltaFile], upsert: Upsert)
     with reading_staged(stage):
         for file in files:
             with stage.system.open(f"{stage.root}/{file.path}", "rb") as content:
-                tables.append(pq.ParquetFile(content).read())
+                tables.append(parquet_file(content).read())
     return last_of_each_key(pa.concat_tables(tables), upsert.key)
 
 

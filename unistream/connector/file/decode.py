@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
+from unistream.base.parquet_files import int96_columns, parquet_file
 from unistream.connector.common import (
     Chunk,
     JsonReader,
@@ -30,6 +31,7 @@ from unistream.connector.file.format import (
     LineBuffer,
     Parser,
     check_columns,
+    check_nulls,
     csv_header,
     csv_parser,
     stream_csv,
@@ -70,9 +72,10 @@ def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Un
 
 def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
     try:
-        parquet = pq.ParquetFile(file, pre_buffer=True)
+        parquet = parquet_file(file, pre_buffer=True)
         check_columns(split.path, parquet.schema_arrow, spec.schema)
         wanted = pa.schema([spec.schema.field(name) for name in spec.names])
+        exact = _Nanoseconds(file, parquet.metadata, wanted)
         needed = selected_groups(
             file,
             range(split.unit, split.stop),
@@ -82,7 +85,7 @@ def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Ite
             schema=spec.schema,
         )
         for unit in row_groups(parquet, needed, spec.names):
-            yield replace(unit, table=_conform(unit.table, wanted))
+            yield replace(unit, table=exact.added(unit, _conform(unit.table, wanted)))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the storage; Arrow reports damaged pages as an OSError without a number
@@ -91,9 +94,55 @@ def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Ite
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of `schema`, in its order and types."""
+    """The columns of `schema`, in its order and types. Raises ArrowInvalid for values that do not fit."""
     table = table.select(schema.names)
-    return table.replace_schema_metadata(None) if table.schema.equals(schema) else table.cast(schema)
+    if table.schema.equals(schema):
+        return table.replace_schema_metadata(None)
+    columns = [_as_field(table.column(index), field) for index, field in enumerate(schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as_field(column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
+    check_nulls(column, wanted)
+    try:
+        if not pa.types.is_dictionary(wanted.type) or pa.types.is_dictionary(column.type):
+            return column.cast(wanted.type)
+        # by way of its values: Arrow makes dictionaries of texts only
+        return column.cast(wanted.type.value_type).dictionary_encode().cast(wanted.type)
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"column {wanted.name!r}: {error}") from error
+
+
+class _Nanoseconds:
+    """Times that are stored as INT96 and declared in nanoseconds, with the digits below a microsecond.
+
+    They are read twice: in microseconds, which holds them all, and shows that they fit; then in nanoseconds.
+    """
+
+    def __init__(self, file: pa.NativeFile, metadata: pq.FileMetaData, wanted: pa.Schema) -> None:
+        stored = int96_columns(metadata)
+        self._names = [
+            field.name
+            for field in wanted
+            if field.name in stored and pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+        ]
+        self._file = parquet_file(file, int96_unit="ns") if self._names else None
+        self._group, self._rows = -1, pa.table({})
+
+    def added(self, unit: Unit, table: pa.Table) -> pa.Table:
+        """`table`: the rows of the unit, all of whose times fit."""
+        if self._file is None:
+            return table
+        if unit.at != self._group:
+            self._rows = self._file.read_row_group(unit.at, columns=self._names, use_threads=False)
+            self._group = unit.at
+        rows = self._rows.slice(unit.base, table.num_rows)
+        for name in self._names:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(
+                at, table.schema.field(at), rows.column(name).cast(table.column(at).type)
+            )
+        return table
 
 
 # --- lines ----------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
-import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
+from unistream.base.parquet_files import parquet_schema
 from unistream.connector.common import PADDING
 from unistream.connector.file.split import open_file
 from unistream.port.projection import Selection
@@ -80,7 +80,7 @@ def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Ma
         try:
             match file_format:
                 case "parquet":
-                    return pq.read_schema(file).remove_metadata()
+                    return parquet_schema(file)
                 case "csv":
                     read = pa_csv.ReadOptions(use_threads=False, block_size=INFERENCE_BYTES)
                     parse = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
@@ -226,11 +226,19 @@ def check_columns(path: str, found: pa.Schema, wanted: pa.Schema) -> None:
             )
 
 
+def check_nulls(column: pa.ChunkedArray, wanted: pa.Field) -> None:
+    """Raises ArrowInvalid: a column that is declared without nulls has one."""
+    if column.null_count and not wanted.nullable:
+        raise pa.ArrowInvalid(f"column {wanted.name!r} is null, and is declared as never null")
+
+
 def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of `found` is one of `wanted`: int32 of int64, a dictionary of its values, …
-    Parquet has no durations: writers without Arrow's own metadata store them as int64."""
+    """Whether every value of `found` is one of `wanted`: int32 of int64, a dictionary of its values and the
+    reverse, … Parquet has no durations: writers without Arrow's own metadata store them as int64."""
     if pa.types.is_dictionary(found):
         found = found.value_type
+    if pa.types.is_dictionary(wanted):
+        wanted = wanted.value_type
     if found.equals(wanted) or pa.types.is_null(found):
         return True
     if pa.types.is_integer(found) and pa.types.is_integer(wanted):

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import by_partition, json_lines, partition_folder, sample
 from unistream.model.elements import Batch
 
@@ -147,4 +148,4 @@ def _found(values: pa.Array, file_format: Format) -> object:
     """The content of a file of these values, for comparison; for JSON its text."""
     file = io.BytesIO()
     write_table(pa.table({"c": values}), file, file_format)
-    return pq.ParquetFile(file).read()["c"] if file_format == "parquet" else file.getvalue()
+    return parquet_file(file).read()["c"] if file_format == "parquet" else file.getvalue()

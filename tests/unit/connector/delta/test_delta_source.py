@@ -208,16 +208,17 @@ def test_columns_that_a_file_does_not_have_are_null(table: Path) -> None:
 
 
 def test_narrower_types_and_times_of_old_writers_are_converted(table: Path) -> None:
-    """INT96 has neither a unit nor a zone."""
+    """INT96 has neither a unit nor a zone, and holds times that nanoseconds do not."""
     append(
         table, pa.table({"i": pa.array([1], pa.int64()), "at": pa.array([NOON], pa.timestamp("us", "UTC"))})
     )
-    old = pa.table({"i": pa.array([2], pa.int32()), "at": pa.array([NOON], pa.timestamp("us"))})
+    far = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+    old = pa.table({"i": pa.array([2, 3], pa.int32()), "at": pa.array([NOON, far], pa.timestamp("us"))})
     pq.write_table(old, table / "old.parquet", use_deprecated_int96_timestamps=True)
     add = {"path": "old.parquet", "size": (table / "old.parquet").stat().st_size, "partitionValues": {}}
     commit(table, 1, [{"add": {**add, "modificationTime": 1, "dataChange": True}}])
     rows = sorted(read(DeltaSource(str(table))), key=lambda row: row["i"])
-    assert rows == [{"i": 1, "at": NOON}, {"i": 2, "at": NOON}]
+    assert rows == [{"i": 1, "at": NOON}, {"i": 2, "at": NOON}, {"i": 3, "at": far}]
     [first, second] = find(DeltaSource(str(table)), column="at").splits
     noon_ms = int(NOON.timestamp() * 1000)
     assert {first.min_timestamp, second.min_timestamp} == {noon_ms, None}

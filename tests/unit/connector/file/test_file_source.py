@@ -218,16 +218,25 @@ def test_a_parquet_file_without_rows_has_no_splits(tmp_path: Path) -> None:
 
 def test_a_row_group_that_is_too_large_to_decode_at_once_is_read_in_pieces(tmp_path: Path) -> None:
     rows = 150_000
-    table = pa.table({"n": range(rows), "t": pa.array(["x" * 1000]).take(pa.array([0] * rows))})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows, use_dictionary=False)
+    text = pa.array(["x" * 1000]).take(pa.array([0] * rows))
+    table = pa.table({"n": range(rows), "t": text, "at": pa.array(range(rows), pa.timestamp("ns"))})
+    pq.write_table(
+        table,
+        tmp_path / "a.parquet",
+        row_group_size=rows,
+        use_dictionary=False,
+        use_deprecated_int96_timestamps=True,
+    )
     assert pq.read_metadata(tmp_path / "a.parquet").row_group(0).total_byte_size > 128 * 2**20
-    source = FileSource(str(tmp_path / "a.parquet"), columns=["n"])
+    source = FileSource(str(tmp_path / "a.parquet"), schema=table.schema, columns=["n", "at"])
     spec = file_spec(source)
     [split] = splits(source)
     chunks = list(decode(split, spec))
     assert [chunk.next.skip for chunk in chunks] == [65_536, 131_072, rows]
     rest = [chunk.records.column("n")[0].as_py() for chunk in decode(chunks[0].next, spec)]
     assert rest == [65_536, 131_072]
+    digits = [chunk.records.column("at")[0].value for chunk in decode(chunks[0].next, spec)]
+    assert digits == rest, "of nanoseconds that are stored as INT96"
 
 
 def test_row_groups_of_which_all_rows_are_dropped_are_not_decoded(tmp_path: Path) -> None:
@@ -313,6 +322,9 @@ def test_times_in_json_are_parsed(tmp_path: Path) -> None:
         (pa.timestamp("us"), pa.timestamp("ms"), False),
         (pa.timestamp("ms"), pa.timestamp("ms", tz="UTC"), False),
         (pa.dictionary(pa.int32(), pa.string()), pa.string(), True),
+        (pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.string()), True),
+        (pa.string(), pa.dictionary(pa.int32(), pa.string()), True),
+        (pa.dictionary(pa.int32(), pa.int64()), pa.dictionary(pa.int32(), pa.int32()), False),
         (pa.large_string(), pa.string(), True),
         (pa.string(), pa.binary(), False),
         (pa.null(), pa.string(), True),
@@ -330,6 +342,56 @@ def test_narrower_columns_are_widened(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
     schema = pa.schema([("n", pa.int64())])
     assert read(FileSource(str(tmp_path), schema=schema)).schema == schema
+
+
+FAR = pa.array([253_402_214_400_000_000, -62_135_596_800_000_000, None], pa.timestamp("us"))  # 9999, 1
+FINE = pa.array([1_577_836_800_000_000_123, -1], pa.timestamp("ns"))
+
+
+@pytest.mark.parametrize("declared", [None, pa.timestamp("us")], ids=str)
+def test_times_that_are_stored_as_int96_are_those_that_were_written(tmp_path: Path, declared: Any) -> None:
+    """Spark's default, also nested; in nanoseconds they would silently become others."""
+    rows = pa.table({"at": FAR, "s": pa.StructArray.from_arrays([FAR], names=["at"])})
+    pq.write_table(rows, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    schema = None if declared is None else pa.schema([("at", declared)])
+    found = read(FileSource(str(tmp_path), schema=schema, columns=["at"]))
+    assert found.equals(rows.select(["at"]))
+    assert read(FileSource(str(tmp_path))).equals(rows)
+
+
+def test_nanoseconds_of_int96_are_kept_if_they_are_declared(tmp_path: Path) -> None:
+    rows = pa.table({"n": [1, 2], "at": FINE})
+    pq.write_table(rows, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert read(FileSource(str(tmp_path), schema=rows.schema)).equals(rows)
+
+
+def test_a_time_of_int96_that_nanoseconds_cannot_hold_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"at": FAR}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    source = FileSource(str(tmp_path), schema=pa.schema([("at", pa.timestamp("ns"))]))
+    with pytest.raises(UserCodeError, match=r"a\.parquet.*column 'at'.*out of bounds"):
+        read(source)
+
+
+def test_a_null_in_a_column_that_is_declared_as_never_null_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, None]}), tmp_path / "a.parquet")
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    with pytest.raises(UserCodeError, match="column 'n' is null, and is declared as never null"):
+        read(FileSource(str(tmp_path), schema=schema))
+
+
+@pytest.mark.parametrize("values", [pa.string(), pa.large_string(), pa.int64(), pa.timestamp("us")], ids=str)
+def test_dictionaries_are_read_inferred_or_declared(tmp_path: Path, values: Any) -> None:
+    """As pandas writes its categories; each file has indices of its own type."""
+    plain = pa.array([1, 2, 1, None]).cast(values)
+    for name, index in (("a", pa.int8()), ("b", pa.int32())):
+        rows = pa.table({"c": plain.dictionary_encode().cast(pa.dictionary(index, values))})
+        pq.write_table(rows, tmp_path / f"{name}.parquet")
+    pq.write_table(pa.table({"c": plain}), tmp_path / "c.parquet")
+    for declared in (None, pa.dictionary(pa.int32(), values), values):
+        schema = None if declared is None else pa.schema([("c", declared)])
+        found = read(FileSource(str(tmp_path), schema=schema))
+        assert found["c"].to_pylist() == plain.to_pylist() * 3
+        assert schema is None or found.schema == schema
 
 
 # --- bad content ----------------------------------------------------------------------------------
