@@ -12,7 +12,8 @@ import pyarrow as pa
 from unistream.base.bisection import bisected
 from unistream.base.limits import MIB
 from unistream.connector.common import Unit
-from unistream.connector.file.format import FileSpec, Parser
+from unistream.connector.file.csv_text import Parser, count_line_ends, lines_of
+from unistream.connector.file.format import FileFormat, FileSpec
 
 DEAD_LETTER_SCHEMA: Final = pa.schema(
     [
@@ -67,7 +68,7 @@ class BadLines:
         start, count = self._counted
         if byte < start:
             start = count = 0
-        self._counted = (byte, count + count_lines(self.file, start, byte))
+        self._counted = (byte, count + count_lines(self.file, start, byte, self.spec.format))
         return self._counted[1] + 1
 
 
@@ -75,7 +76,7 @@ def parsed_apart(
     lines: bytes, offset: int, parse: Parser, schema: pa.Schema
 ) -> tuple[pa.Table, list[BadLine]]:
     """The rows of the lines that can be parsed, and the other lines; `offset`: of `lines` in the file."""
-    rows = [row + b"\n" for row in lines.removesuffix(b"\n").split(b"\n")]
+    rows = lines_of(lines)
     good, bad = bisected(
         len(rows),
         lambda start, stop: parse(b"".join(rows[start:stop])),
@@ -86,12 +87,16 @@ def parsed_apart(
     return table, [BadLine(starts[row], rows[row], str(bad[row])) for row in sorted(bad)]
 
 
-def count_lines(file: pa.NativeFile, start: int, end: int) -> int:
-    """Line breaks in the bytes [start, end)."""
+def count_lines(file: pa.NativeFile, start: int, end: int, file_format: FileFormat) -> int:
+    """Line breaks in the bytes [start, end), which begin and end between lines. In JSON, CR is a blank."""
     file.seek(start)
-    count, read = 0, start
+    count, read, after_cr = 0, start, False
     while read < end:
-        content = file.read(min(SCAN_BYTES, end - read))
-        count += content.count(b"\n")
+        content = bytes(file.read(min(SCAN_BYTES, end - read)))
+        if file_format == "csv":
+            count += count_line_ends(content) - (after_cr and content.startswith(b"\n"))
+            after_cr = content.endswith(b"\r")
+        else:
+            count += content.count(b"\n")
         read += len(content)
     return count

@@ -3,6 +3,7 @@ or some MB of whole lines at a byte offset. See `connector.common.row_groups`.""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.errors import UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import int96_columns, parquet_file
 from unistream.connector.common import (
@@ -23,22 +24,29 @@ from unistream.connector.common import (
     selected_groups,
 )
 from unistream.connector.file.bad_lines import BadLine, BadLines, count_lines, parsed_apart
+from unistream.connector.file.csv_text import LINE_END as CSV_LINE_END
+from unistream.connector.file.csv_text import (
+    Header,
+    Parser,
+    csv_parser,
+    lines_of,
+    named,
+    read_header,
+    whole_blocks,
+)
 from unistream.connector.file.format import (
     BLANK,
     BYTE_ORDER_MARK,
     SAMPLE_CHARS,
     FileSpec,
     LineBuffer,
-    Parser,
     check_columns,
     check_nulls,
-    csv_header,
-    csv_parser,
-    stream_csv,
 )
 from unistream.connector.file.split import FileSplit, open_file
 
 SCAN_BYTES: Final = MIB
+LINE_END: Final = re.compile(rb"\n")
 
 
 def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
@@ -59,12 +67,23 @@ def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Un
             return _parquet_units(split, spec, file)
         case "json":
             return _json_units(split, spec, file)
-        case "csv" if split.whole:
-            return _whole_csv_units(split, spec, file)
         case "csv":
-            names, data_start = csv_header(file, spec)
-            check_columns(split.path, _named(names, spec), spec.schema)
-            return _text_units(split, spec, file, csv_parser(spec, names), data_start)
+            return _csv_units(split, spec, file)
+
+
+def _csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
+    """None of a file without a header: it is empty."""
+    try:
+        header = read_header(file, spec.delimiter)
+    except (pa.ArrowInvalid, UserCodeError) as error:
+        raise UserCodeError(f"file {split.path}, line 1: {error}") from error
+    if not header.names:
+        return iter(())
+    check_columns(split.path, named(header.names, spec.schema), spec.schema)
+    if split.whole:
+        return _whole_csv_units(split, spec, file, header)
+    parser = csv_parser(spec, header.names, row_is_line=True)
+    return _text_units(split, spec, file, parser, header.end)
 
 
 # --- Parquet --------------------------------------------------------------------------------------
@@ -169,14 +188,15 @@ def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterat
             )
         ]
         if spec.on_bad_record == "fail":
-            raise _bad_line(split, file, bad[0])
+            raise _bad_line(split, spec, file, bad[0])
         yield bad_lines.unit(table, bad, at, offset + size)
 
 
 def _text_units(
     split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int
 ) -> Iterator[Unit]:
-    block, bad_lines = LineBuffer(spec.block_bytes), BadLines(split.path, spec, file)
+    block = LineBuffer(spec.block_bytes, ends_with_cr=True)
+    bad_lines = BadLines(split.path, spec, file)
     for at, offset, size in _blocks(split, file, block, data_start):
         lines = bytes(block.data[:size])
         try:
@@ -184,7 +204,7 @@ def _text_units(
         except pa.ArrowInvalid as error:
             if spec.on_bad_record == "fail":
                 row, line, reason = _first_bad_line(lines, parse)
-                raise _bad_line(split, file, BadLine(offset + row, line, reason)) from error
+                raise _bad_line(split, spec, file, BadLine(offset + row, line, reason)) from error
             table, bad = parsed_apart(lines, offset, parse, spec.schema)
             yield bad_lines.unit(table.select(spec.names), bad, at, offset + size)
             continue
@@ -197,8 +217,9 @@ def _blocks(
     """Fills `block` with the lines of the split, some MB after some MB: (unit, offset in the file, bytes).
     `split.unit` is where a line starts, except at the start of a split."""
     at = split.unit
-    offset = at if at > split.start else _line_start(file, split.start, split.size, data_start)
-    end = _line_start(file, split.stop, split.size, data_start)
+    line_end = CSV_LINE_END if block.ends_with_cr else LINE_END
+    offset = at if at > split.start else _line_start(file, split.start, split.size, data_start, line_end)
+    end = _line_start(file, split.stop, split.size, data_start, line_end)
     while offset < end:
         try:
             size = block.fill(file, offset, end)
@@ -209,30 +230,33 @@ def _blocks(
         at = offset
 
 
-def _bad_line(split: FileSplit, file: pa.NativeFile, bad: BadLine) -> UserCodeError:
+def _bad_line(split: FileSplit, spec: FileSpec, file: pa.NativeFile, bad: BadLine) -> UserCodeError:
     sample = bad.raw.decode(errors="replace").strip()[:SAMPLE_CHARS]
-    number = count_lines(file, 0, bad.byte) + 1
+    number = count_lines(file, 0, bad.byte, spec.format) + 1
     return UserCodeError(f"file {split.path}, line {number} (byte {bad.byte}): {bad.reason}: {sample!r}")
 
 
-def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int) -> int:
+def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int, line_end: re.Pattern[bytes]) -> int:
     """The first offset >= `at` where a line starts."""
     if at <= data_start or at >= size:
         return min(max(at, data_start), size)
     scanned = at - 1
     while scanned < size:
         file.seek(scanned)
-        content = file.read(SCAN_BYTES)
-        found = content.find(b"\n")
-        if found >= 0:
-            return int(scanned + found + 1)
-        scanned += len(content)
+        content = bytes(file.read(SCAN_BYTES))
+        found = line_end.search(content)
+        if found is None:
+            scanned += len(content)
+        elif found[0] == b"\r" and found.end() == len(content) and scanned + len(content) < size:
+            scanned += found.start()  # LF may follow
+        else:
+            return int(scanned + found.end())
     return size
 
 
 def _first_bad_line(lines: bytes, parse: Parser) -> tuple[int, bytes, str | None]:
     """(offset in `lines`, the line, reason) of the first one that cannot be parsed, found by bisection."""
-    rows = [row + b"\n" for row in lines.split(b"\n")]
+    rows = lines_of(lines)
     low, high = 0, len(rows)
     while high - low > 1:
         middle = (low + high) // 2
@@ -251,21 +275,12 @@ def _parse_error(lines: bytes, parse: Parser) -> str | None:
     return None
 
 
-def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
-    base = 0
+def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile, header: Header) -> Iterator[Unit]:
+    parse, base = csv_parser(spec, header.names, row_is_line=False), 0
     try:
-        for table in stream_csv(file, spec):
+        for rows in whole_blocks(file, spec.delimiter, header.end, spec.block_bytes):
+            table = parse(rows)
             yield Unit(table.select(spec.names), split.unit, base, None)
             base += table.num_rows
-    except KeyError as error:
-        names = csv_header(file, spec)[0]
-        check_columns(split.path, _named(names, spec), spec.schema)
-        raise ConfigError(f"file {split.path}: {error}") from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UserCodeError) as error:
         raise UserCodeError(f"file {split.path}, after row {base}: {error}") from error
-
-
-def _named(names: list[str], spec: FileSpec) -> pa.Schema:
-    """The header as a schema: a CSV column has the declared type."""
-    types = {field.name: field.type for field in spec.schema}
-    return pa.schema([(name, types.get(name, pa.string())) for name in names])

@@ -1,25 +1,17 @@
-"""Infers the schema of a file and parses it, format by format, without splits.
-
-Parsing uses the calling thread only (`use_threads=False`): a job is parallel by its subtasks.
-"""
+"""How the files of one source are read: the format, lines of text, and which columns fit the schema."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
-from unistream.base.parquet_files import parquet_schema
 from unistream.connector.common import PADDING
-from unistream.connector.file.split import open_file
 from unistream.port.projection import Selection
 
 FileFormat = Literal["parquet", "csv", "json"]
@@ -27,18 +19,13 @@ FORMATS: Final = ("parquet", "csv", "json")
 OnBadRecord = Literal["fail", "skip", "dead-letter"]
 ON_BAD_RECORD: Final = ("fail", "skip", "dead-letter")
 
-INFERENCE_BYTES: Final = MIB  # of the first file; Arrow's own block size
 BLANK: Final = 0x20
-_LINE_END: Final = 0x0A
 _LAST_BYTES: Final = 4_096  # of a block: most lines are shorter
 LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file
 SAMPLE_CHARS: Final = 200  # of a bad line, in an error
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_BLANKS: Final = b" \t\r\n"  # of JSON
-_CSV_NULLS: Final = ["", "NULL", "null", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A"]
+CSV_NULLS: Final = ["", "NULL", "null", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A"]
 """Those of Arrow without its spellings of NaN, which is a number; a text is never null."""
-_CSV_VALUES: Final = pa_csv.ConvertOptions(null_values=_CSV_NULLS, strings_can_be_null=False)
-_BARE_NULL: Final = re.compile(rb"\n[ \t\r]*null")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,30 +57,6 @@ class FileSpec:
         return [name for name in self.schema.names if self.used is None or name in self.used]
 
 
-def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Mapping[str, Any]) -> pa.Schema:
-    """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines.
-
-    Raises:
-        ConfigError: it is not such a file, or has no row (JSON).
-    """
-    with open_file(path, options) as file:
-        try:
-            match file_format:
-                case "parquet":
-                    return parquet_schema(file)
-                case "csv":
-                    read = pa_csv.ReadOptions(use_threads=False, block_size=INFERENCE_BYTES)
-                    parse = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-                    with pa_csv.open_csv(file, read, parse, _CSV_VALUES) as reader:
-                        return reader.schema
-                case "json":
-                    sample = whole_lines(file, 0, INFERENCE_BYTES)
-                    _refuse_bare_nulls(sample)
-                    return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ConfigError(f"file {path}: no schema can be inferred as {file_format}: {error}") from error
-
-
 def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None = None) -> bytes:
     """See `LineBuffer.fill`; `end`: None: of the file."""
     buffer = LineBuffer(wanted)
@@ -106,10 +69,12 @@ class LineBuffer:
 
     Args:
         wanted: Bytes to read at once; at least one line is read.
+        ends_with_cr: CR ends a line, too, as in CSV; in JSON it is a blank.
     """
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int, *, ends_with_cr: bool = False) -> None:
         self._wanted = wanted
+        self.ends_with_cr = ends_with_cr
         self.data = np.zeros(wanted + PADDING, np.uint8)
         """Padded; valid up to the next `fill`."""
 
@@ -127,87 +92,26 @@ class LineBuffer:
                 return int(size)
             if not size:
                 raise UserCodeError(f"it ended at byte {offset} of {end}: it was changed while it was read")
-            line_ends = np.flatnonzero(self.data[_last_block(size) : size] == _LINE_END)
-            if len(line_ends):
-                return _last_block(size) + int(line_ends[-1]) + 1
-            whole = bytes(self.data[:size]).rfind(b"\n") + 1
+            first = _last_block(size)
+            whole = self._line_end(first, size) or self._line_end(0, size)
             if whole:
                 return whole
             if size >= LINE_BYTES_MAX:
                 raise UserCodeError(f"the line at byte {offset} is longer than {LINE_BYTES_MAX} B")
             self.data = np.zeros(2 * wanted + PADDING, np.uint8)
 
+    def _line_end(self, start: int, size: int) -> int:
+        """Behind the last one in these bytes; 0: there is none. A CR that is the last byte may be half of
+        one."""
+        text = bytes(self.data[start:size])
+        found = text.rfind(b"\n")
+        if self.ends_with_cr:
+            found = max(found, text.rfind(b"\r", 0, len(text) - 1))
+        return start + found + 1 if found >= 0 else 0
+
 
 def _last_block(size: int) -> int:
     return max(0, size - _LAST_BYTES)
-
-
-# --- text -----------------------------------------------------------------------------------------
-
-Parser = Callable[[bytes], pa.Table]
-"""Whole lines -> rows in the schema of the spec. Raises pa.ArrowInvalid, or KeyError for a missing column."""
-
-
-def _refuse_bare_nulls(lines: bytes) -> None:
-    """Arrow 26 crashes on a block whose lines are all a bare null, with or without blanks before it, and
-    reads one among other lines as a row of nulls. One search with a fixed first character takes 8 % of the
-    parsing time; one for each kind of blank would take 45 %."""
-    if (
-        lines.removeprefix(BYTE_ORDER_MARK).lstrip(_BLANKS).startswith(b"null")
-        or _BARE_NULL.search(lines) is not None
-    ):
-        raise pa.ArrowInvalid("a line that is a bare null is not a JSON object")
-
-
-def _json_blocks(lines: bytes) -> pa_json.ReadOptions:
-    """One block: Arrow refuses a record that is longer than a block."""
-    return pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-
-
-def csv_header(file: pa.NativeFile, spec: FileSpec) -> tuple[list[str], int]:
-    """(column names, offset of the first row) of a CSV file without line breaks in its header."""
-    lines = whole_lines(file, 0, 64 * 1024)
-    line, newline, _ = lines.partition(b"\n")
-    if not line.strip():
-        return [], len(lines)
-    parse = pa_csv.ParseOptions(delimiter=spec.delimiter)
-    names = pa_csv.read_csv(pa.BufferReader(line + b"\n"), parse_options=parse).schema.names
-    return names, len(line) + len(newline)
-
-
-def csv_parser(spec: FileSpec, names: list[str]) -> Parser:
-    """For lines without the header."""
-    convert = _csv_convert(spec)
-    parse = pa_csv.ParseOptions(delimiter=spec.delimiter)
-
-    def parser(lines: bytes) -> pa.Table:
-        if not lines.strip():
-            return spec.schema.empty_table()
-        read = pa_csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
-        return pa_csv.read_csv(pa.BufferReader(lines), read, parse, convert)
-
-    return parser
-
-
-def _csv_convert(spec: FileSpec) -> pa_csv.ConvertOptions:
-    return pa_csv.ConvertOptions(
-        column_types=spec.schema,
-        include_columns=spec.schema.names,
-        null_values=_CSV_NULLS,
-        strings_can_be_null=False,
-    )
-
-
-def stream_csv(file: pa.NativeFile, spec: FileSpec) -> Iterator[pa.Table]:
-    """The rows of a whole CSV file, block by block."""
-    read = pa_csv.ReadOptions(use_threads=False, block_size=spec.block_bytes)
-    parse = pa_csv.ParseOptions(delimiter=spec.delimiter, newlines_in_values=True)
-    if file.size() == 0:
-        return
-    file.seek(0)
-    with pa_csv.open_csv(file, read, parse, _csv_convert(spec)) as reader:
-        for records in reader:
-            yield pa.Table.from_batches([records], spec.schema)
 
 
 # --- columns --------------------------------------------------------------------------------------

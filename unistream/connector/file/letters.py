@@ -15,7 +15,8 @@ from unistream.base.bisection import bisected
 from unistream.base.errors import ConfigError
 from unistream.connector.common import JsonReader, padded
 from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA
-from unistream.connector.file.format import FileSpec, csv_header, csv_parser
+from unistream.connector.file.csv_text import csv_parser, read_header
+from unistream.connector.file.format import FileSpec
 from unistream.connector.file.split import open_file
 from unistream.port.dead_letters import LetterRows
 
@@ -80,7 +81,7 @@ def _read_json(lines: Sequence[bytes], spec: FileSpec) -> list[pa.RecordBatch | 
 def _read_csv(lines: Sequence[bytes], path: str, spec: FileSpec) -> list[pa.RecordBatch | str]:
     try:
         with open_file(path, spec.options) as file:
-            parse = csv_parser(spec, csv_header(file, spec)[0])
+            parse = csv_parser(spec, read_header(file, spec.delimiter).names, row_is_line=True)
     except ConfigError as error:
         raise ConfigError(
             f"the header of {path} names the columns of its lines, and cannot be read: {error}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, get_args
@@ -41,8 +42,8 @@ from unistream.connector.file.format import (
     FileFormat,
     FileSpec,
     OnBadRecord,
-    infer_schema,
 )
+from unistream.connector.file.inference import infer_schema
 from unistream.connector.file.letters import own_letters, read_letters
 from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
@@ -159,6 +160,10 @@ class FileSource:
         if self._full_schema is None:
             found = [path for path, _ in list_files(self._paths, self._options)]
             schema = infer_schema(found[0], self._format, self._delimiter, self._options)
+            twice = [name for name, count in Counter(schema.names).items() if count > 1]
+            for name in twice:
+                if self._columns is None or name in self._columns:
+                    raise ConfigError(f"file {found[0]} has more than one column {name!r}")
             if self._columns is None:
                 self._check_partitions(found, schema)
             self._full_schema = schema

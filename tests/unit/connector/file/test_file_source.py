@@ -203,12 +203,7 @@ def test_csv_values_may_hold_line_breaks(tmp_path: Path) -> None:
 def test_a_file_without_rows_has_none(tmp_path: Path, format: Any, content: str, quoted: bool) -> None:
     schema = pa.schema([("n", pa.int64())])
     path = file(tmp_path, "a", content)
-    source = FileSource(path, format=format, schema=schema, quoted_newlines=quoted)
-    if content or format == "json" or quoted:
-        assert read(source).num_rows == 0
-    else:
-        with pytest.raises(ConfigError, match="has no column 'n'"):
-            read(source)
+    assert read(FileSource(path, format=format, schema=schema, quoted_newlines=quoted)).num_rows == 0
 
 
 def test_a_parquet_file_without_rows_has_no_splits(tmp_path: Path) -> None:
