@@ -87,6 +87,16 @@ CASES = [
         *(files, {"partition_by": "v"}, column(DAYS, pa.date32()), {1: "no folder", 3: "no folder"}),
         id="files: far partitions",
     ),
+    pytest.param(
+        *(files, {"partition_by": "v"}, column(["a" * 253, "a" * 254, "ü" * 43, None], pa.string())),
+        {1: "text in 'v' that readers would not get back", 2: "not get back"},
+        id="files: long partitions",
+    ),
+    pytest.param(
+        *(files, {"partition_by": "v"}, column(["", "__HIVE_DEFAULT_PARTITION__", ".", "a/.."], pa.string())),
+        {0: "not get back", 1: "not get back"},
+        id="files: partitions that readers take for null",
+    ),
     pytest.param(files, {}, column([0, 2**60, None], S), {1: "milliseconds"}, id="files: far seconds"),
     pytest.param(files, {"format": "json"}, column([0, None], S), {}, id="files: JSON has them"),
     pytest.param(files, {}, column(ODD, NS), {}, id="files: Parquet has nanoseconds"),

@@ -27,8 +27,12 @@ from unistream.connector.common.partitions import (
     PartitionKey,
     by_partition,
     by_values,
+    folder_misfit,
     partition_folder,
     partition_text,
+    value_folder,
+    value_text,
+    without_folder,
 )
 from unistream.connector.common.plain_sink import PlainSink, PlainWriter
 from unistream.connector.common.read_ahead import SplitReader

@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import hashlib
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-FOLDER_CHARS_MAX: Final = 120  # of an encoded value; file systems end at 255 bytes
+FOLDER_CHARS_MAX: Final = 120  # of an encoded value that readers take from a log; longer ones are cut
+NAME_BYTES_MAX: Final = 255  # of a folder, in all usual file systems; encoded names are ASCII
+_ENCODED_BYTES: Final = 3  # at most, of a byte
+_SHOWN: Final = 60  # characters of a value in a message
 
 PartitionKey = tuple[str | None, ...]
 
 
+def value_text(value: object) -> str | None:
+    """A partition value in the Delta protocol; text as it is. Times with a zone are in UTC."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case dt.datetime():
+            utc = value if value.tzinfo is None else value.astimezone(dt.UTC)
+            return utc.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+        case dt.date():
+            return value.isoformat()
+        case decimal.Decimal():
+            return format(value, "f")  # `str` writes some as 0E-10
+        case _:
+            return str(value)
+
+
+def partition_text(value: object) -> str | None:
+    """The same in a table, where the empty text is null, as the Delta protocol says."""
+    return value_text(value) or None
+
+
 def by_partition(
-    records: pa.RecordBatch, partition_by: tuple[str, ...]
+    records: pa.RecordBatch,
+    partition_by: tuple[str, ...],
+    text: Callable[[object], str | None] = partition_text,
 ) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-    """The rows of each partition value, without the partition columns, in their order."""
+    """The rows of each partition value, without the partition columns, in their order. `text`: of a value."""
     if not partition_by:
         yield (), records
         return
     rest = records.drop_columns(list(partition_by))
     columns = [records.column(name) for name in partition_by]
     for row, rows in by_values(rest, columns):
-        yield tuple(partition_text(column[row].as_py()) for column in columns), rows
+        yield tuple(text(column[row].as_py()) for column in columns), rows
 
 
 def by_values(records: pa.RecordBatch, columns: Sequence[pa.Array]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -50,8 +79,8 @@ def by_values(records: pa.RecordBatch, columns: Sequence[pa.Array]) -> Iterator[
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
-    """``origin=JFK/day=2013-01-01/``; values are percent-encoded, long ones truncated and hashed. Readers of
-    a table take the values from its log."""
+    """``origin=JFK/day=2013-01-01/`` of a table; values are percent-encoded, long ones truncated and hashed.
+    Readers of a table take the values from its log."""
     return "".join(
         f"{_encoded(name)}={NULL_PARTITION if value is None else _encoded(value)}/"
         for name, value in values.items()
@@ -66,16 +95,59 @@ def _encoded(text: str) -> str:
     return encoded
 
 
-def partition_text(value: object) -> str | None:
-    """A partition value in the Delta protocol, where the empty text is null."""
-    match value:
-        case None | "":
-            return None
-        case bool():
-            return "true" if value else "false"
-        case dt.datetime():
-            return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
-        case dt.date():
-            return value.isoformat()
-        case _:
-            return str(value)
+# --- folders that alone have the values -----------------------------------------------------------
+
+
+def value_folder(column: str, value: str | None) -> str:
+    """``origin=JFK/``: from this name readers (Spark, DuckDB, pyarrow) take the value. See `folder_misfit`.
+
+    >>> value_folder("at", "a/b c"), value_folder("at", None)
+    ('at=a%2Fb%20c/', 'at=__HIVE_DEFAULT_PARTITION__/')
+    """
+    text = NULL_PARTITION if value is None else urllib.parse.quote(value, safe="")
+    return f"{urllib.parse.quote(column, safe='')}={text}/"
+
+
+def folder_misfit(column: str, value: str | None) -> str | None:
+    """Why readers would not get this value back from its folder, as a clause; None: they do.
+
+    >>> folder_misfit("k", "")
+    "'' in 'k' names no folder: readers would take it for a null"
+    """
+    if value is None:
+        return None
+    if value in ("", NULL_PARTITION):
+        return f"{value!r} in {column!r} names no folder: readers would take it for a null"
+    size = len(value_folder(column, value)) - 1
+    if size > NAME_BYTES_MAX:
+        shown = repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+        return (
+            f"{shown} in {column!r} names no folder: that would have {size} of at most {NAME_BYTES_MAX} bytes"
+        )
+    return None
+
+
+def without_folder(column: str, values: pa.Array) -> pa.Array[Any] | None:
+    """Which texts name no folder, see `folder_misfit`; None: all do, as a rule without looking at each.
+
+    >>> without_folder("k", pa.array(["a", "", None, "x" * 300])).to_pylist()
+    [False, True, False, True]
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        of_values = without_folder(column, values.dictionary)
+        return None if of_values is None else of_values.take(values.indices)
+    if not any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string)):
+        return None
+    room = NAME_BYTES_MAX - len(value_folder(column, ""))
+    suspects = pc.or_(
+        pc.greater(pc.binary_length(values), room // _ENCODED_BYTES),
+        pc.is_in(values, pa.array(["", NULL_PARTITION], kind)),
+    )
+    if not pc.any(suspects).as_py():
+        return None
+    bad = [
+        bool(suspect) and folder_misfit(column, value) is not None
+        for suspect, value in zip(suspects.to_pylist(), values.to_pylist(), strict=True)
+    ]
+    return pa.array(bad) if any(bad) else None

@@ -1,6 +1,6 @@
 """Which rows a file sink cannot write: found before they are staged, where they would fail the job.
 
-no time, or one that no folder can be named by
+no time, or one that no folder can be named by, or a text that is too long for that, empty, or Hive's for null
 Parquet: times in seconds that its milliseconds cannot hold
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from unistream.connector.common import beyond_years, reasons_of, uncastable
+from unistream.connector.common import beyond_years, reasons_of, uncastable, without_folder
 from unistream.connector.file.sink_format import Buckets, Format
 from unistream.model.elements import Batch
 
@@ -36,6 +36,8 @@ class FileRowCheck:
             if name in self._buckets.columns:
                 if (bad := beyond_years(column)) is not None:
                     yield bad, f"a time in {name!r} outside of years 1 to 9999, which no folder is named by"
+                if (bad := without_folder(name, column)) is not None:
+                    yield bad, f"a text in {name!r} that readers would not get back from the name of a folder"
             elif self._format == "parquet" and (bad := _beyond_parquet(column)) is not None:
                 yield bad, f"a time in {name!r} that Parquet's milliseconds cannot hold"
 

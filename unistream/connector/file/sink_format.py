@@ -16,7 +16,14 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
-from unistream.connector.common import by_partition, json_lines, partition_folder, sample
+from unistream.connector.common import (
+    by_partition,
+    folder_misfit,
+    json_lines,
+    sample,
+    value_folder,
+    value_text,
+)
 from unistream.model.elements import Batch
 
 Format = Literal["parquet", "json"]
@@ -26,6 +33,12 @@ JSON_CHUNK_ROWS: Final = 1 << 14
 _NAMES: Final[dict[Format, str]] = {"parquet": "Parquet", "json": "JSON"}
 _TIME: Final = "__time"
 _OTHER: Final = "__other"  # a second column, next to the one that is tried
+_BYTES: Final = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
 _REFUSALS: Final = (pa.ArrowException, OSError, LookupError, ArithmeticError, TypeError, ValueError)
 
 
@@ -44,7 +57,8 @@ class Buckets:
         self._time_column = time_column
 
     def split(self, batch: Batch) -> list[tuple[str, pa.RecordBatch]]:
-        """The rows of each bucket, in their order. Raises UserCodeError for rows without a time."""
+        """The rows of each bucket, in their order. Raises UserCodeError for rows without a time, and for
+        values that readers would not get back from the name of a folder."""
         records, names = batch.records, self.columns
         times = self.times(batch)
         if times is not None:
@@ -52,7 +66,7 @@ class Buckets:
                 raise UserCodeError("file sink: a row has no time, so it has no bucket")
             records = records.append_column(_TIME, pc.strftime(times, format=self._time_format))
             names = (*names, _TIME)
-        return [(self._folder(key), rows) for key, rows in by_partition(records, names)]
+        return [(self._folder(key), rows) for key, rows in by_partition(records, names, value_text)]
 
     def check(self, schema: pa.Schema) -> None:
         """Raises ConfigError for a column that is missing, or whose values cannot name folders."""
@@ -61,8 +75,9 @@ class Buckets:
                 raise ConfigError(f"file sink: there is no column {name!r} among {', '.join(schema.names)}")
         if set(self.columns) >= set(schema.names):
             raise ConfigError("file sink: every column is in partition_by, nothing is left for the files")
+        self._check_names()
         for name in self.columns:
-            _try(Buckets((name,), None, None), schema.field(name), "whose values cannot name folders")
+            _check_folders(schema.field(name))
         if self._time_column is not None:
             timed = schema.field(self._time_column)
             if not pa.types.is_temporal(timed.type):
@@ -73,6 +88,17 @@ class Buckets:
             for field in schema:
                 if field.name not in self.columns:
                     _try(Buckets((_OTHER,), None, None), field, "which cannot be divided into folders")
+
+    def _check_names(self) -> None:
+        """Raises ConfigError for a column whose folders readers would pass over or mix up."""
+        for name in self.columns:
+            if not name or name.startswith("."):
+                raise ConfigError(
+                    f"file sink: readers pass over folders of the column {name!r} of partition_by, as their "
+                    "names begin with a dot or name no column; rename it before the sink"
+                )
+            if [other.casefold() for other in self.columns].count(name.casefold()) > 1:
+                raise ConfigError(f"file sink: partition_by has column {name!r} twice, but for its case")
 
     def times(self, batch: Batch) -> pa.Array | None:
         """Of the rows, for their folders; None: these have none. Raises UserCodeError: rows have no time."""
@@ -85,7 +111,11 @@ class Buckets:
         return batch.timestamps.cast(pa.timestamp("ms"))
 
     def _folder(self, key: tuple[str | None, ...]) -> str:
-        folder = partition_folder(dict(zip(self.columns, key, strict=False)))
+        folder = ""
+        for column, value in zip(self.columns, key, strict=False):
+            if (why := folder_misfit(column, value)) is not None:
+                raise UserCodeError(f"file sink: {why}; replace it before the sink, or use another column")
+            folder += value_folder(column, value)
         return folder if self._time_format is None else f"{folder}{str(key[-1]).strip('/')}/"
 
 
@@ -110,6 +140,16 @@ def _try(buckets: Buckets, column: pa.Field, what: str) -> None:
             f"file sink: column {column.name!r} is {column.type}, {what}: {_first_line(error)}; cast it "
             "before the sink, or use another column"
         ) from error
+
+
+def _check_folders(column: pa.Field) -> None:
+    """Raises ConfigError for a column whose values cannot name folders."""
+    if pa.types.is_nested(column.type) or any(is_bytes(column.type) for is_bytes in _BYTES):
+        raise ConfigError(
+            f"file sink: column {column.name!r} is {column.type}, whose values cannot name folders; cast it "
+            "to text before the sink, or use another column"
+        )
+    _try(Buckets((column.name,), None, None), column, "whose values cannot name folders")
 
 
 def check_schema(schema: pa.Schema, file_format: Format, buckets: Buckets) -> None:

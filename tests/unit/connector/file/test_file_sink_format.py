@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, VertexId
-from unistream.connector.common import sample
+from unistream.connector.common import sample, value_text
 from unistream.connector.file import FileSink
 from unistream.connector.file.sink_format import Format, misfit, write_table
 from unistream.model.elements import Batch
@@ -120,6 +123,9 @@ def test_what_parquet_holds_comes_back(type_: pa.DataType) -> None:
             id="folders by lists",
         ),
         pytest.param(
+            {"partition_by": ["c"]}, pa.binary(), "column 'c' is binary, whose values", id="folders by bytes"
+        ),
+        pytest.param(
             {"partition_by": ["n"]},
             pa.sparse_union([pa.field("a", pa.int64())]),
             "column 'c' is sparse_union.*cannot",
@@ -161,3 +167,99 @@ def test_a_schema_that_nobody_knew_is_refused_at_its_first_row(tmp_path: Any, bu
     with pytest.raises(ConfigError, match=re.escape("column 'n' is timestamp[ns], which JSON cannot hold")):
         writer.write(Batch(pa.record_batch({"n": pa.array([1], pa.timestamp("ns"))}), pa.array([0])))
     writer.close()
+
+
+SPECIAL = [
+    "a",
+    "A",
+    ".",
+    "..",
+    "a/b",
+    "a%2Fb",
+    "a=b",
+    "ü",
+    " ",
+    "~",
+    "null",
+    "_x",
+    ".x",
+    "x" * 250,
+    "'\"",
+    "\n\0",
+]
+BERLIN = pa.timestamp("us", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(pa.array([*SPECIAL, None]), id="texts"),
+        pytest.param(pa.array(SPECIAL).dictionary_encode(), id="a dictionary"),
+        pytest.param(pa.array([1, -1, None]), id="integers"),
+        pytest.param(pa.array([True, False, None]), id="booleans"),
+        pytest.param(pa.array(["0.0000000000", "-1.5000000000"]).cast(pa.decimal128(20, 10)), id="decimals"),
+        pytest.param(pa.array([0, -1], pa.date32()), id="dates"),
+        pytest.param(pa.array([0, 1], pa.timestamp("us")), id="times"),
+        pytest.param(
+            pa.array([1_382_833_800_000_000, 1_382_837_400_000_000], BERLIN), id="an hour that comes twice"
+        ),
+    ],
+)
+def test_readers_get_partition_values_back(tmp_path: Path, values: pa.Array) -> None:
+    """Each value from the names of the folders alone, by pyarrow and DuckDB."""
+    sink = FileSink(str(tmp_path), partition_by=["p"])
+    rows = pa.record_batch({"p": values, "n": range(len(values))})
+    sink.check(rows.schema)
+    for folder, part in sink._buckets().split(Batch(rows)):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.Table.from_batches([part]), tmp_path / folder / "part-0.parquet")
+    plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    utc = pa.timestamp("us", "UTC") if pa.types.is_timestamp(plain.type) and plain.type.tz else plain.type
+    expected = dict(enumerate(plain.cast(utc).to_pylist()))
+    naive = {n: v.replace(tzinfo=None) if utc != plain.type else v for n, v in expected.items()}
+    schema = pa.schema([("p", pa.string()), ("n", pa.int64())])
+    dataset = ds.dataset(
+        tmp_path, partitioning=ds.partitioning(schema.remove(1), flavor="hive"), schema=schema
+    )
+    texts = dataset.to_table().to_pylist()
+    assert {row["n"]: row["p"] for row in texts} == {n: value_text(value) for n, value in expected.items()}
+    kinds = {
+        "decimal128(20, 10)": "DECIMAL(20, 10)",
+        "bool": "BOOLEAN",
+        "int64": "BIGINT",
+        "string": "VARCHAR",
+    }
+    kind = kinds.get(str(plain.type), "DATE" if pa.types.is_date(plain.type) else "TIMESTAMP")
+    query = f"from read_parquet('{tmp_path}/*/*.parquet', hive_partitioning=true, hive_types_autocast=false)"
+    assert dict(duckdb.sql(f"select n, p::{kind} {query}").fetchall()) == naive
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("x" * 254, r"'x{60}…' in 'p' names no folder: that would have 256 of at most 255 bytes"),
+        ("", "'' in 'p' names no folder: readers would take it for a null"),
+        ("__HIVE_DEFAULT_PARTITION__", "in 'p' names no folder: readers would take it for a null"),
+    ],
+)
+def test_a_value_that_readers_would_not_get_back_is_refused(tmp_path: Path, value: str, why: str) -> None:
+    writer = FileSink(str(tmp_path), partition_by=["p"]).create_writer()
+    writer.open(context(), ())
+    with pytest.raises(UserCodeError, match=why):
+        writer.write(Batch(pa.record_batch({"p": ["a", value], "n": [1, 2]})))
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ([".p"], "readers pass over folders of the column '.p'"),
+        (["p", "P"], "has column 'p' twice, but for its case"),
+    ],
+)
+def test_columns_whose_folders_readers_pass_over_or_mix_up(
+    tmp_path: Path, names: list[str], why: str
+) -> None:
+    schema = pa.schema([(name, pa.string()) for name in [*names, "n"]])
+    with pytest.raises(ConfigError, match=why):
+        FileSink(str(tmp_path), partition_by=names).check(schema)
