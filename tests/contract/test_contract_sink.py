@@ -164,7 +164,7 @@ def _files(sink: FileSink, folder: Path, suffix: str) -> Case:
         return sorted(json.loads(line)["id"] for path in found for line in path.read_text().splitlines())
 
     def files() -> int:
-        return len([path for path in folder.rglob("*") if path.suffix == suffix])
+        return len([path for path in folder.rglob("*") if path.suffix in (suffix, ".staged")])
 
     return Case(sink, read, files)
 
@@ -565,7 +565,9 @@ def test_a_missing_staged_file_is_named_and_nothing_is_committed(case: Case, tmp
     if case.lose is not None:
         case.lose()
     else:
-        next(path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow", ".jsonl")).unlink()
+        next(
+            path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow", ".staged")
+        ).unlink()
     with pytest.raises(CorruptSnapshot, match="missing"):
         case.committer().commit(permit(1), request(1, *prepared))
     assert case.read() == []

@@ -154,7 +154,7 @@ def test_files_of_a_killed_writer_are_not_seen(kind: str, cluster: EmbeddedClust
 
 
 def staged(folder: Path) -> list[Path]:
-    return list(folder.rglob(".part-*"))
+    return list(folder.rglob("*.staged"))
 
 
 class Marks(us.ProcessFunction):

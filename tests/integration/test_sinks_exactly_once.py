@@ -26,7 +26,7 @@ OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 
 def leftovers(folder: Path) -> list[str]:
     """Staged files of nobody."""
-    return [str(path) for path in folder.rglob(".part-*")]
+    return [str(path) for path in folder.rglob("*.staged")]
 
 
 # --- a folder of files --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -127,13 +127,20 @@ class StageFiles:
             return
 
     def _write_local(self, full: str, write: Callable[[Any], None]) -> tuple[int, int]:
-        with open(full, "xb") as file:
+        with self._created(full) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
             status = os.fstat(file.fileno())
         durable_files.sync_folders(os.path.dirname(full), self.root)
         return status.st_size, status.st_mtime_ns // 1_000_000
+
+    def _created(self, full: str) -> BinaryIO:
+        try:
+            return open(full, "xb")
+        except FileNotFoundError:  # another task has removed the empty folder meanwhile
+            self.make_folders(full)
+            return open(full, "xb")
 
 
 def absolute(path: str) -> str:

@@ -17,7 +17,8 @@ from unistream.connector.file.line import check_no_other, last_commit
 from unistream.connector.file.row_check import FileRowCheck
 from unistream.connector.file.sink_committer import FileSinkCommitter
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema
-from unistream.connector.file.sink_stage import FileStage, decode_committable
+from unistream.connector.file.sink_parts import decode_committable
+from unistream.connector.file.sink_stage import FileStage
 from unistream.connector.file.sink_writer import FileSinkWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign

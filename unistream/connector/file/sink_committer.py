@@ -39,15 +39,8 @@ from unistream.connector.common import (
     uncommitted_elsewhere,
 )
 from unistream.connector.file.line import Line
-from unistream.connector.file.sink_stage import (
-    RECORDS_KEPT,
-    CommitRecord,
-    FileStage,
-    FileTarget,
-    PartFile,
-    decode_committable,
-    staging_owners,
-)
+from unistream.connector.file.sink_parts import PartFile, decode_committable, staging_owners
+from unistream.connector.file.sink_stage import RECORDS_KEPT, CommitRecord, FileStage, FileTarget
 from unistream.port.line import Followed, writer_of
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
@@ -183,7 +176,7 @@ class FileSinkCommitter:
         return CommitResult(CommitOutcome.COMMITTED, sum(file.rows for file in files), visible=visible)
 
     def close(self) -> None:
-        """Holds nothing."""
+        self._stage.tidy()
 
     def _newest(self) -> tuple[int, CommitRecord | None]:
         """The newest record, and its number. Raises ConfigError if that of the last commit was removed."""

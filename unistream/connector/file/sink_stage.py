@@ -1,25 +1,25 @@
 """The folder that a file sink writes to: staged files, finished files, and records of what was committed.
 
     <root>/<bucket>/part-<sink>-<writer>-<counter>-<random>.parquet     finished: readers see it
-    <root>/<bucket>/.<the same name>                                     staged, on a local disk
+    <root>/_staged/<the same name>.staged                                staged
     (a multipart upload to the final name)                               staged, on S3 (`sink_uploads`)
-    <root>/_staged/<bucket>/<the same name>                              staged, elsewhere
     <root>/_unistream/line.json                                          which line of jobs writes the folder
     <root>/_unistream/<lineage>-<sink>/<number>.json                     what a checkpoint committed, and its
                                                                          job; the newest identifies the folder
     <root>/_unistream/<lineage>-<sink>/<number>.finished                 on S3: all its uploads are completed
 
-Readers of such folders (Spark, Hive, DuckDB, pyarrow, `FileSource`) ignore names that begin with a dot or an
-underscore. A staged file is renamed when it is finished (on remote systems: copied and removed). The sink
-never removes the newest record, so a folder without the record of the last commit was removed, emptied, or
-put back from an older backup.
+No reader takes a staged file for one of the folder: Spark, Hive, pyarrow and `FileSource` ignore names that
+begin with a dot or an underscore; the globs of DuckDB and polars match such names, but not this suffix. A
+staged file is renamed when it is finished (on remote systems: copied and removed). Earlier versions staged
+files beside the finished ones (`.<name>`, or `_staged/<bucket>/<name>`); these are found there.
+
+The sink never removes the newest record, so a folder without the record of the last commit was removed,
+emptied, or put back from an older backup.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -28,47 +28,18 @@ import msgspec
 
 from unistream.base import durable_files
 from unistream.base.errors import CorruptSnapshot, Unreachable
-from unistream.base.ids import JobId, OperatorUid
 from unistream.base.object_stores import is_s3
 from unistream.base.s3_upload import Upload
-from unistream.connector.common import StageFiles, decode_formatted
+from unistream.connector.common import StageFiles
+from unistream.connector.file.sink_parts import APART, BESIDE, PartFile, short_name
 from unistream.connector.file.sink_uploads import Uploads
 
-COMMITTABLE_FORMAT: Final = 1
-WITH_UPLOADS: Final = 2  # earlier versions would look for its files in vain, and pass over them
 STATE_FORMAT: Final = 1
 R = TypeVar("R")
 
+STAGED: Final = "_staged"
+SUFFIX: Final = ".staged"  # readers look for .parquet and .jsonl
 RECORDS_KEPT: Final = 2  # the newest shows what is committed
-
-
-class PartFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed file.
-
-    Attributes:
-        bucket: Folder relative to the root, ending in ``/`` unless empty.
-        upload: Id of its multipart upload; empty: it is a staged file.
-        tags: Of the parts of the upload, in order.
-    """
-
-    bucket: str
-    name: str
-    size: int
-    rows: int
-    upload: str = ""
-    tags: tuple[str, ...] = ()
-
-    @property
-    def path(self) -> str:
-        return f"{self.bucket}{self.name}"
-
-
-class FileCommittable(msgspec.Struct, frozen=True, kw_only=True):
-    """What one subtask staged for one checkpoint."""
-
-    root: str
-    files: tuple[PartFile, ...]
-    format: int = COMMITTABLE_FORMAT
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,46 +78,8 @@ class FileTarget(msgspec.Struct, frozen=True, kw_only=True):
     format: int = STATE_FORMAT
 
 
-_COMMITTABLE: Final = msgspec.msgpack.Decoder(FileCommittable)
 _RECORD: Final = msgspec.json.Decoder(CommitRecord)
 _LINE: Final = msgspec.json.Decoder(FolderLine)
-
-
-def decode_committable(content: bytes) -> FileCommittable:
-    """Raises CorruptSnapshot, also for a path that leads out of the root."""
-    what = "a committable of a file sink"
-    committable = decode_formatted(_COMMITTABLE, content, what=what, expected=WITH_UPLOADS, least=1)
-    for file in committable.files:
-        if not file.name.startswith("part-") or set(file.path.split("/")) & {"", ".", ".."}:
-            raise CorruptSnapshot(f"a committable of a file sink names {file.path!r}")
-    return committable
-
-
-def staging_owner(job: JobId, sink_uid: OperatorUid, name: int) -> str:
-    """The prefix of the names of one writer's files, the same for all its attempts."""
-    return f"{staging_owners(job, sink_uid)}{name}-"
-
-
-def staging_owners(job: JobId, sink_uid: OperatorUid) -> str:
-    """The prefix of the names of all writers' files."""
-    return f"part-{_short(sink_uid)}-{job[:16]}-"
-
-
-def part_name(owner: str, counter: int, suffix: str) -> str:
-    """Unique among all attempts."""
-    return f"{owner}{counter}-{uuid.uuid4().hex[:12]}{suffix}"
-
-
-def counter_of(owner: str, name: str) -> int | None:
-    """The counter in the name of one of `owner`'s files; None: it belongs to another owner."""
-    if not name.startswith(owner):
-        return None
-    text = name[len(owner) :].partition("-")[0]
-    return int(text) if text.isdecimal() else None
-
-
-def _short(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]", "_", text)[:64]
 
 
 class FileStage:
@@ -177,8 +110,8 @@ class FileStage:
     def write(self, bucket: str, name: str, rows: int, write: Callable[[Any], None]) -> PartFile:
         """Writes a durable staged file of `rows`. Raises ConfigError, Unreachable."""
         if self._uploads is None:
-            size = self._files.write(self._staged(bucket, name), write)[0]
-            return PartFile(bucket=bucket, name=name, size=size, rows=rows)
+            size = self._files.write(_apart(name), write)[0]
+            return PartFile(bucket=bucket, name=name, size=size, rows=rows, place=APART)
         file = self._uploads.write(f"{self._root}/{bucket}{name}", write)
         return PartFile(
             bucket=bucket,
@@ -194,7 +127,7 @@ class FileStage:
         if self._uploads is not None and file.upload:
             self._uploads.abort(self._upload(file))
         else:
-            self._files.remove(self._staged(file.bucket, file.name))
+            self._files.remove(self._staged(file))
 
     def staged(self, owner: str) -> Iterator[PartFile]:
         """All staged files of one writer, or of all, by any attempt; without their sizes. Raises
@@ -207,26 +140,37 @@ class FileStage:
         yield from self._staged_files(owner)
 
     def _staged_files(self, owner: str) -> Iterator[PartFile]:
-        top = self._root if self._local else f"{self._root}/_staged"
+        """In `_staged`, and where earlier versions staged them."""
+        for path in self._found(f"{self._root}/{STAGED}"):
+            folder, _, name = path.rpartition("/")
+            if name.removesuffix(SUFFIX).startswith(owner):
+                apart = name.endswith(SUFFIX)
+                yield _named(folder, name.removesuffix(SUFFIX), place=APART if apart else BESIDE)
+        for path in self._found(self._root) if self._local else ():
+            folder, _, name = path.rpartition("/")
+            if name.startswith(f".{owner}"):
+                yield _named(folder, name[1:])
+
+    def _found(self, top: str) -> list[str]:
+        """Relative paths of all files below a folder. Raises Unreachable."""
         try:
-            found = [path for path in self._system.find(top) if isinstance(path, str)]
+            return [path[len(top) + 1 :] for path in self._system.find(top) if isinstance(path, str)]
         except FileNotFoundError:
-            return
+            return []
         except OSError as error:
             raise Unreachable(f"{self._where}: could not list it: {error}") from error
-        for path in found:
-            folder, _, name = path[len(top) + 1 :].rpartition("/")
-            if self._local and not name.startswith("."):
-                continue
-            name = name.removeprefix(".")
-            if name.startswith(owner):
-                yield _named(folder, name)
+
+    def tidy(self) -> None:
+        """Removes the folder of staged files if it is empty. Best effort."""
+        if self._local:
+            with suppress(OSError):
+                os.rmdir(f"{self._root}/{STAGED}")
 
     def staged_size(self, file: PartFile) -> int | None:
         """Bytes of the staged file; None: there is none. Raises Unreachable."""
         if self._uploads is not None and file.upload:
             return file.size if self._uploads.has(self._upload(file)) else None
-        return self._files.size(self._staged(file.bucket, file.name))
+        return self._files.size(self._staged(file))
 
     def finished_size(self, file: PartFile) -> int | None:
         """Bytes of the finished file; None: there is none. Raises Unreachable."""
@@ -257,8 +201,9 @@ class FileStage:
         return True
 
     def _move(self, file: PartFile) -> None:
-        source, target = f"{self._root}/{self._staged(file.bucket, file.name)}", f"{self._root}/{file.path}"
+        source, target = f"{self._root}/{self._staged(file)}", f"{self._root}/{file.path}"
         try:
+            self._files.make_folders(target)
             if self._local:
                 os.rename(source, target)
                 durable_files.sync_folders(os.path.dirname(target), self._root)
@@ -289,7 +234,7 @@ class FileStage:
         """The newest record of each line of a sink with this uid. Raises CorruptSnapshot, Unreachable."""
         folder, found = f"{self._root}/_unistream", []
         for name in self._files.names(folder):
-            if name.endswith(f"-{_short(sink_uid)}"):
+            if name.endswith(f"-{short_name(sink_uid)}"):
                 files = self._files.names(f"{folder}/{name}")
                 records = [file for file in files if file.endswith(".json")]
                 if records:
@@ -365,11 +310,11 @@ class FileStage:
 
     def records_folder(self, lineage: str, sink_uid: str) -> str:
         """The folder of the records of one sink."""
-        return f"{self._root}/_unistream/{self.records_prefix(lineage)}{_short(sink_uid)}"
+        return f"{self._root}/_unistream/{self.records_prefix(lineage)}{short_name(sink_uid)}"
 
     def records_prefix(self, lineage: str) -> str:
         """Of the names of these folders of one line."""
-        return f"{_short(lineage)}-"
+        return f"{short_name(lineage)}-"
 
     def _record_path(self, lineage: str, sink_uid: str, number: int) -> str:
         return f"{self.records_folder(lineage, sink_uid)}/{number:012d}.json"
@@ -381,13 +326,20 @@ class FileStage:
     def _upload(self, file: PartFile) -> Upload:
         return Upload(f"{self._root}/{file.path}", file.upload)
 
-    def _staged(self, bucket: str, name: str) -> str:
+    def _staged(self, file: PartFile) -> str:
         """The path of a staged file, relative to the root."""
-        return f"{bucket}.{name}" if self._local else f"_staged/{bucket}{name}"
+        if file.place == APART:
+            return _apart(file.name)
+        return f"{file.bucket}.{file.name}" if self._local else f"{STAGED}/{file.path}"
 
 
-def _named(folder: str, name: str, upload: str = "") -> PartFile:
-    return PartFile(bucket=f"{folder}/" if folder else "", name=name, size=-1, rows=-1, upload=upload)
+def _apart(name: str) -> str:
+    return f"{STAGED}/{name}{SUFFIX}"
+
+
+def _named(folder: str, name: str, upload: str = "", place: int = BESIDE) -> PartFile:
+    bucket = f"{folder}/" if folder else ""
+    return PartFile(bucket=bucket, name=name, size=-1, rows=-1, upload=upload, place=place)
 
 
 def _mark(record: str) -> str:

@@ -24,16 +24,14 @@ from unistream.base.errors import CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB, PARALLELISM_MAX
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema, write_table
-from unistream.connector.file.sink_stage import (
-    COMMITTABLE_FORMAT,
-    WITH_UPLOADS,
+from unistream.connector.file.sink_parts import (
     FileCommittable,
-    FileStage,
     PartFile,
     counter_of,
     part_name,
     staging_owner,
 )
+from unistream.connector.file.sink_stage import FileStage
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 
@@ -124,11 +122,7 @@ class FileSinkWriter:
         assert not self._rows, "prepare_commit without flush"
         if not self._staged:
             return ()
-        committable = FileCommittable(
-            root=self._root,
-            files=tuple(self._staged),
-            format=WITH_UPLOADS if self._stage.has_uploads else COMMITTABLE_FORMAT,
-        )
+        committable = FileCommittable(root=self._root, files=tuple(self._staged))
         self._staged = []
         return (msgspec.msgpack.encode(committable),)
 
@@ -140,6 +134,7 @@ class FileSinkWriter:
     def close(self) -> None:
         for file in self._staged:
             self._stage.discard(file)
+        self._stage.tidy()
         self._staged = []
         self._rows.clear()
         self._bytes.clear()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import fsspec
+import msgspec
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +20,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, Use
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.file import FileSink
 from unistream.connector.file.sink_writer import rows_that_fill
+from unistream.connector.file.source import list_files
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, SinkContext
@@ -60,6 +64,20 @@ def commit(
 
 def rows(**columns: list[Any]) -> Batch:
     return Batch(pa.RecordBatch.from_pydict(columns))
+
+
+def unfinish(folder: Path, file: Path) -> None:
+    """Stages it again."""
+    (folder / "_staged").mkdir(exist_ok=True)
+    file.rename(folder / "_staged" / f"{file.name}.staged")
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    system = fsspec.filesystem("memory")
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
 
 
 def test_time_buckets_by_event_time_and_by_a_column(tmp_path: Path) -> None:
@@ -150,7 +168,7 @@ def test_a_decided_commit_is_finished_by_whoever_opens_next(tmp_path: Path) -> N
     payloads = staged(sink, rows(k=["a", "b"], n=[1, 2]))
     commit(sink, payloads)
     late = next(tmp_path.rglob("part-*"))
-    late.rename(late.with_name(f".{late.name}"))  # as if it had died before this one
+    unfinish(tmp_path, late)  # as if it had died before this one
     committer = sink.create_committer()
     assert committer is not None
     committer.open(context(restored=1))
@@ -167,7 +185,7 @@ def test_what_readers_do_with_finished_files_is_not_missed_by_whoever_opens_next
     commit(sink, payloads)
     first, second = sorted(tmp_path.rglob("part-*"))
     take(first)
-    second.rename(second.with_name(f".{second.name}"))  # as if the committer had died before this one
+    unfinish(tmp_path, second)  # as if the committer had died before this one
     assert commit(sink, payloads, restored=1) is CommitOutcome.ALREADY_COMMITTED
     assert second.exists(), "what is not finished yet is finished all the same"
     assert commit(sink, staged(sink, rows(k=["c"], n=[3])), 2, restored=1) is CommitOutcome.COMMITTED
@@ -177,7 +195,7 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_none_of_a_record(
     tmp_path: Path, full_disk: FullDisk
 ) -> None:
     sink = FileSink(str(tmp_path))
-    with full_disk(100), pytest.raises(Unreachable, match=r"could not write \.part-"):
+    with full_disk(100), pytest.raises(Unreachable, match=r"could not write _staged/part-"):
         staged(sink, rows(n=list(range(1_000))))
     payloads = staged(sink, rows(n=[1]))
     with full_disk(10), pytest.raises(Unreachable, match="could not write the record"):
@@ -194,22 +212,91 @@ def test_an_allowed_rewind_writes_again(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("part-*"))) == 2
 
 
+# --- what readers see -----------------------------------------------------------------------------------
+
+
+def seen_by_others(folder: Path) -> dict[str, int]:
+    """Rows that those see who list the folder by themselves."""
+    globs = ["*.parquet", "**/*.parquet", "*", "k=*/*"]
+    shown = {
+        f"DuckDB {glob}": duckdb.sql(f"from read_parquet('{folder}/{glob}')").count("n").fetchall()[0][0]
+        for glob in globs
+        if duckdb.sql(f"from glob('{folder}/{glob}')").fetchall()
+    }
+    shown |= {f"glob {glob}": rows_in(folder.glob(glob)) for glob in globs}
+    return shown | {
+        "pyarrow": ds.dataset(folder, format="parquet").count_rows(),
+        "FileSource": rows_of(folder),
+    }
+
+
+def rows_in(found: Iterable[Path]) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in found if path.suffix == ".parquet")
+
+
+def rows_of(folder: Path) -> int:
+    with suppress(ConfigError):  # no file
+        return sum(pq.read_metadata(path).num_rows for path, _ in list_files([str(folder)], {}))
+    return 0
+
+
+@pytest.mark.parametrize("partition_by", [[], ["k"]], ids=["flat", "folders"])
+def test_no_reader_takes_a_staged_file_for_one_of_the_folder(tmp_path: Path, partition_by: list[str]) -> None:
+    sink = FileSink(str(tmp_path), partition_by=partition_by)
+    commit(sink, staged(sink, rows(k=["a", "b"], n=[1, 2])))
+    staged(sink, rows(k=["a", "c"], n=[3, 4]))
+    assert {name: count for name, count in seen_by_others(tmp_path).items() if count not in (0, 2)} == {}
+    assert seen_by_others(tmp_path)["DuckDB **/*.parquet"] == 2
+
+
+def test_the_folder_of_staged_files_goes_with_the_last_of_them(tmp_path: Path) -> None:
+    """And comes back for a task that has looked for it before."""
+    sink = FileSink(str(tmp_path))
+    writer = sink.create_writer()
+    writer.open(context(), ())
+    writer.write(rows(n=[1]))
+    writer.flush(end_of_input=False)
+    assert (tmp_path / "_staged").exists()
+    writer.close()
+    assert not (tmp_path / "_staged").exists()
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["disk", "store"])
+def test_what_an_earlier_version_has_staged_is_committed(store: Any, tmp_path: Path, local: bool) -> None:
+    """Beside the finished files; a savepoint may name it for years."""
+    root = str(tmp_path) if local else "memory://lake/out"
+    payloads = staged(FileSink(root, partition_by=["k"]), rows(k=["a"], n=[1]))
+    made = msgspec.msgpack.decode(payloads[0])
+    [file] = made["files"]
+    system, path = fsspec.core.url_to_fs(root)
+    old = f"{file['bucket']}.{file['name']}" if local else f"_staged/{file['bucket']}{file['name']}"
+    system.makedirs(f"{path}/k=a", exist_ok=True)
+    system.mv(f"{path}/_staged/{file['name']}.staged", f"{path}/{old}")
+    del file["place"], file["upload"], file["tags"]
+    payload = msgspec.msgpack.encode({**made, "format": 1, "files": [file]})
+    assert commit(FileSink(root, partition_by=["k"]), [payload]) is CommitOutcome.COMMITTED
+    assert [name.rpartition("/")[2] for name in system.find(f"{path}/k=a")] == [file["name"]]
+
+
+def test_what_an_attempt_of_an_earlier_version_has_left_is_removed(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path), partition_by=["k"])
+    staged(sink, rows(k=["a"], n=[1]))
+    [left] = tmp_path.rglob("*.staged")
+    (tmp_path / "k=a").mkdir()
+    old = tmp_path / "k=a" / f".{left.name.removesuffix('.staged')}"
+    left.rename(old)
+    sink.create_writer().open(context(attempt=1), ())
+    assert not old.exists()
+
+
 # --- a store that is no disk --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def store() -> Iterator[Any]:
-    system = fsspec.filesystem("memory")
-    yield system
-    system.store.clear()
-    system.pseudo_dirs[:] = [""]
 
 
 def test_in_a_store_files_are_staged_elsewhere_and_moved(store: Any) -> None:
     sink = FileSink("memory://lake/out", partition_by=["k"])
     payloads = staged(sink, rows(k=["a"], n=[1]))
     before = store.find("/lake/out")
-    assert [path.startswith("/lake/out/_staged/k=a/part-") for path in before] == [True]
+    assert [path.startswith("/lake/out/_staged/part-") for path in before] == [True]
     assert commit(sink, payloads) is CommitOutcome.COMMITTED
     visible = [path for path in store.find("/lake/out") if "/_" not in path]
     assert [path.startswith("/lake/out/k=a/part-") for path in visible] == [True]
@@ -221,7 +308,7 @@ def test_in_a_store_a_move_that_was_cut_off_is_finished(store: Any) -> None:
     sink = FileSink("memory://lake/out")
     payloads = staged(sink, rows(n=[1]))
     [path] = store.find("/lake/out")
-    store.copy(path, path.replace("/_staged/", "/"))  # copied, not yet removed
+    store.copy(path, path.replace("/_staged/", "/").removesuffix(".staged"))  # copied, not yet removed
     assert commit(sink, payloads) is CommitOutcome.COMMITTED
     assert [path for path in store.find("/lake/out") if "_staged" in path] == []
 
@@ -324,7 +411,7 @@ def test_writers_that_go_on_at_another_parallelism_leave_each_others_files(
         json.loads(line)["n"] for path in tmp_path.glob("part-*") for line in path.read_text().splitlines()
     ]
     assert sorted(shown) == sorted(expected)
-    assert list(tmp_path.glob(".part-*")) == [], "what the killed ones have left is gone"
+    assert list(tmp_path.rglob("*.staged")) == [], "what the killed ones have left is gone"
 
 
 # --- refused ------------------------------------------------------------------------------------------
