@@ -23,7 +23,7 @@ program must not depend on that:
   (docs/guide/runtime-modes.md);
 - sums of floats are exact (`plain.quarters`); of -0.0 and 0.0, either of which may be the least of both, it
   makes 0.0;
-- of equal keys in a join's table the last one counts; that table has one part, so that there is a last one.
+- it makes few of equal rows of a join's table, which it multiplies.
 
 In AT_LEAST_ONCE mode rows may come twice when something fails: what they become in windows and in functions
 with state is not compared then.

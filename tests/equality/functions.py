@@ -103,7 +103,7 @@ def labels(column: str, rows: list[tuple[Any, str]]) -> us.StaticSource:
     schema = pa.schema([R.field(column), ("label", pa.string())])
     columns = list(zip(*rows, strict=True)) or [(), ()]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return us.StaticSource(pa.table(arrays, schema=schema))
+    return us.StaticSource(pa.table(arrays, schema=schema), splits=3)
 
 
 def empty_folder() -> Path:

@@ -186,11 +186,16 @@ def aggregate(kind: str, column: str, rows: list[Values]) -> Any:
 
 def joined(step: Join, rows: list[Timed]) -> list[Timed]:
     """Null matches nothing."""
-    labels = {text(as_key(value)): label for value, label in step.table if value is not None}
+    labels: dict[str, list[str | None]] = {}
+    for value, label in step.table:
+        if value is not None:
+            labels.setdefault(text(as_key(value)), []).append(label)
+    if step.latest:
+        labels = {key: [one for one in found if one == max(found)] for key, found in labels.items()}
     made = []
     for one in rows:
-        label = labels.get(text(as_key(one.row[step.column])))
-        if label is not None or step.how == "left":
+        none: list[str | None] = [None] if step.how == "left" else []
+        for label in labels.get(text(as_key(one.row[step.column])), none):
             made.append(Timed(one.time, plain.labelled({**one.row, "label": label})))
     return made
 

@@ -275,13 +275,15 @@ class Join:
     """The label that a small table has for a column, which is appended to `s`.
 
     Attributes:
-        table: (value, label); of equal values the last one is used.
+        table: (value, label), of which equal values may have several.
+        latest: Of equal values only the rows with the largest label count.
     """
 
     input: int
     column: str
     how: str
     table: tuple[tuple[object, str], ...]
+    latest: bool = False
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -289,8 +291,9 @@ class Join:
 
     def text(self, me: str, inputs: Sequence[str]) -> str:
         labels = f"env.from_source(labels({self.column!r}, {list(self.table)!r}), no_times(), '{me} labels')"
+        latest = ", latest_by='label'" if self.latest else ""
         return (
-            f"{inputs[0]}.join({labels}.uid('{me} labels'), on={self.column!r}, how={self.how!r})"
+            f"{inputs[0]}.join({labels}.uid('{me} labels'), on={self.column!r}, how={self.how!r}{latest})"
             f".uid('{me} join').map(labelled, returns=R).uid({me!r})"
         )
 

@@ -17,7 +17,7 @@ from tests.equality.run import BATCH, STREAMING
 from unistream.api.stream import DataStream
 from unistream.model.elements import Batch
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator import join
+from unistream.operator import lookup_table
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.window import local
 from unistream.worker.exchange import shipping
@@ -67,12 +67,13 @@ def timers_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_of_equal_wins(patch: pytest.MonkeyPatch) -> None:
-    real = join.group
+    real = lookup_table._Index.__init__
 
-    def group(table: Any, keys: Any, specs: Any) -> Any:
-        return real(table, keys, [(columns, "hash_min", *rest) for columns, _, *rest in specs])
+    def init(self: Any, keys: Any) -> None:
+        real(self, keys)
+        self._counts = np.minimum(self._counts, 1)
 
-    patch.setattr(join, "group", group)
+    patch.setattr(lookup_table._Index, "__init__", init)
 
 
 def disorder_is_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -91,5 +92,5 @@ PLANTED = {
     "zeros": Planted("-0.0 and 0.0 are two keys", STREAMING, zeros_differ),
     "timers": Planted("a deleted timer fires", STREAMING, timers_stay),
     "early": Planted("a watermark does not wait for the allowed disorder", STREAMING, disorder_is_ignored),
-    "first": Planted("of equal rows of a dimension the first one wins", BATCH, first_of_equal_wins),
+    "first": Planted("of equal keys of a dimension only one row counts", BATCH, first_of_equal_wins),
 }

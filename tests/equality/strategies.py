@@ -101,7 +101,7 @@ def windows(draw: st.DrawFn, read: int) -> Window:
 def joins(draw: st.DrawFn, read: int) -> Join:
     column, values = draw(st.sampled_from([("s", TEXTS), ("v", NUMBERS), ("f", FLOATS)]))
     table = draw(st.lists(st.tuples(values, st.sampled_from(["one", "two"])), max_size=5))
-    return Join(read, column, draw(st.sampled_from(["inner", "left"])), tuple(table))
+    return Join(read, column, draw(st.sampled_from(["inner", "left"])), tuple(table), draw(st.booleans()))
 
 
 APPLIED = [

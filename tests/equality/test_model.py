@@ -230,18 +230,22 @@ def test_the_side_of_a_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "want"),
+    ("how", "latest", "want"),
     [
-        pytest.param("inner", ["x+zero", "x+zero", "x+NaN"], id="inner"),
-        pytest.param("left", ["x+zero", "x+zero", "x+NaN", "x+None", "x+None"], id="left"),
+        pytest.param("inner", False, [*2 * [(0.0, "first"), (0.0, "zero")], (nan, "NaN")], id="inner"),
+        pytest.param("inner", True, [*2 * [(0.0, "zero")], (nan, "NaN")], id="the largest label"),
+        pytest.param(
+            "left", True, [*2 * [(0.0, "zero")], (nan, "NaN"), (1.5, None), (None, None)], id="left"
+        ),
     ],
 )
-def test_joins(how: str, want: list[str]) -> None:
-    """The last of equal keys, of which -0.0 and 0.0 are some; null meets nothing; the row stays as it is."""
+def test_joins(how: str, latest: bool, want: list[tuple[float | None, str | None]]) -> None:
+    """All of equal keys, of which -0.0 and 0.0 are some; null meets nothing; the row stays as it is."""
     table = ((0.0, "first"), (-0.0, "zero"), (nan, "NaN"), (None, "null"))
     floats = [-0.0, 0.0, nan, 1.5, None]
-    found = results(Join(0, "f", how, table), *(row(f=f) for f in floats))
-    assert_same(found, [(0, 0, s, f, None) for s, f in zip(want, floats, strict=False)])
+    found = results(Join(0, "f", how, table, latest), *(row(f=f) for f in floats))
+    signs = iter([-0.0, -0.0, 0.0, 0.0] if not latest else [-0.0, 0.0])
+    assert_same(found, [(0, 0, f"x+{s}", next(signs) if f == 0 else f, None) for f, s in want])
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,23 @@ import pyarrow as pa
 
 from unistream.api.graph import check_columns
 from unistream.base.errors import ConfigError
+from unistream.model.key_codes import KeyIndex, meet
+from unistream.operator.lookup_table import version_ranks
 
 _UNITS: Final = ("s", "ms", "us", "ns")
 
 
 def join_schema(
-    facts: pa.Schema | None, dimension: pa.Schema | None, on: Sequence[tuple[str, str]]
+    facts: pa.Schema | None,
+    dimension: pa.Schema | None,
+    on: Sequence[tuple[str, str]],
+    latest_by: str | None = None,
 ) -> tuple[pa.Schema | None, pa.Schema]:
     """Schema of the result (None if that of the facts is unknown), and of the dimension.
 
     Raises:
-        ConfigError: the dimension's columns are unknown, a key is missing or of another type, or both
-            sides have a column of the same name.
+        ConfigError: the dimension's columns are unknown, a key is missing, of another type, or of one that is
+            no key, both sides have a column of the same name, or the versions have no order.
     """
     if not on:
         raise ConfigError("join: on= needs at least one key column")
@@ -29,12 +34,13 @@ def join_schema(
             "join: the columns of the dimension are not known; pass returns= to the function before it"
         )
     check_columns(dimension, [key for _, key in on], "join, dimension")
+    _check_dimension(dimension, [key for _, key in on], latest_by)
     if facts is None:
         return None, dimension
     check_columns(facts, [key for key, _ in on], "join")
     for left, right in on:
         types = [_plain(facts.field(left).type), _plain(dimension.field(right).type)]
-        if not types[0].equals(types[1]) and not all(pa.types.is_integer(t) for t in types):
+        if not meet(*types):
             raise ConfigError(
                 f"join: key {left!r} is {types[0]}, that of the dimension, {right!r}, is {types[1]}, and "
                 "values of different types are never equal; cast one before the join: "
@@ -48,6 +54,27 @@ def join_schema(
                 f"join: both sides have a column {field.name!r}; rename one with select(...) before the join"
             )
     return pa.schema([(f.name, f.type) for f in [*facts, *added]]), dimension
+
+
+def _check_dimension(dimension: pa.Schema, keys: Sequence[str], latest_by: str | None) -> None:
+    for key in keys:
+        try:
+            KeyIndex([pa.array([], dimension.field(key).type)])
+        except (TypeError, pa.ArrowNotImplementedError):
+            raise ConfigError(
+                f"join: key {key!r} of the dimension is {dimension.field(key).type}, which cannot be a key; "
+                "cast it to a number or a string"
+            ) from None
+    if latest_by is None:
+        return
+    check_columns(dimension, [latest_by], "join, latest_by")
+    try:
+        version_ranks(pa.array([], dimension.field(latest_by).type))
+    except pa.ArrowNotImplementedError:
+        raise ConfigError(
+            f"join: latest_by={latest_by!r} is {dimension.field(latest_by).type}, which has no order; "
+            "cast it to a number, a time or a string"
+        ) from None
 
 
 def _cast_of(left: str, right: str, fact: pa.DataType, dimension: pa.DataType) -> str:

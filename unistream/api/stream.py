@@ -316,18 +316,35 @@ class DataStream(Results):
         return DataStream(self._builder, ports, self.schema)
 
     def join(
-        self, dimension: DataStream, on: str | Sequence[str] | Mapping[str, str], *, how: str = "inner"
+        self,
+        dimension: DataStream,
+        on: str | Sequence[str] | Mapping[str, str],
+        *,
+        how: str = "inner",
+        latest_by: str | None = None,
     ) -> DataStream:
-        """Adds the columns of a bounded stream to each row with an equal key.
+        """Adds the columns of a bounded stream to each row with an equal key; as in SQL a row leaves once for
+        each row of `dimension` with its key.
 
         A row waits until `dimension` has ended, so the result does not depend on which is read faster. Every
-        subtask holds all of `dimension`; of equal keys the last one is used.
+        subtask holds all of `dimension`.
 
         Args:
             dimension: A bounded stream without watermarks, or one that
                 `execution.batch.offload-bounded-regions` runs before this stream.
             on: Key column(s) that both have, or columns of this stream -> columns of `dimension`.
             how: ``"inner"`` drops rows without a match, ``"left"`` keeps them with nulls.
+            latest_by: A column of `dimension` with the version of a row, such as the time of its last change:
+                of each key only the rows with the largest value count (several, if they are equal). Null is
+                the least.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> rows = env.from_collection([{"carrier": "AA", "delay": 5}], name="rows")
+        >>> names = [{"carrier": "AA", "name": "American", "since": 1934}]
+        >>> named = rows.join(env.from_collection(names, name="names"), on="carrier", latest_by="since")
+        >>> named.schema.names
+        ['carrier', 'delay', 'name', 'since']
 
         Raises:
             ConfigError: key columns that are unknown or of different types, columns of the same name on both
@@ -342,8 +359,10 @@ class DataStream(Results):
         if dimension.schema is None and is_described():
             unknown = self._builder.add(f"{how} join", None, [self._ports, held], stateful=True)
             return DataStream(self._builder, (Port(unknown.id),), None)
-        schema, dimension_schema = join_schema(self.schema, dimension.schema, pairs)
-        operator = BroadcastLookupJoin(pairs, dimension_schema, JoinKind(how), facts=self.schema)
+        schema, dimension_schema = join_schema(self.schema, dimension.schema, pairs, latest_by)
+        operator = BroadcastLookupJoin(
+            pairs, dimension_schema, JoinKind(how), facts=self.schema, latest_by=latest_by
+        )
         node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
         return DataStream(self._builder, (Port(node.id),), schema)
 

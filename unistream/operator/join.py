@@ -1,7 +1,8 @@
 """Enriches a stream with rows of a bounded dimension, of which every subtask has all rows.
 
-Facts wait until the dimension is complete, so the result does not depend on which side is faster: a row of
-the dimension may replace an earlier one of the same key, and a fact that had left would have the older one.
+A fact leaves once for each row of the dimension with its key, as in SQL, or with `latest_by` for the newest
+version. So facts wait until the dimension is complete, and the result depends neither on which side is faster
+nor on the order in which several channels bring the dimension (`operator.lookup_table`).
 
 The dimension is complete at end_input(1): after its MAX_WATERMARK functions may still emit rows in `finish`.
 But that watermark advances the combined one, the minimum over both inputs. (The API accepts only a dimension
@@ -13,8 +14,8 @@ Facts that exceed the operator's managed memory are spilled to a file. If the jo
 meanwhile, it would need no disk, but a barrier waits in the same channel after them; and a source of both
 facts and dimension could not continue: neither the checkpoint nor the dimension would ever be complete.
 
-Restored rows may have narrower types than new ones. The dimension has one row for each key, so it cannot be
-restored for another key (`model.own_state`).
+Restored rows may have narrower types than new ones. A dimension of which only some rows of each key are
+kept cannot be restored for another key (`model.own_state`); older versions kept one row of each key.
 """
 
 from __future__ import annotations
@@ -24,21 +25,18 @@ from enum import Enum
 from typing import Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
-from unistream.model.key_groups import canonical_keys
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
-from unistream.operator.common import BaseOperator, conform, describe, empty_rows, group
+from unistream.operator.common import BaseOperator, conform, describe
+from unistream.operator.lookup_table import LookupTable, Positions
 from unistream.operator.waiting_rows import WaitingRows, decode_batch, encode_batch
-from unistream.operator.window import decoded
 from unistream.port.lineage import Origins, same_columns
 
 FACTS: Final = 0
@@ -46,7 +44,6 @@ DIMENSION: Final = 1
 WAITING_STATE: Final = "waiting-facts"
 DIMENSION_STATE: Final = "dimension"
 KEYS_STATE: Final = "dimension-keys"
-_ROW: Final = "__row"
 
 
 class JoinKind(Enum):
@@ -55,14 +52,14 @@ class JoinKind(Enum):
 
 
 class BroadcastLookupJoin(BaseOperator):
-    """Input 0: facts. Input 1: dimension rows, broadcast. Output: the columns of a fact, then those of its
-    dimension row without the key. Null matches nothing, not even null; of equal dimension keys the
-    last wins.
+    """Input 0: facts. Input 1: dimension rows, broadcast. Output: the columns of a fact, then those of a
+    dimension row with its key, without the key; a row for each of them. Null matches nothing, not even null.
 
     Args:
         on: (fact column, dimension column) pairs.
         dimension: Schema of the dimension's rows.
         facts: Schema of the facts; None: not known.
+        latest_by: Only dimension rows with the largest value of this column count, of each key.
     """
 
     forwards_watermarks = False
@@ -75,6 +72,7 @@ class BroadcastLookupJoin(BaseOperator):
         how: JoinKind,
         *,
         facts: pa.Schema | None = None,
+        latest_by: str | None = None,
     ) -> None:
         self._fact_keys = [fact for fact, _ in on]
         self._keys = [key for _, key in on]
@@ -82,7 +80,8 @@ class BroadcastLookupJoin(BaseOperator):
         self._how = how
         self._schema = dimension
         self._facts = facts
-        self._table = LookupTable(dimension, self._keys)
+        self._setting = _Setting(keys=self._keys, latest_by=latest_by)
+        self._table = LookupTable(dimension, self._keys, latest_by)
         self._complete = False
         self._watermark = self._emitted = MIN_WATERMARK
         self._idle = self._emitted_idle = False
@@ -107,8 +106,8 @@ class BroadcastLookupJoin(BaseOperator):
 
     @property
     def state_setting(self) -> str:
-        """A description of the dimension's key."""
-        return _setting(self._keys)
+        """A description of the dimension's key, and of which of its rows count."""
+        return self._setting.text
 
     def initialize_state(self, state: OperatorState) -> None:
         for item in state.lists.get(KEYS_STATE, []):
@@ -165,7 +164,7 @@ class BroadcastLookupJoin(BaseOperator):
         if self._stored is None:
             rows = self._table.rows()
             self._stored = (encode_batch(Batch(rows)),) if rows.num_rows else ()
-        keys = (msgspec.msgpack.encode(self._keys),)
+        keys = (self._setting.encoded,)
         lists = {
             KEYS_STATE: ListState(ListMode.BROADCAST, keys),
             DIMENSION_STATE: ListState(ListMode.BROADCAST, self._stored),
@@ -187,16 +186,28 @@ class BroadcastLookupJoin(BaseOperator):
             self.output.emit_watermark_status(self._idle)
 
     def _join(self, facts: Batch) -> None:
-        matches = self._table.find([self._column(facts, name) for name in self._fact_keys])
-        if matches.null_count and self._how is JoinKind.INNER:
-            known = matches.is_valid()
-            facts, matches = facts.filter(known), matches.filter(known)
-        if not facts.num_rows:
-            return
-        rows, records = self._table.rows(), facts.records
+        keys = [self._column(facts, name) for name in self._fact_keys]
+        rows, emitted = self._table.rows(), False
+        try:
+            for positions, matches in self._table.matches(keys, outer=self._how is JoinKind.LEFT):
+                if emitted:
+                    self.context.await_room()
+                emitted = True
+                self._emit(facts, positions, rows, matches)
+        except TypeError as error:
+            pairs = ", ".join(
+                f"{fact!r} and {key!r}" for fact, key in zip(self._fact_keys, self._keys, strict=True)
+            )
+            raise self.user_error(f"keys of the join, {pairs}: {error}; cast one before the join") from error
+
+    def _emit(self, facts: Batch, positions: Positions, rows: pa.RecordBatch, matches: pa.Array) -> None:
+        """Pairs of a fact and a row."""
+        every = len(positions) == facts.num_rows and bool((positions[1:] != positions[:-1]).all())
+        chosen = facts if every else facts.take(pa.array(positions))
+        records = chosen.records
         arrays = [*records.columns, *(rows.column(name).take(matches) for name in self._added)]
         widened = pa.RecordBatch.from_arrays(arrays, names=[*records.schema.names, *self._added])
-        self.output.emit(Batch(widened, facts.timestamps))
+        self.output.emit(Batch(widened, chosen.timestamps))
 
     def _check_keys(self, facts: Batch) -> None:
         """A fact without the key is an error when it comes, not when it has waited."""
@@ -205,7 +216,7 @@ class BroadcastLookupJoin(BaseOperator):
 
     def _column(self, facts: Batch, name: str) -> pa.Array:
         try:
-            return decoded(facts.records.column(name))
+            return facts.records.column(name)
         except KeyError:
             have = ", ".join(facts.records.schema.names)
             raise self.user_error(f"there is no join key {name!r} among {have}") from None
@@ -219,76 +230,26 @@ class BroadcastLookupJoin(BaseOperator):
         return conformed
 
 
+class _Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """On what the meaning of stored dimension rows depends."""
+
+    keys: Sequence[str]
+    latest_by: str | None = None
+
+    @property
+    def text(self) -> str:
+        version = "" if self.latest_by is None else f", the latest by {self.latest_by}"
+        return f"a dimension by ({', '.join(sorted(self.keys))}){version}"
+
+    @property
+    def encoded(self) -> bytes:
+        return msgspec.msgpack.encode(self.keys if self.latest_by is None else self)
+
+
 def stored_setting(item: bytes) -> str:
     """`state_setting` of the operator that stored `item` under KEYS_STATE. Raises CorruptSnapshot."""
     try:
-        return _setting(msgspec.msgpack.decode(item, type=list[str]))
+        stored = msgspec.msgpack.decode(item, type=list[str] | _Setting)
     except msgspec.MsgspecError as error:
         raise CorruptSnapshot(f"the keys of state {DIMENSION_STATE!r} cannot be read: {error}") from error
-
-
-def _setting(keys: Sequence[str]) -> str:
-    return f"a dimension by ({', '.join(sorted(keys))})"
-
-
-class LookupTable:
-    """Rows by key; of equal keys the last one added. Equal is what is equal behind `key_by`: Arrow looks for
-    bits, of which -0.0 and 0.0 have different ones, and so have two NaN."""
-
-    def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
-        self._schema = schema
-        self._keys = list(keys)
-        self._parts: list[pa.RecordBatch] = []
-        self._rows: pa.RecordBatch | None = None
-        self._index: _KeyIndex | None = None
-
-    def add(self, records: pa.RecordBatch) -> None:
-        self._parts.append(canonical_keys(records, self._keys))
-        self._rows = self._index = None
-
-    def rows(self) -> pa.RecordBatch:
-        """One row for each key."""
-        if self._rows is None:
-            self._rows = self._distinct()
-            self._parts = [self._rows]
-        return self._rows
-
-    def find(self, keys: Sequence[pa.Array]) -> pa.Int32Array:
-        """Position in `rows()` of every key; null: there is none."""
-        if self._index is None:
-            self._index = _KeyIndex([decoded(self.rows().column(key)) for key in self._keys])
-        names = [str(number) for number in range(len(keys))]
-        wanted = canonical_keys(pa.RecordBatch.from_arrays(list(keys), names), names)
-        return self._index.find(wanted.columns)
-
-    def _distinct(self) -> pa.RecordBatch:
-        table = pa.Table.from_batches(self._parts, schema=self._schema).combine_chunks()
-        if not table.num_rows:
-            return empty_rows(self._schema)
-        keyed = pa.table(
-            [*(decoded(table.column(k).combine_chunks()) for k in self._keys), np.arange(table.num_rows)],
-            names=[*self._keys, _ROW],
-        )
-        last = group(keyed, self._keys, [([_ROW], "hash_max", None, _ROW)])
-        kept = table.take(np.sort(last.column(_ROW).to_numpy()))
-        return kept.combine_chunks().to_batches()[0]
-
-
-class _KeyIndex:
-    """Finds keys by `index_in`. Several columns become one: the positions of the values among the distinct
-    values of their columns are digits of one number."""
-
-    def __init__(self, columns: Sequence[pa.Array]) -> None:
-        self._digits = [pc.unique(column) for column in columns]
-        self._set = columns[0] if len(columns) == 1 else self._number(columns)
-
-    def find(self, columns: Sequence[pa.Array]) -> pa.Int32Array:
-        wanted = columns[0] if len(columns) == 1 else self._number(columns)
-        return pc.index_in(wanted, value_set=self._set.cast(wanted.type), skip_nulls=True)
-
-    def _number(self, columns: Sequence[pa.Array]) -> pa.Int64Array:
-        number = pa.scalar(0, pa.int64())
-        for column, digits in zip(columns, self._digits, strict=True):
-            digit = pc.index_in(column, value_set=digits.cast(column.type), skip_nulls=True)
-            number = pc.add(pc.multiply(number, max(1, len(digits))), digit.cast(pa.int64()))
-        return number
+    return (stored if isinstance(stored, _Setting) else _Setting(keys=stored)).text

@@ -124,6 +124,12 @@ def dimension(env: us.Environment, table: pa.Table = AIRLINES, strategy: Any = N
 
 
 OFFLOAD = {"execution.batch.offload-bounded-regions": "true"}
+
+
+def places(env: us.Environment, at: pa.DataType) -> us.DataStream:
+    return env.from_collection([], pa.schema([("carrier", pa.string()), ("at", at)]), name="places")
+
+
 REFUSED = [
     pytest.param(
         lambda env: flights(env, us.WatermarkStrategy.no_watermarks().with_timestamp_column("when")),
@@ -220,6 +226,21 @@ REFUSED = [
         lambda env: flights(env).join(dimension(env), on={"seats": "carrier"}),
         "key 'seats' is int64, that of the dimension, 'carrier', is string",
         id="join key types",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(places(env, pa.decimal128(9, 2)), on="carrier", latest_by="since"),
+        "join, latest_by: there is no column 'since'",
+        id="versions that the dimension has not",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(places(env, pa.list_(pa.int8())), on="carrier", latest_by="at"),
+        "latest_by='at' is list<item: int8>, which has no order; cast it",
+        id="versions without an order",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(places(env, pa.list_(pa.int8())), on={"carrier": "at"}),
+        "key 'at' of the dimension is list<item: int8>, which cannot be a key; cast it",
+        id="a list as a join key",
     ),
     pytest.param(
         lambda env: flights(env).join(flights(env, NO_TIME), on="carrier"),

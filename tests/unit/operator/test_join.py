@@ -12,9 +12,10 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MAX_WATERMARK
+from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.snapshot import ListMode, OperatorState
+from unistream.operator import lookup_table
 from unistream.operator.join import DIMENSION_STATE, WAITING_STATE, BroadcastLookupJoin, JoinKind
 from unistream.testing.harness import OperatorHarness, restore_state
 
@@ -57,7 +58,7 @@ def test_facts_wait_until_the_dimension_ends(how: str, after: list[Any]) -> None
         assert set(harness.timestamps()) == {n for n, _ in after}
 
 
-def test_a_fact_gets_the_last_row_of_its_key_however_early_it_comes() -> None:
+def test_a_fact_meets_all_rows_of_its_key_however_early_it_comes() -> None:
     with OperatorHarness(join()) as harness:
         facts(harness, "a")
         harness.process(airlines(a="former"), input_index=1)
@@ -66,7 +67,7 @@ def test_a_fact_gets_the_last_row_of_its_key_however_early_it_comes() -> None:
         facts(harness, "a", start=2)
         harness.end_input(1, inputs=2)
         facts(harness, "a", start=3)
-        assert pairs(harness) == [(0, "last"), (1, "last"), (2, "last"), (3, "last")]
+        assert sorted(pairs(harness)) == [(n, name) for n in range(4) for name in ("former", "last")]
 
 
 def test_released_facts_precede_the_watermark_that_the_end_of_the_dimension_lets_through() -> None:
@@ -107,13 +108,138 @@ def test_without_a_watermark_the_end_of_the_dimension_releases() -> None:
         assert pairs(harness) == [(0, None)]
 
 
-def test_the_last_of_equal_dimension_keys_wins() -> None:
-    with OperatorHarness(join()) as harness:
-        harness.process({"carrier": ["a", "b", "a"], "name": ["old", "B", "new"]}, input_index=1)
-        harness.process(airlines(b="B2"), input_index=1)
+VERSIONED = pa.schema([("k", pa.string()), ("at", pa.timestamp("us")), ("name", pa.string())])
+VERSIONS = [
+    {"k": "a", "at": 2, "name": "A2"},
+    {"k": "a", "at": 1, "name": "A1"},
+    {"k": "b", "at": None, "name": "B"},
+    {"k": "c", "at": None, "name": "C"},
+    {"k": "c", "at": -5, "name": "C-5"},
+    {"k": None, "at": 9, "name": "null"},
+    {"k": "d", "at": 7, "name": "D7"},
+    {"k": "d", "at": 7, "name": "D7 too"},
+]
+ALL = [("a", "A1"), ("a", "A2"), ("b", "B"), ("c", "C"), ("c", "C-5"), ("d", "D7"), ("d", "D7 too")]
+LATEST = [("a", "A2"), ("b", "B"), ("c", "C-5"), ("d", "D7"), ("d", "D7 too")]
+
+
+@pytest.mark.parametrize(
+    ("how", "latest_by", "want"),
+    [
+        pytest.param("inner", None, ALL, id="all matches, as in SQL"),
+        pytest.param("left", None, [*ALL, ("x", None), (None, None)], id="all matches, and nulls"),
+        pytest.param("inner", "at", LATEST, id="the newest version, all rows that have it"),
+        pytest.param("left", "at", [*LATEST, ("x", None), (None, None)], id="the newest version, and nulls"),
+    ],
+)
+@pytest.mark.parametrize("ways", [1, 3], ids=["one channel", "rows of the dimension in another order"])
+def test_equal_keys_of_the_dimension(
+    how: str, latest_by: str | None, want: list[Any], ways: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old versions are dropped at the end or, in other order, while rows come."""
+    monkeypatch.setattr(lookup_table, "_PRUNED_ROWS_MIN", 0 if ways > 1 else 10**9)
+    operator = BroadcastLookupJoin([("k", "k")], VERSIONED, JoinKind(how), latest_by=latest_by)
+    rows = [row for way in range(ways) for row in VERSIONS[way::ways]]
+    with OperatorHarness(operator) as harness:
+        for row in rows:
+            harness.process(pa.RecordBatch.from_pylist([row], schema=VERSIONED), input_index=1)
         harness.end_input(1, inputs=2)
-        facts(harness, "a", "b")
-        assert pairs(harness) == [(0, "new"), (1, "B2")]
+        keys = pa.array(["a", "b", "c", "d", "x", None])
+        harness.process(pa.RecordBatch.from_arrays([keys], ["k"]), list(range(6)))
+        assert sorted(((row["k"], row["name"]) for row in harness.rows()), key=repr) == sorted(want, key=repr)
+        order = "abcdx"
+        assert harness.timestamps() == [
+            order.index(row["k"]) if row["k"] is not None else 5 for row in harness.rows()
+        ], "each row has the time of its fact"
+
+
+def test_many_matches_leave_in_pieces_and_there_is_a_wait_between_them() -> None:
+    seen: list[int] = []
+    many = 3 * BATCH_ROWS_MAX + 1
+    with OperatorHarness(
+        join("left"), await_room=lambda: seen.append(len(harness.output.elements))
+    ) as harness:
+        names = {"carrier": ["a"] * many, "name": [str(n) for n in range(many)]}
+        harness.process(names, input_index=1)
+        harness.end_input(1, inputs=2)
+        facts(harness, "a", "x")
+        assert [batch.num_rows for batch in harness.batches()] == [*[BATCH_ROWS_MAX] * 3, 2]
+        assert seen == [1, 2, 3]
+        assert [name for _, name in pairs(harness)] == [*names["name"], None]
+
+
+I32, I64, U64 = pa.int32(), pa.int64(), pa.uint64()
+
+
+@pytest.mark.parametrize(
+    ("facts_type", "fact_keys", "type_", "keys", "want"),
+    [
+        pytest.param(I32, [1, 2, 3], I64, [1, 2, 2**40], [1, 2], id="a dimension beyond the narrower type"),
+        pytest.param(I64, [1, 2**40, 2**32 + 1], I32, [1, 2], [1], id="facts beyond the narrower type"),
+        pytest.param(I64, [-1, 2**63 - 1], U64, [2**64 - 1, 2**63 - 1], [2**63 - 1], id="signed, unsigned"),
+        pytest.param(U64, [2**64 - 1, 2**63, 7], I64, [-1, -(2**63), 7], [7], id="unsigned, signed"),
+        pytest.param(pa.int8(), [-1, 5], pa.uint8(), [255, 5], [5], id="bytes"),
+        pytest.param(pa.string(), ["a", "b"], pa.large_string(), ["b"], ["b"], id="texts"),
+        pytest.param(pa.large_string(), ["a"], pa.string_view(), ["a"], ["a"], id="a view of texts"),
+        pytest.param(pa.binary(), [b"a"], pa.large_binary(), [b"a"], [b"a"], id="bytes of two layouts"),
+        pytest.param(pa.dictionary(pa.int8(), I32), [1, 2], I64, [2, 2**40], [2], id="a dictionary"),
+        pytest.param(I32, [1, 2], pa.dictionary(pa.int8(), I64), [2, 2**40], [2], id="a dictionary's keys"),
+        pytest.param(pa.null(), [None], I64, [1], [], id="nothing but nulls"),
+    ],
+)
+def test_keys_of_types_that_meet(
+    facts_type: pa.DataType, fact_keys: list[Any], type_: pa.DataType, keys: list[Any], want: list[Any]
+) -> None:
+    """By value, whatever the width; nothing is cut to fit. Alone, and as one of two columns."""
+    ones = {"one": [1] * len(keys)}
+    dimension = pa.record_batch({"k": pa.array(keys, type_), **ones, "found": ["yes"] * len(keys)})
+    rows = pa.record_batch({"k": pa.array(fact_keys, facts_type), "one": [1] * len(fact_keys)})
+    for pairs in ([("k", "k")], [("k", "k"), ("one", "one")]):
+        given = dimension if len(pairs) == 2 else dimension.drop_columns(["one"])
+        with OperatorHarness(BroadcastLookupJoin(pairs, given.schema, JoinKind.INNER)) as harness:
+            harness.process(given, input_index=1)
+            harness.end_input(1, inputs=2)
+            harness.process(rows)
+            assert [row["k"] for row in harness.rows()] == want
+            assert {batch.records.schema.field("k").type for batch in harness.batches()} <= {facts_type}
+
+
+@pytest.mark.parametrize(
+    ("facts_type", "type_"),
+    [
+        pytest.param(pa.string(), I64, id="text and number"),
+        pytest.param(pa.float64(), I64, id="float and integer"),
+        pytest.param(pa.timestamp("s"), pa.timestamp("us"), id="times of two units"),
+        pytest.param(pa.decimal128(9, 2), pa.decimal128(12, 2), id="decimals of two precisions"),
+    ],
+)
+def test_keys_that_are_never_equal_are_refused_where_the_columns_of_facts_were_not_known(
+    facts_type: pa.DataType, type_: pa.DataType
+) -> None:
+    dimension = pa.schema([("k", type_)])
+    with OperatorHarness(BroadcastLookupJoin([("k", "k")], dimension, JoinKind.INNER)) as harness:
+        harness.end_input(1, inputs=2)
+        with pytest.raises(UserCodeError, match="values of different types are never equal; cast one before"):
+            harness.process(pa.record_batch({"k": pa.array([], facts_type)}))
+
+
+@pytest.mark.parametrize("columns", [2, 8, 9, 12])
+def test_many_columns_of_many_values_meet_only_if_all_of_them_are_equal(columns: int) -> None:
+    """256 values in each of nine columns are more combinations than int64 has numbers."""
+    count, names = 256, [f"k{n}" for n in range(columns)]
+    dimension = pa.record_batch({**{name: list(range(count)) for name in names}, "row": list(range(count))})
+    with OperatorHarness(
+        BroadcastLookupJoin([(name, name) for name in names], dimension.schema, JoinKind.INNER)
+    ) as harness:
+        harness.process(dimension, input_index=1)
+        harness.end_input(1, inputs=2)
+        others = {
+            name: [(n + 1) % count for n in range(count)] if name == "k0" else range(count) for name in names
+        }
+        harness.process(pa.record_batch({name: pa.array(values) for name, values in others.items()}))
+        assert harness.rows() == []
+        harness.process(dimension.select(names).slice(3, 2))
+        assert [row["row"] for row in harness.rows()] == [3, 4]
 
 
 @pytest.mark.parametrize("dictionary", [False, True], ids=["values", "dictionary"])
@@ -126,14 +252,15 @@ def test_floats_that_are_equal_behind_key_by_are_equal_here(plain: type, diction
         return array.dictionary_encode() if dictionary else array
 
     nan, other_nan = plain(np.nan), -plain(np.nan)
-    names = pa.array(["overwritten", "zero", "NaN"])
+    names = pa.array(["zero", "-zero", "NaN"])
     dimension = pa.RecordBatch.from_arrays([floats(0.0, -0.0, nan), names], ["f", "name"])
     with OperatorHarness(BroadcastLookupJoin([("f", "f")], dimension.schema, JoinKind.LEFT)) as harness:
         harness.process(dimension, input_index=1)
         harness.end_input(1, inputs=2)
         harness.process(pa.RecordBatch.from_arrays([floats(0.0, -0.0, 1.5, nan, other_nan)], ["f"]))
         found = [(str(row["f"]), row["name"]) for row in harness.rows()]
-    assert found == [("0.0", "zero"), ("-0.0", "zero"), ("1.5", None), ("nan", "NaN"), ("nan", "NaN")]
+    zeros = [(zero, name) for zero in ("0.0", "-0.0") for name in ("zero", "-zero")]
+    assert found == [*zeros, ("1.5", None), ("nan", "NaN"), ("nan", "NaN")]
 
 
 def test_the_schema_is_the_same_before_and_after_the_dimension_is_known() -> None:

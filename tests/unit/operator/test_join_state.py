@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot
-from unistream.operator.join import KEYS_STATE, BroadcastLookupJoin, JoinKind
+from unistream.operator.join import DIMENSION_STATE, KEYS_STATE, BroadcastLookupJoin, JoinKind
+from unistream.operator.waiting_rows import encode_batch
 from unistream.testing.harness import OperatorHarness, restore_state
 from unistream.worker.task import task_failure
 
@@ -18,8 +22,14 @@ PLACES = pa.schema([("city", pa.string()), ("street", pa.string()), ("height", p
 FACTS = pa.schema([("n", pa.int32()), ("city", pa.string()), ("street", pa.string())])
 
 
-def join(*keys: str, places: pa.Schema = PLACES, facts: pa.Schema | None = FACTS) -> BroadcastLookupJoin:
-    return BroadcastLookupJoin([(key, key) for key in keys or ("city",)], places, JoinKind.INNER, facts=facts)
+def join(
+    *keys: str,
+    places: pa.Schema = PLACES,
+    facts: pa.Schema | None = FACTS,
+    latest_by: str | None = None,
+) -> BroadcastLookupJoin:
+    pairs = [(key, key) for key in keys or ("city",)]
+    return BroadcastLookupJoin(pairs, places, JoinKind.INNER, facts=facts, latest_by=latest_by)
 
 
 def filled(operator: BroadcastLookupJoin) -> OperatorSnapshot:
@@ -48,7 +58,7 @@ def changed(schema: pa.Schema, **types: pa.DataType) -> pa.Schema:
     ],
 )
 def test_a_dimension_by_another_key_is_refused(keys: tuple[str, ...]) -> None:
-    """Of rows with an equal key the last was kept; the others are gone."""
+    """Older versions kept the last of rows with an equal key; the others are gone."""
     with pytest.raises(ConfigError) as caught:
         restored(join(*keys), filled(join("city"))).open()
     wanted = ", ".join(keys)
@@ -112,7 +122,7 @@ def test_rows_of_narrower_types_are_taken_over(more: bool) -> None:
         assert {batch.records.schema.field("n").type for batch in harness.batches()} == {pa.float64()}
         assert {batch.records.schema.field("height").type for batch in harness.batches()} == {pa.int64()}
     waited: list[Any] = [(1.0, 2**40)] if more else []
-    assert found == [*waited, (2.5, 50)]
+    assert found == [*waited, (2.5, 20), (2.5, 50)]
 
 
 def test_a_snapshot_that_does_not_say_its_keys_is_restored() -> None:
@@ -122,6 +132,44 @@ def test_a_snapshot_that_does_not_say_its_keys_is_restored() -> None:
     with restored(join(), replace(snapshot, lists=silent)) as harness:
         fact = {"n": [2], "city": ["rome"], "street": ["corso"]}
         harness.process(pa.RecordBatch.from_pydict(fact, schema=FACTS), [2])
+        harness.end_input(1, inputs=2)
+        assert [row["height"] for row in harness.rows()] == [20, 50]
+
+
+def test_a_dimension_that_an_older_version_stored_has_the_row_that_it_kept() -> None:
+    snapshot = filled(join())
+    last = pa.RecordBatch.from_pydict({"city": ["rome"], "street": ["veneto"], "height": [50]}, schema=PLACES)
+    stored = replace(snapshot.lists[DIMENSION_STATE], items=(encode_batch(Batch(last)),))
+    older = {**snapshot.lists, DIMENSION_STATE: stored}
+    assert msgspec.msgpack.decode(older[KEYS_STATE].items[0]) == ["city"], "as older versions wrote it"
+    with restored(join(), replace(snapshot, lists=older)) as harness:
+        fact = {"n": [2], "city": ["rome"], "street": ["corso"]}
+        harness.process(pa.RecordBatch.from_pydict(fact, schema=FACTS), [2])
+        harness.end_input(1, inputs=2)
+        assert [row["height"] for row in harness.rows()] == [50]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        pytest.param("height", "height", None, id="the same versions"),
+        pytest.param("height", None, "it was made by a dimension by (city), the latest by height", id="all"),
+        pytest.param("height", "street", "now has a dimension by (city), the latest by street", id="others"),
+        pytest.param(None, "height", "now has a dimension by (city), the latest by height", id="the latest"),
+    ],
+)
+def test_the_rows_that_count_are_part_of_the_setting(
+    before: str | None, after: str | None, why: str | None
+) -> None:
+    harness = restored(join(latest_by=after), filled(join(latest_by=before)))
+    if why is not None:
+        with pytest.raises(ConfigError, match=re.escape(why)):
+            harness.open()
+        return
+    with harness:
+        harness.process(
+            pa.RecordBatch.from_pydict({"n": [2], "city": ["rome"], "street": [""]}, schema=FACTS)
+        )
         harness.end_input(1, inputs=2)
         assert [row["height"] for row in harness.rows()] == [50]
 
