@@ -172,12 +172,12 @@ def aggregate(kind: str, column: str, rows: list[Values]) -> Any:
         return len(values)
     if not values:
         return None
-    numbers = [value for value in values if not math.isnan(value)] or values  # NaN is neither least nor most
+    numbers = [value for value in values if not math.isnan(value)]  # NaN is the largest
     return {
         "sum": lambda: sum(values),
         "mean": lambda: sum(values) / len(values),
-        "min": lambda: min(numbers),
-        "max": lambda: max(numbers),
+        "min": lambda: min(numbers or values),
+        "max": lambda: max(values if len(numbers) == len(values) else [math.nan]),
     }[kind]()
 
 

@@ -17,6 +17,8 @@ into windows of the new size. Here a change is refused: neither gives the result
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,11 +44,13 @@ class OwnTable:
         keys: Columns of the key, in the order in which they determine the key group.
         columns: All columns, in any order.
         types: Names and types of all columns; None: not known before the first rows.
+        also: Further types in which columns may be stored, and are taken as they are.
     """
 
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     types: pa.Schema | None
+    also: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
 
 
 def own_table_migration(stored: pa.Schema, wanted: OwnTable) -> Migration:
@@ -63,7 +67,13 @@ def own_table_migration(stored: pa.Schema, wanted: OwnTable) -> Migration:
     keys = tuple(name for name in names if name in wanted.keys)
     if keys != wanted.keys:
         return Refused(f"it was kept by ({', '.join(keys)}), and the key is now ({', '.join(wanted.keys)})")
-    return Same() if wanted.types is None else columns_migration(stored, wanted.types, wanted.keys)
+    if wanted.types is None:
+        return Same()
+    taken = [
+        wanted.types.field(one.name) if one.type == wanted.also.get(one.name) else one
+        for one in (stored.field(name) for name in names)
+    ]
+    return columns_migration(pa.schema(taken), wanted.types, wanted.keys)
 
 
 def columns_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> Migration:

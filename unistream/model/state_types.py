@@ -8,7 +8,7 @@
 A change is allowed if every value of the old type *is* a value of the new one; nothing is rounded, truncated
 or lost, and nothing is reinterpreted (a number does not become text, text not bytes, a date not a timestamp):
 
-    integers     to a wider one; to a float that holds all of them
+    integers     to a wider one; to a float or a decimal that holds all of them
     floats       to a wider one
     decimals     with as many digits before the point and after it, or more
     text, bytes  between the layouts (string, large_string, string_view); fixed_size_binary to binary
@@ -251,6 +251,14 @@ def _wider_float(old: pa.DataType, new: pa.DataType) -> bool:
     return bool(pa.types.is_integer(old) and old.bit_width <= _MANTISSA_BITS[new.bit_width])
 
 
+def _integer_as_decimal(old: pa.DataType, new: pa.DataType) -> bool:
+    """It has as many digits before the point as the integer may have."""
+    if not (pa.types.is_integer(old) and pa.types.is_decimal(new)):
+        return False
+    bits = int(old.bit_width) - (0 if pa.types.is_unsigned_integer(old) else 1)
+    return int(new.precision - new.scale) >= len(str(2**bits))
+
+
 def _wider_decimal(old: pa.DataType, new: pa.DataType) -> bool:
     if not (pa.types.is_decimal(old) and pa.types.is_decimal(new)):
         return False
@@ -283,7 +291,10 @@ def _finer_time(old: pa.DataType, new: pa.DataType) -> bool:
     return bool(pa.types.is_date32(old) and pa.types.is_date64(new))
 
 
-_FLAT: Final = (_wider_integer, _wider_float, _wider_decimal, _same_text, _freed_bytes, _finer_time)
+_FLAT: Final = (
+    *(_wider_integer, _wider_float, _integer_as_decimal, _wider_decimal),
+    *(_same_text, _freed_bytes, _finer_time),
+)
 
 
 # --- converting ------------------------------------------------------------------------------------

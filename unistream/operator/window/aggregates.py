@@ -4,12 +4,17 @@ A partial is a row of key columns and partial columns. Partial columns have desc
 (``sum(delay)``), for readers of a savepoint, and are shared between aggregates: `sum(delay)` and
 `mean(delay)` need `sum(delay)` once. Nulls are ignored as in SQL: the sum, mean, min and max of nothing is
 null, the count of nothing is 0.
+
+Partial sums of integers and decimals are exact (`window.exact`), so results do not depend on what was summed
+with what: a mean is that of the true sum, and a sum that does not fit its type is refused, however far it was
+merged before. NaN is the largest float. Of -0.0 and 0.0 both min and max are 0.0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 
 import numpy as np
@@ -17,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.operator.common import group
+from unistream.operator.window.exact import Spec, as_floats, exact_groups, fitting, rule_type
 from unistream.port.sorting import Starts
 
 ROW_COUNT = "count(*)"
@@ -59,22 +64,24 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum(column: str) -> Aggregate:
-    """Sum of `column`: int64 or uint64 of integers (wraps around as in Flink), float64 of floats."""
+    """Sum of `column`: int64 of integers, uint64 of unsigned ones and booleans, decimal128(38, scale) of
+    decimals, float64 of floats. A sum that does not fit fails the job, with the window and its key; cast the
+    column to decimal128(38, 0) for sums of 38 digits."""
     return Aggregate(Kind.SUM, column)
 
 
 def mean(column: str) -> Aggregate:
-    """Arithmetic mean of `column`; float64. Integers are summed as by `sum` before the division."""
+    """Arithmetic mean of `column`; float64. The sum of integers or decimals is exact, whatever its size."""
     return Aggregate(Kind.MEAN, column)
 
 
 def min(column: str) -> Aggregate:
-    """Smallest value of `column`, in its type."""
+    """Smallest value of `column`, in its type; NaN only where there is nothing else."""
     return Aggregate(Kind.MIN, column)
 
 
 def max(column: str) -> Aggregate:
-    """Largest value of `column`, in its type."""
+    """Largest value of `column`, in its type. NaN is the largest, as in SQL."""
     return Aggregate(Kind.MAX, column)
 
 
@@ -107,6 +114,28 @@ def _partials(aggregate: Aggregate) -> tuple[_Partial, ...]:
             return (_Partial(f"{name}({column})", name, column, name),)
 
 
+class SumLeavesType(Exception):
+    """A sum that does not fit the type of its column.
+
+    Attributes:
+        row: Of the result.
+    """
+
+    def __init__(self, what: str, total: Decimal, kind: pa.DataType, row: int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.total = total
+        self.kind = kind
+        self.row = row
+
+    @property
+    def wider(self) -> pa.DataType:
+        """A type whose sums hold more."""
+        if pa.types.is_decimal(self.kind):
+            return pa.decimal256(76, self.kind.scale)
+        return pa.decimal128(38, 0)
+
+
 class AggregatePlan:
     """How rows with `keys` become the columns of `aggregates` (output name -> aggregate).
 
@@ -127,7 +156,8 @@ class AggregatePlan:
             found.update({partial.name: partial for partial in _partials(aggregate)})
         self._partials = list(found.values())
         self.partial_columns = [*self.keys, *found]
-        self._grouping: tuple[list[object], list[object]] | None = None
+        self.sums = frozenset(partial.name for partial in self._partials if partial.function == "sum")
+        self._grouping: tuple[list[Spec], list[Spec]] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_grouping": None}
@@ -167,11 +197,17 @@ class AggregatePlan:
 
     def partial(self, rows: pa.Table, extra_keys: Sequence[str] = ()) -> pa.Table:
         """One partial per distinct key (and value of `extra_keys`); any order."""
-        return _group(rows, [*self.keys, *extra_keys], self._specs()[0], self.partial_columns, extra_keys)
+        found = exact_groups(rows, [*self.keys, *extra_keys], self._specs()[0])
+        return found.select([*self.partial_columns, *extra_keys])
 
     def merge(self, partials: pa.Table, extra_keys: Sequence[str] = ()) -> pa.Table:
         """Partials with equal keys become one."""
-        return _group(partials, [*self.keys, *extra_keys], self._specs()[1], self.partial_columns, extra_keys)
+        found = exact_groups(partials, [*self.keys, *extra_keys], self._specs()[1], self.sums)
+        return found.select([*self.partial_columns, *extra_keys])
+
+    def has_wide_sums(self, partials: pa.Table) -> bool:
+        """A sum does not fit its type as a rule (`window.exact`)."""
+        return any(rule_type(partials.schema.field(name).type) is not None for name in self.sums)
 
     def merge_runs(self, partials: pa.Table, starts: Starts, extra_keys: Sequence[str] = ()) -> pa.Table:
         """The same of partials that are in the order of their keys, which stays. `starts`: of each key (and
@@ -180,7 +216,7 @@ class AggregatePlan:
             return partials
         sizes = np.diff(starts, append=partials.num_rows)
         numbered = partials.append_column(RUN, pa.array(np.repeat(np.arange(len(starts)), sizes)))
-        merged = group(numbered, [RUN], self._specs()[1])
+        merged = exact_groups(numbered, [RUN], self._specs()[1], self.sums)
         order = np.empty(len(starts), np.int64)
         order[merged.column(RUN).to_numpy()] = np.arange(len(starts))
         found = merged.take(pa.array(order))
@@ -200,14 +236,14 @@ class AggregatePlan:
         return pa.RecordBatch.from_arrays(arrays, names=self.partial_columns)
 
     def final(self, partials: pa.Table) -> pa.Table:
-        """Keys and results of merged partials, in their order."""
+        """Keys and results of merged partials, in their order. Raises SumLeavesType."""
         columns = {key: partials.column(key) for key in self.keys}
         for name, aggregate in self.aggregates.items():
             parts = [partials.column(part.name) for part in _partials(aggregate)]
-            columns[name] = _quotient(*parts) if aggregate.kind is Kind.MEAN else parts[0]
+            columns[name] = _result(f"{name}={aggregate}", aggregate.kind, *parts)
         return pa.table(columns)
 
-    def _specs(self) -> tuple[list[object], list[object]]:
+    def _specs(self) -> tuple[list[Spec], list[Spec]]:
         if self._grouping is None:
             self._grouping = (
                 [_spec(p.column, p.function, p.name) for p in self._partials],
@@ -227,15 +263,9 @@ def _decoded(schema: pa.Schema) -> pa.Schema:
     )
 
 
-def _spec(column: str | None, function: str, name: str) -> tuple[list[str], str, object, str]:
+def _spec(column: str | None, function: str, name: str) -> Spec:
     options = {"sum": _NULL_IF_EMPTY, "min": _NULL_IF_EMPTY, "max": _NULL_IF_EMPTY, "count": _VALID}
-    return ([] if column is None else [column], f"hash_{function}", options.get(function), name)
-
-
-def _group(
-    table: pa.Table, keys: list[str], specs: list[object], columns: list[str], extra: Sequence[str]
-) -> pa.Table:
-    return group(table, keys, specs).select([*columns, *extra])
+    return Spec([] if column is None else [column], f"hash_{function}", options.get(function), name)
 
 
 def _lift(function: str, column: pa.Array) -> pa.Array:
@@ -247,7 +277,26 @@ def _lift(function: str, column: pa.Array) -> pa.Array:
     return column
 
 
+def _result(what: str, kind: Kind, part: pa.ChunkedArray, *more: pa.ChunkedArray) -> pa.ChunkedArray:
+    match kind:
+        case Kind.MEAN:
+            return _quotient(part, *more)
+        case Kind.SUM:
+            return _fitting(what, part)
+        case Kind.MIN | Kind.MAX if pa.types.is_float32(part.type) or pa.types.is_float64(part.type):
+            return pc.add(part, pa.scalar(0.0, part.type))  # -0.0 becomes 0.0
+    return part
+
+
+def _fitting(what: str, sums: pa.ChunkedArray) -> pa.ChunkedArray:
+    found = fitting(sums)
+    if found.null_count > sums.null_count:
+        lost = pc.and_(found.is_null(), sums.is_valid())
+        row = pc.index(lost, pa.scalar(value=True)).as_py()
+        raise SumLeavesType(what, sums[row].as_py(), found.type, row)
+    return found
+
+
 def _quotient(total: pa.ChunkedArray, number: pa.ChunkedArray) -> pa.ChunkedArray:
     counted = pc.if_else(pc.greater(number, 0), number, pa.scalar(None, pa.int64()))
-    # not a safe cast, which refuses sums above 2**53, such as that of 6,000 times in ms
-    return pc.divide(total.cast(pa.float64(), safe=False), counted.cast(pa.float64()))
+    return pc.divide(as_floats(total), counted.cast(pa.float64()))

@@ -86,7 +86,11 @@ class HeldPartials:
         return [table for table in closed if table.num_rows]
 
     def _merged(self, tables: list[pa.Table], *extra_keys: str) -> list[pa.Table]:
-        return tables if len(tables) < 2 else [self._plan.merge(pa.concat_tables(tables), extra_keys)]
+        """As they are, if a sum would not fit: what is sent on has the types that sums have as a rule."""
+        if len(tables) < 2:
+            return tables
+        merged = self._plan.merge(pa.concat_tables(tables), extra_keys)
+        return tables if self._plan.has_wide_sums(merged) else [merged]
 
     def _count(self) -> int:
         tables = [*self._of_several, *(one for tables in self._of_pane.values() for one in tables)]

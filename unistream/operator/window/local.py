@@ -104,11 +104,22 @@ class LocalWindowAggregate(ForwardsColumns):
         """Rows in the order of time are grouped pane by pane: a key column less, and fewer groups at once."""
         starts = np.concatenate(([0], np.flatnonzero(ends[1:] != ends[:-1]) + 1, [len(ends)])).tolist()
         if (len(starts) - 2) * RUN_ROWS_MIN > len(ends):
-            with_panes = rows.append_column(PANE, pa.array(ends))
-            self._held.add_several(self._plan.partial(with_panes, [PANE]), lowest)
+            self._held.add_several(self._partials(rows.append_column(PANE, pa.array(ends)), PANE), lowest)
             return
         for start, stop in pairwise(starts):
-            self._held.add(self._plan.partial(rows.slice(start, stop - start)), int(ends[start]))
+            self._held.add(self._partials(rows.slice(start, stop - start)), int(ends[start]))
+
+    def _partials(self, rows: pa.Table, *extra_keys: str) -> pa.Table:
+        """Partials of the rows; of each row one, if a sum would not fit: partials that are sent on have the
+        types that sums have as a rule, and the sum of all of them is made by one operator."""
+        found = self._plan.partial(rows, extra_keys)
+        if not self._plan.has_wide_sums(found):
+            return found
+        (batch,) = rows.combine_chunks().to_batches()
+        lifted = pa.Table.from_batches([self._plan.lift(batch)])
+        for name in extra_keys:
+            lifted = lifted.append_column(name, rows.column(name))
+        return lifted
 
     def _reduce(self) -> None:
         """Merges partials to go on with them, or emits them."""

@@ -17,7 +17,8 @@ A snapshot has
 
 and only the same windows over the same keys can restore it: panes of windows with another size, slide or
 offset differ (see `model.own_state`). Types are those of the declared rows, if they are known; otherwise
-those of the first rows, or of the restored table, which are widened without loss.
+those of the first rows, or of the restored table, which are widened without loss. Sums that do not fit are
+in wider types in the panes, and in the snapshot (`window.exact`).
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ from unistream.model.own_state import (
 )
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
+from unistream.model.time_range import time_text
 from unistream.operator.common import BaseOperator
 from unistream.operator.in_key_order import InKeyOrder
-from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
+from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan, SumLeavesType
+from unistream.operator.window.exact import concatenated, kept_wide, rule_schema, wide_type
 from unistream.operator.window.fired import FIRED, FiredUntil
 from unistream.operator.window.held_partials import PANE
 from unistream.operator.window.local import pane_ends_of
@@ -133,7 +136,9 @@ class WindowAggregate(BaseOperator):
         """The table of windows that have not fired."""
         types = None if self._declared is None else pa.schema([(PANE, pa.int64()), *self._declared])
         columns = (PANE, *self._plan.partial_columns)
-        return OwnTable(keys=tuple(self._plan.keys), columns=columns, types=types)
+        wide = {} if types is None else {name: wide_type(types.field(name).type) for name in self._plan.sums}
+        also = {name: kind for name, kind in wide.items() if kind is not None}
+        return OwnTable(keys=tuple(self._plan.keys), columns=columns, types=types, also=also)
 
     @property
     def state_setting(self) -> str:
@@ -244,7 +249,7 @@ class WindowAggregate(BaseOperator):
             for end, pane in panes.items()
             for table in pane.snapshot(end, self._plan.keys, groups)
         ]
-        keyed = {STATE: pa.concat_tables(tables)} if tables else {}
+        keyed = {STATE: concatenated(tables)} if tables else {}
         fired = None if self._fired is None or self._is_over else self._fired.stored(self._watermark)
         if fired is not None:
             keyed[FIRED] = fired
@@ -263,23 +268,24 @@ class WindowAggregate(BaseOperator):
             ConfigError: the types do not match the restored ones.
             UserCodeError: the types do not match those of earlier rows, or the declared ones.
         """
+        sums, given = self._plan.sums, rows.schema
         if self._types is None:
-            self._types = _plain(rows.schema)
-        if rows.schema.equals(self._types):
+            self._types = rule_schema(given, sums)
+        if given.equals(self._types):
             return rows
-        keys = tuple(self._plan.keys)
-        change = columns_migration(rows.schema, self._types, keys)
+        schema, keys = rule_schema(given, sums), tuple(self._plan.keys)
+        change = columns_migration(schema, self._types, keys)
         if not isinstance(change, Refused):
-            return converted_table(rows, self._types)
+            return converted_table(rows, kept_wide(self._types, given, sums))
         if self._declared is not None:
             raise self._other_rows(change)
-        wider = columns_migration(self._types, rows.schema, keys)
+        wider = columns_migration(self._types, schema, keys)
         if isinstance(wider, Refused):
             raise self._other_rows(wider)
-        self._types = _plain(rows.schema)
+        self._types = schema
         for pane in (*self._panes.values(), *self._paused.values()):
-            pane.convert(self._types)
-        return converted_table(rows, self._types)
+            pane.convert(schema, sums)
+        return converted_table(rows, kept_wide(schema, given, sums))
 
     def _other_rows(self, change: Refused) -> Exception:
         if self._types_restored:
@@ -331,7 +337,7 @@ class WindowAggregate(BaseOperator):
             return
         tables = [(end, table) for end in ends for table in self._panes[end].tables]
         panes = np.repeat([end for end, _ in tables], [table.num_rows for _, table in tables])
-        found = pa.concat_tables(table for _, table in tables).append_column(PANE, pa.array(panes))
+        found = concatenated([table for _, table in tables]).append_column(PANE, pa.array(panes))
         merged = self._plan.merge(found, [PANE])
         of_rows = merged.column(PANE).to_numpy()
         order = np.argsort(of_rows, kind="stable")
@@ -340,7 +346,7 @@ class WindowAggregate(BaseOperator):
     def _fire(self, end: int) -> None:
         start = end - self._windows.size_ms
         tables = [t for pane, state in self._panes.items() if start < pane <= end for t in state.tables]
-        merged = self._plan.merge(pa.concat_tables(tables))
+        merged = self._plan.merge(concatenated(tables))
         if self._fired is not None and self._fired.highest >= end - 1:
             merged = merged.filter(pa.array(self._fired.of(merged) < end - 1))
             if not merged.num_rows:
@@ -349,7 +355,10 @@ class WindowAggregate(BaseOperator):
 
     def _emit(self, merged: pa.Table, ends: Ends) -> None:
         """The results of windows with these ends."""
-        result = self._plan.final(merged)
+        try:
+            result = self._plan.final(merged)
+        except SumLeavesType as error:
+            raise self._too_large(error, merged, int(ends[error.row])) from error
         keys = len(self._plan.keys)
         for number, (name, instants) in enumerate(
             ((WINDOW_START, ends - self._windows.size_ms), (WINDOW_END, ends))
@@ -361,6 +370,15 @@ class WindowAggregate(BaseOperator):
             start += piece.num_rows
             self.output.emit(Batch(piece, pa.array(times)))
             self.context.await_room()
+
+    def _too_large(self, error: SumLeavesType, merged: pa.Table, end: int) -> Exception:
+        start = end - self._windows.size_ms
+        key = ", ".join(f"{name}={merged.column(name)[error.row].as_py()!r}" for name in self._plan.keys)
+        return self.user_error(
+            f"aggregate {error.what}: the sum of key ({key}) in the window [{time_text(start)}, "
+            f"{time_text(end)}) is {error.total}, which {error.kind} does not hold; cast the column before "
+            f"the window, to {error.wider}"
+        )
 
     def _drop_late(self, late: Batch) -> None:
         if self._late_tag is not None:
@@ -376,11 +394,6 @@ def stored_window_setting(item: bytes) -> str:
         return str(msgspec.msgpack.decode(item, type=Windows))
     except (msgspec.MsgspecError, ConfigError) as error:
         raise CorruptSnapshot(f"the windows of state {STATE!r} cannot be read: {error}") from error
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Names and types only."""
-    return pa.schema(list(zip(schema.names, schema.types, strict=True)))
 
 
 def _last_ends(windows: Windows, ends: Ends) -> Ends:

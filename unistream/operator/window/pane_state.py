@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.own_state import converted_table
 from unistream.model.snapshot import KEY_GROUP_COLUMN
+from unistream.operator.window.exact import concatenated, kept_wide
 from unistream.operator.window.fired import key_groups_of
 from unistream.operator.window.held_partials import PANE
 from unistream.operator.window.windows import Ends
@@ -33,13 +34,13 @@ class PaneState:
         self.tables.append(rows)
         self._new_rows += rows.num_rows
         if self._new_rows > max(MERGE_ROWS_MIN, self._merged_rows):
-            self.tables = [merge(pa.concat_tables(self.tables))]
+            self.tables = [merge(concatenated(self.tables))]
             self._merged_rows, self._new_rows = self.tables[0].num_rows, 0
             self._groups.clear()
 
-    def convert(self, types: pa.Schema) -> None:
-        """Converts to wider types; key groups do not change."""
-        self.tables = [converted_table(table, types) for table in self.tables]
+    def convert(self, types: pa.Schema, sums: Collection[str]) -> None:
+        """Converts to wider types, in which `sums` have theirs as a rule; key groups do not change."""
+        self.tables = [converted_table(table, kept_wide(types, table.schema, sums)) for table in self.tables]
 
     def snapshot(self, pane_end: int, keys: list[str], max_parallelism: int) -> Iterable[pa.Table]:
         """The tables with their key groups, which are computed once for each table."""

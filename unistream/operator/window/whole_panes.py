@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.operator.window.aggregates import AggregatePlan
+from unistream.operator.window.exact import concatenated
 from unistream.operator.window.held_partials import PANE
 from unistream.operator.window.windows import Ends
 from unistream.port.sorting import Starts
@@ -46,7 +47,7 @@ class WholePanes:
     def _merged(self) -> pa.Table:
         if len(self._parts) == 1:
             return self._parts[0]
-        merged = self._plan.merge(pa.concat_tables(self._parts), [PANE])
+        merged = self._plan.merge(concatenated(self._parts), [PANE])
         return merged.take(pa.array(np.argsort(merged.column(PANE).to_numpy())))
 
 

@@ -11,12 +11,15 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
+from unistream.model.own_state import own_table_migration
 from unistream.model.snapshot import OperatorSnapshot
+from unistream.model.state_types import Same
 from unistream.operator.window import (
     STATE,
     WINDOWS,
     Aggregate,
     AggregatePlan,
+    LocalWindowAggregate,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAggregate,
@@ -310,3 +313,91 @@ def test_rows_of_unlike_types_are_an_error_of_who_makes_them(rows: pa.Schema | N
             UserCodeError, match=r"column 'min\(v\)': (int64|string) cannot become (string|int64)"
         ):
             harness.process(batch(pa.string(), "7"), [12_000])
+
+
+# --- sums that do not fit -------------------------------------------------------------------------
+
+LARGE = 2**63 - 1
+ROWS = pa.schema([("k", pa.string()), ("v", pa.int64())])
+
+
+def large(windows: Windows, *, pre_aggregated: bool, **aggregates: Aggregate) -> WindowAggregate:
+    plan = AggregatePlan(["k"], aggregates)
+    partials = plan.partial_schema(ROWS)
+    return WindowAggregate(plan, windows, pre_aggregated=pre_aggregated, partials=partials)
+
+
+def given(harness: OperatorHarness, key: str, *values: int, at: int = 0) -> None:
+    columns = {"k": [key] * len(values), "v": pa.array(values, pa.int64())}
+    harness.process(pa.RecordBatch.from_pydict(columns), [at] * len(values))
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared types", "types of the first rows"])
+@pytest.mark.parametrize("windows", [TENS, SLIDING("20 s", "10 s")], ids=["tumbling", "sliding"])
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_sums_that_do_not_fit_are_exact_in_the_snapshot(
+    parallelism: int, windows: Windows, declared: bool
+) -> None:
+    """They fit again with rows that come after the restore, and the mean never has to."""
+    aggregates = {"total": agg.sum("v"), "avg": agg.mean("v")}
+    rows = ROWS if declared else None
+    with OperatorHarness(windowed(windows, rows=rows, **aggregates)) as before:
+        given(before, "a", LARGE, LARGE, at=1)
+        given(before, "b", 1, at=1)
+        before.operator._panes[10_000].tables = [
+            before.operator._plan.merge(pa.concat_tables(before.operator._panes[10_000].tables))
+        ]
+        snapshot = before.snapshot(1)
+    assert snapshot.keyed[STATE].schema.field("sum(v)").type == pa.decimal128(37, 0)
+    change = own_table_migration(snapshot.keyed[STATE].schema, windowed(windows, **aggregates).state_table)
+    assert change == Same(), "what checks a savepoint before the start takes it, too"
+    found = []
+    for index in range(parallelism):
+        state = restore_state([snapshot], 1, index=index, parallelism=parallelism)
+        operator = windowed(windows, rows=rows, **aggregates)
+        with OperatorHarness(operator, state=state, index=index, parallelism=parallelism) as after:
+            if "a" in {
+                key for pane in operator._panes.values() for t in pane.tables for key in t["k"].to_pylist()
+            }:
+                given(after, "a", -LARGE, at=2)
+            after.end()
+            found += [(row["k"], row["total"], row["avg"]) for row in after.rows()]
+            assert {b.records.schema.field("total").type for b in after.batches()} <= {pa.int64()}
+    assert set(found) == {("a", LARGE, LARGE / 3), ("b", 1, 1.0)}
+
+
+def test_a_snapshot_without_wide_sums_is_as_older_versions_wrote_it() -> None:
+    stored = filled(windowed(total=agg.sum("v"), avg=agg.mean("v"))).keyed[STATE]
+    assert stored.schema.field("sum(v)").type == pa.int64()
+
+
+@pytest.mark.parametrize("how", ["row by row", "together", "by key", "pre-aggregated"])
+@pytest.mark.parametrize("fits", [True, False], ids=["it fits at the end", "it does not fit"])
+def test_a_sum_fails_with_its_window_and_key_whatever_the_way_of_the_rows(how: str, fits: bool) -> None:
+    values = [LARGE, LARGE, *([-LARGE] if fits else [])]
+    operator = large(TENS, pre_aggregated=how == "pre-aggregated", total=agg.sum("v"), avg=agg.mean("v"))
+    with OperatorHarness(operator.batch_form() if how == "by key" else operator) as harness:
+        if how == "pre-aggregated":
+            plan = AggregatePlan(["k"], {"total": agg.sum("v"), "avg": agg.mean("v")})
+            with OperatorHarness(LocalWindowAggregate(plan, TENS)) as local:
+                given(local, "x", *values, at=12_000)
+                local.end()
+                for batch in local.batches():
+                    assert batch.records.schema == plan.partial_schema(ROWS), "one type on its way"
+                    harness.process(batch.records, batch.timestamps.to_pylist())
+        elif how == "row by row":
+            for value in values:
+                given(harness, "x", value, at=12_000)
+        else:
+            given(harness, "x", *values, at=12_000)
+        if fits:
+            harness.end()
+            assert [(row["total"], row["avg"]) for row in harness.rows()] == [(LARGE, LARGE / 3)]
+            return
+        with pytest.raises(UserCodeError) as caught:
+            harness.end()
+    assert (
+        "aggregate total=sum(v): the sum of key (k='x') in the window [1970-01-01T00:00:10Z, "
+        f"1970-01-01T00:00:20Z) is {2 * LARGE}, which int64 does not hold; cast the column before the "
+        "window, to decimal128(38, 0)"
+    ) in str(caught.value)
