@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.model.elements import Batch
+from unistream.model.event_time import event_times
 from unistream.model.time_range import TimeRange
 from unistream.operator.common import BaseOperator
 
@@ -50,11 +51,9 @@ class KeepResults(BaseOperator):
         times = records.column(self._column)
         if not pa.types.is_timestamp(times.type):
             raise self.user_error(f"column {self._column!r} is {times.type}; it has to be a timestamp")
-        low, high = (
-            pa.scalar(at, pa.timestamp("ms", times.type.tz))
-            for at in (self._range.begin_ms, self._range.end_ms)
-        )
-        inside = pc.fill_null(pc.and_(pc.greater_equal(times, low), pc.less(times, high)), fill_value=False)
+        at = event_times(pc.fill_null(times, pa.scalar(0, times.type)))  # not of all times there are ns
+        within = pc.and_(pc.greater_equal(at, self._range.begin_ms), pc.less(at, self._range.end_ms))
+        inside = pc.and_(within, times.is_valid())
         kept = inside.true_count
         if kept < batch.num_rows:
             self.context.metrics.add(OUTSIDE_METRIC, batch.num_rows - kept)

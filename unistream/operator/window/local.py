@@ -156,16 +156,25 @@ class LocalWindowAggregate(ForwardsColumns):
 
 
 def pane_ends_of(operator: BaseOperator, batch: Batch, windows: Windows) -> tuple[Ends, int, int]:
-    """Pane end of every row, the lowest and the highest. Raises ConfigError if the rows have no event
-    times."""
+    """Pane end of every row, the lowest and the highest.
+
+    Raises:
+        ConfigError: the rows have no event times.
+        UserCodeError: windows of a row would end after the largest time.
+    """
     if batch.timestamps is None:
         raise ConfigError(
             f"operator {operator.context.name!r}: rows have no event time; set a WatermarkStrategy "
             "with_timestamp_column at the source"
         )
     timestamps = batch.timestamps.to_numpy()
-    low = windows.pane_end(int(timestamps.min()))
-    high = windows.pane_end(int(timestamps.max()))
+    latest = int(timestamps.max())
+    if not windows.end_in_range(latest):
+        raise operator.user_error(
+            f"a row has the event time {latest} ms, and its {windows} would end beyond 64 bits; drop rows "
+            "without a real time before the window"
+        )
+    low, high = windows.pane_end(int(timestamps.min())), windows.pane_end(latest)
     if low == high:
         return np.broadcast_to(np.int64(low), len(timestamps)), low, high
     return windows.pane_ends(timestamps), low, high

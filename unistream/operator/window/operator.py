@@ -355,6 +355,11 @@ class WindowAggregate(BaseOperator):
 
     def _emit(self, merged: pa.Table, ends: Ends) -> None:
         """The results of windows with these ends."""
+        if len(ends) and not self._windows.start_in_range(int(ends.min())):
+            raise self.user_error(
+                f"a window ends at {int(ends.min())} ms, and its start is beyond 64 bits; drop rows "
+                "without a real time before the window"
+            )
         try:
             result = self._plan.final(merged)
         except SumLeavesType as error:

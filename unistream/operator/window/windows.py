@@ -2,6 +2,9 @@
 
 A window is [start, end). Sliding windows overlap; their rows are stored by *pane*, the largest interval
 without a window bound inside, and a window is a run of panes. The panes of tumbling windows are the windows.
+
+Event times are int64, and so are the bounds: numpy wraps around in silence, so a row whose windows would end
+after the largest time is found before its panes are computed (`Windows.end_in_range`).
 """
 
 from __future__ import annotations
@@ -9,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unistream.base.config import parse_duration_ms
 from unistream.base.errors import ConfigError
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+
+_LENGTH_MS_MAX: Final = 2**62  # of a size or an offset: 146 million years
 
 Ends = NDArray[np.int64]
 """Times in ms, one for each row."""
@@ -31,6 +38,8 @@ class Windows:
     def __post_init__(self) -> None:
         if self.size_ms < 1 or self.slide_ms < 1:
             raise ConfigError(f"windows of {self.size_ms} ms every {self.slide_ms} ms: both must be positive")
+        if max(self.size_ms, self.slide_ms, abs(self.offset_ms)) > _LENGTH_MS_MAX:
+            raise ConfigError(f"{self}: their size and offset must not exceed {_LENGTH_MS_MAX} ms")
         if self.slide_ms > self.size_ms:
             raise ConfigError(
                 "the slide of windows must not exceed their size: rows between them would be lost "
@@ -73,13 +82,30 @@ class Windows:
         return (timestamp - self.offset_ms) // pane * pane + self.offset_ms + pane
 
     def pane_ends(self, timestamps: Ends) -> Ends:
-        """`pane_end` of every element."""
+        """`pane_end` of every element; at least one, and all of them `end_in_range`."""
         pane = self.pane_ms
-        ends: Ends = timestamps - self.offset_ms
+        offset = self.offset_ms % pane
+        if int(timestamps.min()) < MIN_WATERMARK + 2 * pane:  # what is subtracted first could wrap around
+            since: Ends = np.remainder(np.remainder(timestamps, pane) - offset, pane)
+            return timestamps + (pane - since)
+        ends: Ends = timestamps - offset
         np.floor_divide(ends, pane, out=ends)
         ends *= pane
-        ends += self.offset_ms + pane
+        ends += offset + pane
         return ends
+
+    def end_in_range(self, timestamp: int) -> bool:
+        """The last window of a row with this time ends at a time that int64 has.
+
+        >>> windows = Windows(size_ms=10, slide_ms=10)
+        >>> windows.end_in_range(2**63 - 9), windows.end_in_range(2**63 - 8)
+        (True, False)
+        """
+        return self.last_end(self.pane_end(timestamp)) <= MAX_WATERMARK
+
+    def start_in_range(self, end: int) -> bool:
+        """The window that ends at `end` starts at a time that int64 has."""
+        return end - self.size_ms >= MIN_WATERMARK
 
     def last_end(self, pane_end: int) -> int:
         """End of the last window that contains the pane which ends at `pane_end`."""

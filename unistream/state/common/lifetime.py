@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from unistream.base.clock import Clock
 from unistream.model.state import StateDescriptor, StateTtl, TtlUpdate, TtlVisibility
+
+INT64_MAX: Final = 2**63 - 1
 
 
 class Lifetime:
@@ -21,8 +25,8 @@ class Lifetime:
         return self._clock.wall_ms()
 
     def expiry(self) -> int:
-        """When a value that is written now expires."""
-        return self._clock.wall_ms() + self._ms
+        """When a value that is written now expires; a time that int64 does not have is never."""
+        return min(self._clock.wall_ms() + self._ms, INT64_MAX)
 
 
 def lifetime_of(descriptor: StateDescriptor, clock: Clock) -> Lifetime | None:

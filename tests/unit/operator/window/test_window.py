@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch, WatermarkStatus
 from unistream.operator.window import (
@@ -373,3 +374,80 @@ def test_a_sliding_window_that_has_fired_does_not_fire_again_after_a_restore(par
     assert [n for _, n in fired] == [1, 2]
     assert [n for _, n in sorted(after)] == [2, 1]
     assert not set(fired) & set(after)
+
+
+# --- times at the ends of int64 -------------------------------------------------------------------
+
+LEAST, MOST = -(2**63), 2**63 - 1
+WINDOWS = {
+    "tumbling": TEN,
+    "with an offset": TumblingEventTimeWindows.of("1 h", offset=5),
+    "with a large offset": TumblingEventTimeWindows.of(7, offset=-(2**62)),
+    "sliding": SlidingEventTimeWindows.of(30, 10),
+    "sliding with an offset": SlidingEventTimeWindows.of(35, 10, offset=2**61 + 3),
+    "of a million years": TumblingEventTimeWindows.of("8333333333 h"),
+}
+
+
+@pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("time", [0, -1, LEAST + 10**17, MOST - 10**17, LEAST + 1, LEAST, MOST - 31, MOST])
+@pytest.mark.parametrize("with_others", [False, True], ids=["alone", "with others"])
+def test_windows_of_extreme_times_are_right_or_refused(
+    windows: Windows, time: int, *, with_others: bool
+) -> None:
+    """Whatever int64 does not have is refused, and nothing wraps around; pre-aggregated or not."""
+    times = [time, *([4, -(10**15)] if with_others else [])]
+    wanted = {
+        (end - windows.size_ms, end) for at in times for end in windows.ends_containing(windows.pane_end(at))
+    }
+    fits = all(start >= LEAST and end <= MOST for start, end in wanted)
+    counts = AggregatePlan(["k"], {"n": agg.count()})
+
+    def run() -> set[tuple[int, int]]:
+        found = set()
+        for pre_aggregated in (True, False):
+            rows = [(pa.RecordBatch.from_pydict({"k": ["a"] * len(times)}), times)]
+            if pre_aggregated:
+                with OperatorHarness(LocalWindowAggregate(counts, windows)) as local:
+                    local.process(*rows[0])
+                    local.end()
+                    rows = [(batch.records, batch.timestamps) for batch in local.batches()]
+            operator = WindowAggregate(counts, windows, pre_aggregated=pre_aggregated)
+            with OperatorHarness(operator) as harness:
+                for one in rows:
+                    harness.process(*one)
+                harness.end()
+                for batch in harness.batches():
+                    bounds = [
+                        batch.records.column(n).cast(pa.int64()) for n in ("window_start", "window_end")
+                    ]
+                    found |= set(zip(*(column.to_pylist() for column in bounds), strict=True))
+                    assert batch.timestamps.to_pylist() == [end - 1 for end in bounds[1].to_pylist()]
+        return found
+
+    if fits:
+        assert run() == wanted
+        return
+    with pytest.raises(UserCodeError, match="beyond 64 bits; drop rows without a real time before the wi"):
+        run()
+
+
+def test_a_late_row_of_the_least_time_is_dropped_as_any_other() -> None:
+    with OperatorHarness(WindowAggregate(plan(), TEN, pre_aggregated=False)) as harness:
+        harness.watermark(100)
+        harness.process(records([(0, "a", 1)]), [LEAST])
+        harness.end()
+        assert harness.rows() == []
+        assert harness.metrics.counts[LATE_RECORDS_DROPPED] == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: Windows(size_ms=2**62 + 1, slide_ms=1), id="size"),
+        pytest.param(lambda: TumblingEventTimeWindows.of(10, offset=-(2**63)), id="offset"),
+    ],
+)
+def test_windows_whose_bounds_no_time_has_are_refused(make: Callable[[], Windows]) -> None:
+    with pytest.raises(ConfigError, match="must not exceed 4611686018427387904 ms"):
+        make()
