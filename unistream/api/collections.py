@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.model.column_forms import ValueRefused
+from unistream.model.column_names import repeated_name
 from unistream.operator.common import table_of
 
 
@@ -25,12 +26,21 @@ def collected(rows: Iterable[Mapping[str, Any]] | pa.Table, schema: pa.Schema | 
                 "from_collection: the table's columns are not those of schema=; leave schema= out, or pass "
                 "table.cast(schema)"
             )
+        _check_names(table.schema.names)
         return table
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
         raise ConfigError(
             f"from_collection takes dicts, one for each row, or a pyarrow.Table, not {type(rows).__name__}"
         )
+    if schema is not None:
+        _check_names(schema.names)
     try:
         return table_of(list(rows), schema)
     except ValueRefused as refused:
         raise ConfigError(f"from_collection was given {refused.reason}; row {refused.position}") from refused
+
+
+def _check_names(names: Sequence[str]) -> None:
+    why = repeated_name(names)
+    if why is not None:
+        raise ConfigError(f"from_collection was given rows with {why}")

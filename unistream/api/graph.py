@@ -17,6 +17,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
 from unistream.core.graph import check_group_name
+from unistream.model.column_names import repeated_name
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
@@ -287,6 +288,13 @@ def check_columns(schema: pa.Schema | None, columns: Sequence[str], what: str) -
     for column in columns:
         if schema is not None and column not in schema.names:
             raise ConfigError(f"{what}: there is no column {column!r} among {', '.join(schema.names)}")
+
+
+def check_names(names: Sequence[str], what: str) -> None:
+    """Raises ConfigError if two columns have one name."""
+    why = repeated_name(names)
+    if why is not None:
+        raise ConfigError(f"{what}: its rows have {why}")
 
 
 def check_timestamp_column(schema: pa.Schema | None, column: str, what: str) -> None:

@@ -11,6 +11,7 @@ from unistream.api.graph import check_columns
 from unistream.base.errors import ConfigError
 from unistream.model.key_codes import KeyIndex, meet
 from unistream.operator.lookup_table import version_ranks
+from unistream.operator.waiting_rows import TIMESTAMP
 
 _UNITS: Final = ("s", "ms", "us", "ns")
 
@@ -46,6 +47,10 @@ def join_schema(
                 "values of different types are never equal; cast one before the join: "
                 f"{_cast_of(left, right, *types)}"
             )
+    if TIMESTAMP in facts.names:
+        raise ConfigError(
+            f"join: a column {TIMESTAMP!r} is in the way of the time of waiting rows; rename it"
+        )
     keys = {key for _, key in on}
     added = [field for field in dimension if field.name not in keys]
     for field in added:

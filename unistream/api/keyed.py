@@ -281,6 +281,12 @@ class WindowedStream:
                 raise ConfigError(f"aggregate {name}: use us.count(), us.sum(column) or the like")
             if name in (WINDOW_START, WINDOW_END):
                 raise ConfigError(f"aggregate {name}: the window has a column of that name; rename it")
+        for name in (WINDOW_START, WINDOW_END):
+            if name in self._keyed.key_columns:
+                raise ConfigError(
+                    f"the key column {name!r} has the name of a column that windows add; rename it before "
+                    f"key_by: select(…, other_name={name!r})"
+                )
         plan = AggregatePlan(self._keyed.key_columns, aggregates)
         known = self._keyed.schema
         schema = None if known is None else self._result(plan.check(known))

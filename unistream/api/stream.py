@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from unistream.api.columns import Returns, as_schema, side_schemas
 from unistream.api.commit_group import CommitGroup, check_member
 from unistream.api.described import is_described
-from unistream.api.graph import GraphBuilder, Port, check_columns, check_timestamp_column
+from unistream.api.graph import GraphBuilder, Port, check_columns, check_names, check_timestamp_column
 from unistream.api.joins import join_schema
 from unistream.api.results import Results
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
 from unistream.base.errors import ConfigError
+from unistream.model.column_names import refused_keys
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
 from unistream.model.stream_graph import StreamNode
@@ -73,6 +74,7 @@ class DataStream(Results):
         self._ports = tuple(ports)
         self.schema = schema
         if schema is not None:
+            check_names(schema.names, repr(builder.graph.nodes[ports[0].node].name) if ports else "a stream")
             for port in ports:
                 builder.schemas.setdefault((port.node, port.tag), schema)
 
@@ -143,6 +145,11 @@ class DataStream(Results):
         Raises:
             ConfigError: an unknown column, or an expression that does not fit its types.
         """
+        twice = [name for name in columns if columns.count(name) > 1 or name in computed]
+        if twice:
+            raise ConfigError(
+                f"select: column {twice[0]!r} is named twice; rename one: other_name={twice[0]!r}"
+            )
         every = {**{name: name for name in columns}, **computed}
         return self._project("select", every, keep=False, on_error=on_error)
 
@@ -419,6 +426,11 @@ class DataStream(Results):
         if len(columns) == 1 and not isinstance(columns[0], str):
             if returns is None:
                 raise ConfigError("key_by with a function needs the type of the key: returns=pa.string()")
+            if self.schema is not None and KEY_COLUMN in self.schema.names:
+                raise ConfigError(
+                    f"key_by: a function adds its key as a column {KEY_COLUMN!r}, which the rows have; "
+                    "rename theirs before, or key_by the column"
+                )
             schema = None if self.schema is None else self.schema.append(pa.field(KEY_COLUMN, returns))
             check_on_error(on_error, "key_by")
             operator = KeyRows(columns[0], KEY_COLUMN, returns, on_error=on_error)
@@ -429,6 +441,9 @@ class DataStream(Results):
             raise ConfigError("key_by takes the names of one or more columns, or one function")
         if on_error != "fail":
             raise ConfigError("key_by: on_error is for a function of the row; columns of a key cannot fail")
+        why = refused_keys(names)
+        if why is not None:
+            raise ConfigError(f"key_by: the key has {why}")
         check_columns(self.schema, names, "key_by")
         if self.schema is not None:
             key_groups(empty_rows(self.schema), names, 1)

@@ -30,13 +30,14 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIN_WATERMARK
+from unistream.model.column_names import repeated_name
 from unistream.model.elements import Batch
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
 from unistream.operator.common import BaseOperator, conform, describe
 from unistream.operator.lookup_table import LookupTable, Positions
-from unistream.operator.waiting_rows import WaitingRows, decode_batch, encode_batch
+from unistream.operator.waiting_rows import TIMESTAMP, WaitingRows, decode_batch, encode_batch
 from unistream.port.lineage import Origins, same_columns
 
 FACTS: Final = 0
@@ -138,10 +139,11 @@ class BroadcastLookupJoin(BaseOperator):
         if input_index == DIMENSION:
             self._table.add(self._conform(batch.records))
             self._stored = None
-        elif self._complete:
+            return
+        self._check_columns(batch)
+        if self._complete:
             self._join(batch)
         else:
-            self._check_keys(batch)
             self._waiting.add(batch)
 
     def process_watermark(self, timestamp: int) -> None:
@@ -209,10 +211,18 @@ class BroadcastLookupJoin(BaseOperator):
         widened = pa.RecordBatch.from_arrays(arrays, names=[*records.schema.names, *self._added])
         self.output.emit(Batch(widened, chosen.timestamps))
 
-    def _check_keys(self, facts: Batch) -> None:
-        """A fact without the key is an error when it comes, not when it has waited."""
+    def _check_columns(self, facts: Batch) -> None:
+        """A fact without the key, or with a column of the dimension, is an error when it comes, not when it
+        has waited. Where the columns of facts were known, the API has checked the latter."""
         for name in self._fact_keys:
             self._column(facts, name)
+        if self._facts is not None:
+            return
+        names = facts.records.schema.names
+        own = [TIMESTAMP] if TIMESTAMP in names else []  # waiting facts have their time in it
+        why = repeated_name([*names, *self._added, *own])
+        if why is not None:
+            raise self.user_error(f"a fact and its dimension row have {why} before the join;")
 
     def _column(self, facts: Batch, name: str) -> pa.Array:
         try:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.model.column_names import repeated_name
 from unistream.model.elements import Batch
 from unistream.operator.common import (
     ForwardsRows,
@@ -87,10 +88,16 @@ class MapBatches(RowOperator):
         if not isinstance(records, pa.RecordBatch):
             raise self.user_error(f"{what} returned {type(records).__name__}, wanted pyarrow.RecordBatch")
         if self._returns is None:
+            self._check_names(what, records.schema.names)
             self._returns = records.schema
         fixed = conformed(self, f"{what} returned", records, self._returns)
         records = owned(fixed, addresses([batch.records]))
         return Batch(records, self._timestamps(what, batch, records))
+
+    def _check_names(self, what: str, names: Sequence[str]) -> None:
+        why = repeated_name(names)
+        if why is not None:
+            raise self.user_error(f"{what} returned rows with {why};")
 
     def _timestamps(self, what: str, batch: Batch, records: pa.RecordBatch) -> pa.Int64Array | None:
         if self._timestamp_column is not None:

@@ -23,7 +23,7 @@ from unistream.core.task import BATCH_OVERHEAD_BYTES
 from unistream.model.elements import Batch
 
 CHUNK_BYTES: Final = 16 * MIB  # of one list of a snapshot: what is in memory while it is stored or restored
-_TIMESTAMP: Final = "__timestamp"
+TIMESTAMP: Final = "__timestamp"
 
 
 class WaitingRows:
@@ -158,7 +158,7 @@ def encode_batch(batch: Batch) -> bytes:
     records = batch.records
     if batch.timestamps is not None:
         records = pa.RecordBatch.from_arrays(
-            [*records.columns, batch.timestamps], names=[*records.schema.names, _TIMESTAMP]
+            [*records.columns, batch.timestamps], names=[*records.schema.names, TIMESTAMP]
         )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, records.schema) as writer:
@@ -173,7 +173,7 @@ def decode_batch(payload: bytes) -> Batch:
             records = reader.read_next_batch()
     except (pa.ArrowException, StopIteration, OSError) as error:
         raise CorruptSnapshot(f"restored rows of a join cannot be read: {error}") from error
-    if _TIMESTAMP not in records.schema.names:
+    if TIMESTAMP not in records.schema.names:
         return Batch(records)
-    timestamps = records.column(_TIMESTAMP)
-    return Batch(records.drop_columns([_TIMESTAMP]), timestamps)
+    timestamps = records.column(TIMESTAMP)
+    return Batch(records.drop_columns([TIMESTAMP]), timestamps)

@@ -159,6 +159,10 @@ class KeyRows(ForwardsRows):
             fitting = pa.array(self.send_failed(batch, failures, parents), pa.int64())
             batch, column = batch.take(fitting), form.column([keys[row] for row in fitting.to_pylist()])
         if batch.num_rows:
+            if self._name in batch.records.schema.names:
+                raise self.user_error(
+                    f"rows have a column {self._name!r} already, which key_by with a function adds; rename it"
+                )
             records = batch.records.append_column(pa.field(self._name, self._type), column)
             self.output.emit(Batch(records, batch.timestamps))
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.model.column_names import refused_keys
 from unistream.operator.window.exact import Spec, as_floats, exact_groups, fitting, rule_type
 from unistream.port.sorting import Starts
 
@@ -140,7 +141,7 @@ class AggregatePlan:
     """How rows with `keys` become the columns of `aggregates` (output name -> aggregate).
 
     Raises:
-        ConfigError: there are no aggregates, or one has the name of a key.
+        ConfigError: there are no aggregates, or two columns would have one name, or one of ours.
     """
 
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
@@ -149,11 +150,20 @@ class AggregatePlan:
         for name in aggregates:
             if name in keys:
                 raise ConfigError(f"the aggregate {name!r} has the name of a key column; rename it")
+        why = refused_keys([*keys, *aggregates])
+        if why is not None:
+            raise ConfigError(f"the result of the window would have {why}")
         self.keys = list(keys)
         self.aggregates = dict(aggregates)
         found = {ROW_COUNT: _partials(count())[0]}
         for aggregate in aggregates.values():
             found.update({partial.name: partial for partial in _partials(aggregate)})
+        for name in keys:
+            if name in found:
+                raise ConfigError(
+                    f"the key column {name!r} has the name of what windows keep for {name}; rename it before "
+                    f"key_by: select(…, other_name={name!r})"
+                )
         self._partials = list(found.values())
         self.partial_columns = [*self.keys, *found]
         self.sums = frozenset(partial.name for partial in self._partials if partial.function == "sum")

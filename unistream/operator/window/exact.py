@@ -29,8 +29,6 @@ from unistream.operator.common import group
 
 SUM: Final = "hash_sum"
 MAX: Final = "hash_max"
-OWN_PREFIX: Final = "__"
-"""Of the names of columns that exist during a grouping only."""
 
 _WIDE: Final = {pa.int64(): pa.decimal128(37, 0), pa.uint64(): pa.decimal128(36, 0)}
 _RULE: Final = {wide: rule for rule, wide in _WIDE.items()}
@@ -63,7 +61,7 @@ def exact_groups(
     """
     given, sums, flags = list(specs), dict[str, pa.DataType](), dict[str, str]()
     for number, (columns, function, options, name) in enumerate(specs):
-        extra = f"{OWN_PREFIX}{number}"
+        extra = _free_name(table, number)
         if function == SUM:
             values = table.column(columns[0])
             rule = rule_type(values.type) if columns[0] in wide else None
@@ -147,6 +145,14 @@ def as_floats(sums: pa.ChunkedArray) -> pa.ChunkedArray:
     # not a safe cast, which refuses sums above 2**53, such as that of 6,000 times in ms
     found = narrow.cast(pa.float64(), safe=False)
     return found if narrow is sums else pc.coalesce(found, sums.cast(pa.float64()))
+
+
+def _free_name(table: pa.Table, number: int) -> str:
+    """Of a column that exists during a grouping only."""
+    name = f"__{number}"
+    while name in table.column_names:
+        name = f"_{name}"
+    return name
 
 
 def _may_leave(values: pa.ChunkedArray) -> bool:
