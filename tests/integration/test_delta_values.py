@@ -161,12 +161,6 @@ def test_partition_columns_may_have_any_name_that_delta_allows(uri: str) -> None
     }
 
 
-def test_the_empty_text_is_null_as_a_partition_value(uri: str) -> None:
-    """So says the Delta protocol."""
-    write(pa.table({"id": [0, 1], "p": ["", "a"]}), uri, partition_by=["p"])
-    assert read(uri).column("p").to_pylist() == [None, "a"]
-
-
 def test_rows_of_several_partition_columns_come_back(uri: str) -> None:
     rows = 10_000
     table = pa.table(

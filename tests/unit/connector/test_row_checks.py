@@ -19,6 +19,7 @@ from unistream.port.sink import ChecksRows, Sink
 
 NS, US, S = pa.timestamp("ns"), pa.timestamp("us"), pa.timestamp("s")
 ODD = [1_000, 1_001, None, -1, 0]  # nanoseconds
+NULL = "__HIVE_DEFAULT_PARTITION__"
 FAR = [0, 10**18, None, -(10**18), 253_402_300_799_999_999]  # microseconds: the last one is of the year 9999
 DAYS = [0, 2**30, None, -800_000, 2_932_896]
 
@@ -65,6 +66,22 @@ CASES = [
         delta, {"partition_by": "v"}, column(FAR, US), {1: "years", 3: "years"}, id="Delta: far partitions"
     ),
     pytest.param(delta, {}, column(FAR, US), {}, id="Delta: far times are values"),
+    pytest.param(
+        *(delta, {"partition_by": "v"}, column(["", "a", None, NULL, ""], pa.string())),
+        {0: "come back as null", 4: "come back as null"},
+        id="Delta: empty partitions",
+    ),
+    pytest.param(
+        *(delta, {"partition_by": "v"}, column(["a", ""], pa.dictionary(pa.int8(), pa.large_string()))),
+        {1: "come back as null"},
+        id="Delta: empty partitions of a dictionary",
+    ),
+    pytest.param(
+        *(delta, {"partition_by": "v", "mode": "upsert", "key": "id"}, column(["a", NULL], pa.string())),
+        {1: "come back as null"},
+        id="Delta: partitions that a merge takes for null",
+    ),
+    pytest.param(delta, {}, column(["", NULL], pa.string()), {}, id="Delta: empty texts are values"),
     pytest.param(
         iceberg, {}, column(ODD, NS), {1: "cannot hold", 3: "cannot hold"}, id="Iceberg: nanoseconds"
     ),

@@ -14,7 +14,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.errors import ConfigError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import StageFiles
 from unistream.connector.delta.schema import TableShape
@@ -22,17 +21,6 @@ from unistream.connector.delta.stage import DeltaFile, reading_staged
 from unistream.connector.delta.upsert import quoted
 
 BATCH_ROWS: Final = 64 * 1024
-
-
-def check_partitions(partition_by: Sequence[str], stored: pa.Schema) -> None:
-    """Raises ConfigError: deltalake writes negative decimals of partitions in a form that it cannot read."""
-    for name in partition_by:
-        kind = stored.field(name).type
-        if pa.types.is_decimal(kind):
-            raise ConfigError(
-                f"mode='overwrite-partitions': partitions by column {name!r}, which is {kind}, cannot be "
-                "replaced; cast it to text or to a whole number"
-            )
 
 
 def partitions_of(stage: StageFiles, files: Sequence[DeltaFile], partition_by: Sequence[str]) -> pa.Table:

@@ -24,9 +24,15 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, OutcomeUnknown, Unreachable
+from unistream.base.errors import ConfigError, OutcomeUnknown, Unreachable, UserCodeError
 from unistream.connector.delta.access import brief, refused_access
-from unistream.connector.delta.schema import TableShape, check_fits, stored_schema
+from unistream.connector.delta.schema import (
+    TableShape,
+    changed_in_partitions,
+    check_fits,
+    check_rewritable,
+    stored_schema,
+)
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_storage import table_files
 from unistream.connector.delta.table import sync_version
@@ -160,10 +166,11 @@ class DeltaRange:
         if newest.version() != base:
             with self._reading():
                 table = DeltaTable(self._uri, version=base, storage_options=self._options)
+        refused: list[UserCodeError] = []
         try:
             write_deltalake(
                 table,
-                schema.empty_table() if rows is None else _stored(rows.read(), schema),
+                schema.empty_table() if rows is None else self._stored(rows.read(), table, refused),
                 mode="overwrite",
                 predicate=self._within(range_, kind),
                 commit_properties=CommitProperties(
@@ -175,8 +182,32 @@ class DeltaRange:
         except DeltaProtocolError as error:
             raise ConfigError(f"table {self._uri} refuses the commit: {_brief(error)}") from error
         except (DeltaError, OSError) as error:
+            if refused:
+                raise refused[0] from error
             return error
         return None
+
+    def _stored(
+        self, rows: pa.RecordBatchReader, table: DeltaTable, refused: list[UserCodeError]
+    ) -> pa.RecordBatchReader:
+        """In the columns and types of the table; columns that the rows do not have are null. `refused`: gets
+        the failure of a row, of which deltalake keeps no more than the text."""
+        schema = pa.schema(table.schema().to_arrow())
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with rows:
+                for batch in rows:
+                    columns = [_stored_column(batch, field) for field in schema]
+                    made = pa.RecordBatch.from_arrays(columns, schema=schema)
+                    try:
+                        for name in table.metadata().partition_columns:
+                            _check_partition(f"table {self._uri}", name, made.column(name))
+                    except UserCodeError as error:
+                        refused.append(error)
+                        raise
+                    yield made
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _unchanged_until(self, version: int, newest: int) -> int:
         """The last version with the same rows as `version`, in other files perhaps."""
@@ -203,6 +234,8 @@ class DeltaRange:
         with self._reading():
             table = DeltaTable(self._uri, storage_options=self._options)
         self._kind(table)
+        schema = pa.schema(table.schema().to_arrow())
+        check_rewritable(f"table {self._uri}", schema, table.metadata().partition_columns)
         return table
 
     def _kind(self, table: DeltaTable) -> pa.TimestampType:
@@ -251,21 +284,20 @@ def _app_id(name: str) -> str:
     return f"unistream/backfill/{name}"
 
 
-def _stored(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
-    """In the columns and types of the table; columns that the rows do not have are null."""
+def _stored_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name in batch.schema.names:
+        return batch.column(field.name).cast(field.type)
+    return pa.nulls(batch.num_rows, field.type)
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        with rows:
-            for batch in rows:
-                columns = [
-                    batch.column(field.name).cast(field.type)
-                    if field.name in batch.schema.names
-                    else pa.nulls(batch.num_rows, field.type)
-                    for field in schema
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+def _check_partition(where: str, name: str, values: pa.Array) -> None:
+    lost = changed_in_partitions(values, rewritten=True)
+    if lost is not None:
+        text = values.filter(lost)[0].as_py()
+        raise UserCodeError(
+            f"{where} is partitioned by {name!r}, where {text!r} would come back as null: give such rows "
+            "another text, or null"
+        )
 
 
 def _scalar(at_ms: int, kind: pa.TimestampType) -> pa.Scalar:

@@ -2,7 +2,7 @@
 
 null in a column that is declared without nulls, or in the key
 a value that its type in the table cannot hold, such as nanoseconds that are no whole microseconds
-a date or time that no partition can be named by
+a date or time that no partition can be named by, or a text that would come back as null
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from unistream.connector.common import beyond_years, reasons_of, uncastable
-from unistream.connector.delta.schema import stored_schema
+from unistream.connector.delta.schema import changed_in_partitions, stored_schema
 from unistream.model.elements import Batch
 
 
 class DeltaRowCheck:
-    """See `unistream.port.sink.RowCheck`."""
+    """See `unistream.port.sink.RowCheck`. `rewritten`: the rows replace others."""
 
-    def __init__(self, table_uri: str, partition_by: tuple[str, ...], key: tuple[str, ...]) -> None:
+    def __init__(
+        self, table_uri: str, partition_by: tuple[str, ...], key: tuple[str, ...], *, rewritten: bool
+    ) -> None:
         self._table_uri = table_uri
         self._partition_by = partition_by
         self._key = key
+        self._rewritten = rewritten
         self._known: tuple[pa.Schema, pa.Schema] | None = None  # of the stream, and as it is stored
 
     def open(self) -> None:
@@ -48,3 +51,10 @@ class DeltaRowCheck:
                 bad,
                 f"a time in {name!r} outside of years 1 to 9999, which no partition is named by",
             )
+        if name in self._partition_by:
+            bad = changed_in_partitions(column, rewritten=self._rewritten)
+            if bad is not None:
+                yield (
+                    bad,
+                    f"a text in {name!r} that would come back as null, as table {table} is partitioned by it",
+                )

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.connector.common import NULL_PARTITION
 
 _STORED: Final = {
     pa.uint8(): pa.int16(),
@@ -96,6 +98,45 @@ def _check_partition_columns(stored: pa.Schema, partition_by: Sequence[str]) -> 
         raise ConfigError(f"a partition column is named twice: {', '.join(partition_by)}")
     if partition_by and len(partition_by) == len(stored.names):
         raise ConfigError("a table needs at least one column that it is not partitioned by")
+
+
+def changed_in_partitions(values: pa.Array, *, rewritten: bool) -> pa.Array | None:
+    """Texts that come back as null when a table is partitioned by them: the empty one, as the Delta protocol
+    has it, and what stands for null in names of folders, which deltalake takes for null where it writes.
+
+    Args:
+        values: Of a partition column.
+        rewritten: deltalake writes the files.
+
+    Returns:
+        A mask; None: there is none of them.
+
+    >>> changed_in_partitions(pa.array(["", "a", None]), rewritten=False).to_pylist()
+    [True, False, False]
+    """
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        return None
+    lost = pa.array(["", NULL_PARTITION] if rewritten else [""])
+    found = pc.is_in(values.cast(pa.string()), value_set=lost)
+    return found if pc.any(found, min_count=0).as_py() else None
+
+
+def check_rewritable(where: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """For each commit whose files deltalake writes itself (a merge, an overwrite, a replaced range), not this
+    project: of a negative decimal of a partition it writes ``-1.-50``, after which nobody can read the table.
+
+    Raises:
+        ConfigError: rows of the table must not be rewritten by it.
+    """
+    for name in partition_by:
+        kind = schema.field(name).type
+        if pa.types.is_decimal(kind):
+            raise ConfigError(
+                f"{where}: rows in partitions by column {name!r}, which is {kind}, cannot be replaced, since "
+                "deltalake writes negative decimals wrongly there; append rows, or partition by the column "
+                "cast to text or to a whole number"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,8 @@ from unistream.connector.common import (
     check_delete_when,
     check_sink_options,
 )
-from unistream.connector.delta.overwrite import check_partitions
 from unistream.connector.delta.row_check import DeltaRowCheck
-from unistream.connector.delta.schema import check_fits, stored_schema
+from unistream.connector.delta.schema import check_fits, check_rewritable, stored_schema
 from unistream.connector.delta.stage import Upsert, decode_committable
 from unistream.connector.delta.upsert import check_key
 from unistream.connector.delta.writer import DeltaWriter
@@ -47,8 +46,10 @@ class DeltaSink:
 
     Args:
         table_uri: Local path or URL of the table's folder.
-        partition_by: Columns whose values divide the table, in order. The empty text becomes null, as the
-            Delta protocol requires.
+        partition_by: Columns whose values divide the table, in order. A row with the empty text there is
+            refused: the Delta protocol has it for null, so it would not come back. In the modes that replace
+            rows, so is ``__HIVE_DEFAULT_PARTITION__``, and a decimal column: deltalake, which writes the
+            files then, gets them wrong.
         mode: ``"append"`` adds rows. ``"upsert"`` replaces the row of the same key, by the last one of a
             checkpoint (``MERGE``): the committer holds the rows of a checkpoint in memory, and the table's
             files that have some of the keys are written again. Rows of one key have to come to one subtask
@@ -66,7 +67,7 @@ class DeltaSink:
         target_file_bytes: Rows of one partition value are written to a file when they take this much memory,
             and at every checkpoint.
         auto_compact_files: When a partition has so many files of less than 64 MiB, they are rewritten as few
-            large ones (Delta's ``OPTIMIZE``) while the stream goes on; None: never.
+            large ones (as by Delta's ``OPTIMIZE``) while the stream goes on; None: never.
         time_column: The column with the time of a row, by which `unistream backfill` replaces a range; None:
             ``window_start``, if the rows are results of windows.
         storage_options: Options of deltalake (``AWS_REGION``, …). Here and below, text may be
@@ -151,8 +152,8 @@ class DeltaSink:
         stored = stored_schema(schema, self._partition_by)
         self._check_time_column(stored)
         self._check_upsert(schema, stored)
-        if self._overwrite:
-            check_partitions(self._partition_by, stored)
+        if self.replaces_rows:
+            check_rewritable(f"table {self._table_uri}", stored, self._partition_by)
         if table is not None:
             check_fits(table.shape, stored, self._partition_by)
 
@@ -211,7 +212,7 @@ class DeltaSink:
     def create_row_check(self) -> RowCheck:
         """See `unistream.port.sink.ChecksRows`."""
         key = () if self._upsert is None else self._upsert.key
-        return DeltaRowCheck(self._table_uri, self._partition_by, key)
+        return DeltaRowCheck(self._table_uri, self._partition_by, key, rewritten=self.replaces_rows)
 
     def create_writer(self) -> SinkWriter:
         return DeltaWriter(

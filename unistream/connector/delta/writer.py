@@ -23,7 +23,7 @@ from unistream.connector.common import (
     overwrites_once,
     partition_folder,
 )
-from unistream.connector.delta.schema import stored_schema
+from unistream.connector.delta.schema import changed_in_partitions, stored_schema
 from unistream.connector.delta.stage import (
     DeltaCommittable,
     DeltaFile,
@@ -161,7 +161,18 @@ class DeltaWriter:
                 )
             self._source_schema, self._schema = records.schema, stored
         columns = [self._stored_column(records.column(i), field) for i, field in enumerate(self._schema)]
+        for name in self._partition_by:
+            self._check_partition(name, columns[self._schema.get_field_index(name)])
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _check_partition(self, name: str, values: pa.Array) -> None:
+        lost = changed_in_partitions(values, rewritten=not self._goes_in_whole)
+        if lost is not None:
+            text = values.filter(lost)[0].as_py()
+            raise UserCodeError(
+                f"table {self._table_uri} is partitioned by {name!r}, where {text!r} would come back as "
+                "null: give such rows another text, or null, before the sink"
+            )
 
     def _stored_column(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if column.null_count and not field.nullable:

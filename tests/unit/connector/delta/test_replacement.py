@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import unistream as us
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.model.time_range import TimeRange
 from unistream.port.replacement import NewRows, RangeChanged, RangeTarget
 
@@ -190,6 +191,24 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path, wrong: pa.Table, text:
 def test_the_column_has_to_be_a_timestamp_of_the_table(path: Path, column: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         target(path, column).look()
+
+
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_would_come_back_as_null_is_refused(path: Path, tz: str | None, text: str) -> None:
+    table, before = target(path), found(path)
+    with pytest.raises(
+        UserCodeError, match=f"is partitioned by 'part', where '{text}' would come back as null"
+    ):
+        table.replace("x", RANGE, table.look(), new_rows(rows([4], 9, tz=tz, part=text)))
+    assert found(path) == before
+
+
+def test_partitions_of_decimals_are_refused(tmp_path: Path) -> None:
+    """deltalake, which copies the rows that are not in the range, would write -1.50 as ``-1.-50``."""
+    held = rows([3], 1).append_column("d", pa.array([Decimal("2.00")], pa.decimal128(6, 2)))
+    write_deltalake(tmp_path / "t", held, partition_by=["d"])
+    with pytest.raises(ConfigError, match=r"partitions by column 'd', which is decimal128\(6, 2\)"):
+        target(tmp_path / "t").look()
 
 
 def test_a_missing_table_is_refused(tmp_path: Path) -> None:
