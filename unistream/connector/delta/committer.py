@@ -122,7 +122,7 @@ class DeltaCommitter:
         self._attempts = attempts
         self._compactor: Compactor | None = None
         if auto_compact_files is not None:
-            self._compactor = Compactor(table_uri, storage_options, auto_compact_files, tables)
+            self._compactor = Compactor(table_uri, storage_options, stage, auto_compact_files, tables)
         self._context: SinkContext | None = None
         self._line: Line | None = None
         self._table: LakeTable | None = None

@@ -1,9 +1,14 @@
 """Small files of a Delta table are rewritten as large ones, next to the stream that makes them.
 
-    commits ──► enough new files? ──► a thread: enough small files in a partition? ──► OPTIMIZE, by deltalake
+    commits ──► enough new files? ──► a thread: enough small files in a partition?
+            ──► their rows in a new file ──► a commit on the newest version, if it still has all of the old
 
 Delta calls it auto compaction. Its commit changes no row: readers that follow the table pass it over, appends
 that come meanwhile stand next to it, and one that was killed leaves files that no version names (`vacuum`).
+
+deltalake's own OPTIMIZE is not used: of two that were begun from one version it commits both (tried with
+1.6.6), so a process that slept would double the rows. Here a version that has lost one of the files is never
+committed to, however long ago they were read.
 """
 
 from __future__ import annotations
@@ -14,15 +19,25 @@ from collections.abc import Mapping
 from typing import Final
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.limits import MIB
-from unistream.connector.delta.table import Conflict, LakeTable, Unknown
+from unistream.connector.common import StageFiles
+from unistream.connector.delta.rewriting import Rewrite, plan, rewrite
+from unistream.connector.delta.schema import TableShape
+from unistream.connector.delta.source_storage import table_files
+from unistream.connector.delta.stage import DeltaFile
+from unistream.connector.delta.table import Conflict, LakeTable, Removed, Unknown, logged_path
 
 COMPACTED_BYTES: Final = 128 * MIB  # of a rewritten file
 SMALL_BYTES: Final = COMPACTED_BYTES // 2
-CLOSE_S: Final = 60.0  # deltalake cannot be interrupted, and a thread in it must not outlive the interpreter
+ATTEMPTS_MAX: Final = 20  # each conflict is another commit's success
+CLOSE_S: Final = 60.0  # until the file that is being written is done
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The committer is closed, so what was not committed is not."""
 
 
 class Compactor:
@@ -31,19 +46,27 @@ class Compactor:
     Args:
         uri: Of the table.
         options: Of deltalake.
+        stage: The folder of the table.
         files_min: Small files of one partition that are worth a compaction.
         tables: Opens the table.
     """
 
     def __init__(
-        self, uri: str, options: Mapping[str, str], files_min: int, tables: type[LakeTable] = LakeTable
+        self,
+        uri: str,
+        options: Mapping[str, str],
+        stage: StageFiles,
+        files_min: int,
+        tables: type[LakeTable] = LakeTable,
     ) -> None:
         self._uri = uri
         self._options = options
+        self._stage = stage
         self._files_min = files_min
         self._tables = tables
         self._new_files = files_min  # those of before are not known
         self._thread: threading.Thread | None = None
+        self._is_closed = threading.Event()
 
     def committed(self, files: int) -> None:
         """So many files are new in the table. Returns at once."""
@@ -55,27 +78,94 @@ class Compactor:
         self._thread = threading.Thread(target=self._run, name="delta-compaction", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Waits for the one that is under way."""
+    def wait(self) -> None:
+        """For the one that is under way."""
         if self._thread is None:
             return
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
             _LOG.error("event=compaction_not_ended table=%s waited_s=%.0f", self._uri, CLOSE_S)
 
+    def close(self) -> None:
+        """What is under way ends with the file that is being written."""
+        self._is_closed.set()
+        self.wait()
+
     def _run(self) -> None:
         try:
             self._compact()
-        except (Conflict, Unknown, ConfigError, Unreachable) as error:  # the table is as it was: next time
+        except Stopped:
+            _LOG.info("event=compaction_stopped table=%s", self._uri)
+        except (Conflict, Unknown, Removed, ConfigError, Unreachable, UserCodeError) as error:
+            # the table is as it was, or compacted: next time
             _LOG.warning("event=compaction_failed table=%s reason=%r", self._uri, error)
         except Exception:
             _LOG.exception("event=compaction_defect table=%s", self._uri)
 
     def _compact(self) -> None:
         table = self._tables.open(self._uri, self._options)
-        if table is None or table.small_files(SMALL_BYTES) < self._files_min:
+        if table is None:
+            return
+        planned = plan(table.small_files(SMALL_BYTES), self._files_min, COMPACTED_BYTES)
+        if not planned:
             return
         crash_point("compaction.begins")
-        removed, added = table.compact(COMPACTED_BYTES)
+        files = table_files(self._uri, self._options)
+        shape, version, table_id = table.shape, table.version, table.table_id
+        for one in planned:
+            if self._is_closed.is_set():
+                raise Stopped
+            made = rewrite(one, shape, version, files, self._stage)
+            crash_point("compaction.written")
+            self._commit(table, table_id, shape, one, made)
         crash_point("compaction.done")
-        _LOG.info("event=compacted table=%s removed=%d added=%d", self._uri, removed, added)
+
+    def _commit(
+        self, table: LakeTable, table_id: str, shape: TableShape, planned: Rewrite, made: DeltaFile
+    ) -> None:
+        """
+        Raises:
+            Conflict: the table has changed so that this cannot be committed; the file is removed.
+            Unknown: whether it was committed is unknown; nothing is removed.
+            Removed, ConfigError, Unreachable: as `LakeTable.refresh` and `LakeTable.append`.
+        """
+        failure: Unknown | None = None
+        for _ in range(ATTEMPTS_MAX):
+            table.refresh()
+            if failure is not None and logged_path(made.path) in table.active_paths():
+                break
+            changed = _changed(table, table_id, shape, planned)
+            if changed:
+                raise self._given_up(made, failure, changed)
+            try:
+                table.rewrite(planned.files, [made])
+            except Conflict:
+                continue
+            except Unknown as error:
+                failure = error
+                continue
+            break
+        else:
+            raise self._given_up(made, failure, f"{ATTEMPTS_MAX} other commits were faster")
+        _LOG.info(
+            "event=compacted table=%s partition=%s removed=%d added=1 bytes=%d",
+            *(self._uri, made.partition_values, len(planned.files), made.size),
+        )
+
+    def _given_up(self, made: DeltaFile, failure: Unknown | None, reason: str) -> Conflict | Unknown:
+        """Removes the file, unless a version may have it."""
+        if failure is not None:
+            return failure
+        self._stage.remove(made.path)
+        return Conflict(reason)
+
+
+def _changed(table: LakeTable, table_id: str, shape: TableShape, planned: Rewrite) -> str:
+    """Why the file is of no use any more; empty: it is."""
+    if table.table_id != table_id:
+        return "it is another table now"
+    if table.shape != shape:
+        return "its columns or properties have changed"
+    if not table.has_all(planned.files):
+        return "somebody else has removed or rewritten some of the files"
+    return ""

@@ -146,7 +146,7 @@ class SourceTable:
         Raises:
             ConfigError: a file has a deletion vector, or is in another folder.
         """
-        self._refuse_deletion_vectors()
+        self.refuse_deletion_vectors()
         kinds = {name: self.facts.schema.field(name).type for name in columns}
         actions = pa.table(self._table.get_add_actions())
         wanted = pa.table(
@@ -164,7 +164,8 @@ class SourceTable:
             for row in piece.to_pylist():
                 yield _data_file(self._uri, row, kinds)
 
-    def _refuse_deletion_vectors(self) -> None:
+    def refuse_deletion_vectors(self) -> None:
+        """Raises ConfigError: a file has one."""
         if "deletionVectors" not in (self._table.protocol().reader_features or ()):
             return
         for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
@@ -215,7 +216,7 @@ def _representable(bounds: pa.Array) -> pa.Array:
 
 
 def _data_file(table: str, row: Mapping[str, Any], kinds: Mapping[str, pa.DataType]) -> DataFile:
-    partition = {name: _logged(value) for name, value in (row["partition"] or {}).items()}
+    partition = {name: logged_value(value) for name, value in (row["partition"] or {}).items()}
     nulls = {name: n for name, n in (row["null_count"] or {}).items() if isinstance(n, int)}
     return DataFile(
         path=checked_path(table, row["path"]),
@@ -228,7 +229,7 @@ def _data_file(table: str, row: Mapping[str, Any], kinds: Mapping[str, pa.DataTy
     )
 
 
-def _logged(value: Any) -> str | None:
+def logged_value(value: Any) -> str | None:
     """A partition value as the log has it; a time in UTC."""
     utc = isinstance(value, dt.datetime) and value.tzinfo is not None
     return partition_text(value.astimezone(dt.UTC) if utc else value)

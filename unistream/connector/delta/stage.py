@@ -91,39 +91,70 @@ def reading_staged(stage: StageFiles) -> Iterator[None]:
 
 def write_parquet(file: Any, table: pa.Table) -> None:
     """The bytes of a data file."""
-    pq.write_table(
-        table,
+    with parquet_writer(file, table.schema) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+
+
+def parquet_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """Of a data file."""
+    return pq.ParquetWriter(
         file,
+        schema,
         compression="zstd",
-        row_group_size=ROW_GROUP_ROWS,
         coerce_timestamps="us",
         store_schema=False,  # readers use the table's schema
     )
 
 
 def statistics(table: pa.Table) -> str:
-    """numRecords, minValues, maxValues and nullCount of the first columns, as Delta's JSON.
+    """See `Statistics`."""
+    found = Statistics()
+    found.add(table)
+    return found.text()
+
+
+class Statistics:
+    """numRecords, minValues, maxValues and nullCount of the first columns of a file, as Delta's JSON.
 
     Bounds that are not exact for every reader are omitted: of nested values, bytes, booleans, decimals, long
     texts, and floats with NaN or infinity.
     """
-    minima: dict[str, object] = {}
-    maxima: dict[str, object] = {}
-    nulls: dict[str, int] = {}
-    for name in table.schema.names[:STATS_COLUMNS_MAX]:
-        column = table.column(name)
-        if pa.types.is_nested(column.type):
-            continue
-        nulls[name] = column.null_count
-        bounds = _bounds(column)
-        if bounds is not None:
-            minima[name], maxima[name] = bounds
-    return json.dumps(
-        {"numRecords": table.num_rows, "minValues": minima, "maxValues": maxima, "nullCount": nulls}
-    )
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._nulls: dict[str, int] = {}
+        self._bounds: dict[str, tuple[Any, Any] | None] = {}  # None: not exact
+
+    def add(self, table: pa.Table) -> None:
+        """The next rows of the file."""
+        self.rows += table.num_rows
+        for name in table.schema.names[:STATS_COLUMNS_MAX]:
+            column = table.column(name)
+            if pa.types.is_nested(column.type):
+                continue
+            self._nulls[name] = self._nulls.get(name, 0) + column.null_count
+            if column.null_count == len(column):
+                continue
+            low, high = _bounds(column) or (None, None)
+            known = self._bounds.get(name, (low, high))
+            if known is None or low is None:
+                self._bounds[name] = None
+            else:
+                self._bounds[name] = min(known[0], low), max(known[1], high)
+
+    def text(self) -> str:
+        exact = {name: found for name, found in self._bounds.items() if found is not None}
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": {name: low for name, (low, _) in exact.items()},
+                "maxValues": {name: high for name, (_, high) in exact.items()},
+                "nullCount": self._nulls,
+            }
+        )
 
 
-def _bounds(column: pa.ChunkedArray) -> tuple[object, object] | None:
+def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
     kind = column.type
     if pa.types.is_floating(kind):
         if not pc.all(pc.is_finite(column), min_count=0).as_py():

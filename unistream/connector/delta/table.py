@@ -12,10 +12,12 @@ the log entry of the loaded version is compared first; if it differs, the table 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Final, Self
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,14 +31,16 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.connector.delta.access import brief, refused_access
-from unistream.connector.delta.schema import TableShape
+from unistream.connector.delta.schema import TableShape, check_rewritable
 from unistream.connector.delta.source_log import TableLog, checked_path
+from unistream.connector.delta.source_split import DataFile
 from unistream.connector.delta.source_storage import table_files
+from unistream.connector.delta.source_table import SourceTable, logged_value
 from unistream.connector.delta.stage import DeltaFile, Upsert
 from unistream.connector.delta.upsert import DELETED, predicate, quoted
 
@@ -45,8 +49,10 @@ LINEAGE_KEY = "unistream.lineage"
 SINK_KEY = "unistream.sink-uid"
 JOB_KEY = "unistream.job-id"
 SNAPSHOT_KEY = "unistream.snapshot"
+COMPACTION_KEY = "unistream.compaction"
 NEAR = 10  # versions in which the last commit is most likely
 LOOK_BACK = 1000  # versions in which it is looked for
+_UNQUOTED: Final = "/!$&'()+,-.:;=@_~"  # besides letters and digits
 
 
 class Conflict(UnistreamError):
@@ -191,28 +197,72 @@ class LakeTable:
         """Data files of this snapshot, relative to the table."""
         return frozenset(pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist())
 
-    def small_files(self, bytes_max: int) -> int:
-        """The most data files of less than so many bytes that a partition of this snapshot has."""
-        files = pa.table(self._table.get_add_actions(flatten=True))
-        small = files.filter(pc.less(files.column("size_bytes"), bytes_max))
-        partitions = [name for name in small.schema.names if name.startswith("partition.")]
-        if not partitions:
-            return int(small.num_rows)
-        counts = small.group_by(partitions).aggregate([("path", "count")]).column("path_count")
-        return int(pc.max(counts).as_py() or 0)
-
-    def compact(self, target_bytes: int) -> tuple[int, int]:
-        """Rewrites small files of each partition as files of about this size: (files removed, added). The
-        table has the same rows as before. On one core, since the stream goes on meanwhile.
+    def small_files(self, bytes_max: int) -> list[DataFile]:
+        """The data files of less than so many bytes that `rewrite` can remove, the oldest first.
 
         Raises:
-            As `append`, whose conflicts are others: commits that have removed some of the files.
+            ConfigError: a file has a deletion vector, or is in another folder; the table has features or
+                columns that are not known.
         """
+        seen = self._rewritable()
+        actions = pa.table(self._table.get_add_actions())
+        small = actions.filter(pc.less(actions.column("size_bytes"), bytes_max)).to_pylist()
+        found = [
+            DataFile(
+                path=checked_path(self._uri, one["path"]),
+                size=one["size_bytes"],
+                partition={name: logged_value(one["partition"][name]) for name in seen.facts.partition_by},
+            )
+            for one in sorted(small, key=lambda one: (one["modification_time"], one["path"]))
+        ]
+        logged = {one["path"] for one in small}
+        return [file for file in found if logged_path(file.path) in logged]
+
+    def has_all(self, files: Sequence[DataFile]) -> bool:
+        """This snapshot has these files, with all of their rows. Raises as `small_files`."""
+        self._rewritable()
+        paths = pa.table(self._table.get_add_actions()).column("path")
+        wanted: Any = pa.array([logged_path(file.path) for file in files])
+        return bool(pc.all(pc.is_in(wanted, value_set=paths.combine_chunks())).as_py())
+
+    def _rewritable(self) -> SourceTable:
+        seen = SourceTable(self._uri, self._table)
+        if seen.facts.unreadable:
+            names = ", ".join(sorted(seen.facts.unreadable))
+            raise ConfigError(f"table {self._uri} has columns that cannot be written again: {names}")
+        seen.refuse_deletion_vectors()
+        return seen
+
+    def rewrite(self, removed: Sequence[DataFile], added: Sequence[DeltaFile]) -> None:
+        """Puts `added`, which have the same rows, in the place of `removed`, which this snapshot has, as the
+        version after it. Durable when it returns.
+
+        Raises:
+            As `append`.
+        """
+        at_ms = time.time_ns() // 1_000_000
+        gone = [
+            RemoveAction(
+                path=file.path,
+                data_change=False,
+                deletion_timestamp=at_ms,
+                size=file.size,
+                partition_values=file.partition,
+            )
+            for file in removed
+        ]
         with _committing(self._uri):
-            done = self._table.optimize.compact(target_size=target_bytes, max_concurrent_tasks=1)
-        if done["numFilesAdded"]:
-            sync_version(self._uri, self.version)
-        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+            self._table.create_write_transaction(
+                [*gone, *(_add_action(file, changes_rows=False) for file in added)],
+                "append",
+                self._table.schema(),
+                list(self._table.metadata().partition_columns),
+                commit_properties=CommitProperties(
+                    custom_metadata={COMPACTION_KEY: f"{len(gone)} files to {len(added)}"},
+                    max_commit_retries=0,
+                ),
+            )
+        self._sync_log_entry(self.version + 1)
 
     def version_of(self, lineage: str, sink_uid: str, checkpoint_id: int, limit: int = 1000) -> int | None:
         """The table version that committed `checkpoint_id`, if it is among the last `limit`."""
@@ -258,6 +308,7 @@ class LakeTable:
         Raises:
             As `append`.
         """
+        self._check_rewritable()
         before = self.version
         columns = [name for name in rows.schema.names if name != DELETED]
         values = {name: f"s.{quoted(name)}" for name in columns}
@@ -286,6 +337,7 @@ class LakeTable:
         Raises:
             As `append`.
         """
+        self._check_rewritable()
         with _committing(self._uri):
             write_deltalake(
                 self._table,
@@ -297,6 +349,11 @@ class LakeTable:
             )
         self._entry = self._find_entry()
         sync_version(self._uri, self.version)
+
+    def _check_rewritable(self) -> None:
+        """Raises ConfigError."""
+        shape = self.shape
+        check_rewritable(f"table {self._uri}", shape.schema, shape.partition_by)
 
     def _sync_log_entry(self, version: int) -> None:
         """Deltalake does not sync its log: a power cut could lose a commit that the job cannot repeat."""
@@ -370,13 +427,22 @@ def _committing(uri: str) -> Iterator[None]:
         raise refused_access(uri, error) or Unknown(brief(error)) from error
 
 
-def _add_action(file: DeltaFile) -> Any:
+def logged_path(path: str) -> str:
+    """As deltalake writes it to the log, where a path that it is to remove has to be found.
+
+    >>> logged_path("day=2026%2001/ä b.parquet")
+    'day=2026%252001/%C3%A4%20b.parquet'
+    """
+    return quote(path, safe=_UNQUOTED)
+
+
+def _add_action(file: DeltaFile, *, changes_rows: bool = True) -> Any:
     """Deltalake percent-encodes the path."""
     return AddAction(
         path=file.path,
         size=file.size,
         partition_values=file.partition_values,
         modification_time=file.modification_ms,
-        data_change=True,
+        data_change=changes_rows,
         stats=file.stats,
     )

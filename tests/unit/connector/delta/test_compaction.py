@@ -16,9 +16,11 @@ from tests.contract.test_contract_sink import batch, context, permit, request
 from tests.eventually import eventually
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
+from unistream.connector.common import StageFiles
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.compaction import Compactor
-from unistream.connector.delta.table import LakeTable, Unknown
+from unistream.connector.delta.rewriting import plan
+from unistream.connector.delta.table import COMPACTION_KEY, LakeTable, Unknown
 
 
 def fill(table: Path, *parts: str, rows: int = 1) -> None:
@@ -34,30 +36,59 @@ def open_(table: Path) -> LakeTable:
     return found
 
 
+def compactor_of(table: Path, files_min: int = 2, tables: type[LakeTable] = LakeTable) -> Compactor:
+    return Compactor(str(table), {}, StageFiles(str(table), {}, "the table"), files_min, tables)
+
+
+def compact(table: Path, files_min: int = 2, tables: type[LakeTable] = LakeTable) -> None:
+    compactor = compactor_of(table, files_min, tables)
+    compactor.committed(files_min)
+    compactor.wait()
+
+
+def rows_of(table: Path) -> list[Any]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table().to_pylist(), key=str)
+
+
+def files_of(table: Path) -> list[dict[str, Any]]:
+    return pa.table(DeltaTable(str(table)).get_add_actions(flatten=True)).to_pylist()
+
+
+def unnamed_files(table: Path) -> int:
+    return len(list(table.rglob("compacted-*.parquet"))) - sum(
+        "compacted-" in one["path"] for one in files_of(table)
+    )
+
+
 @pytest.mark.parametrize(
-    ("parts", "bytes_max", "most"),
-    [("a", 10_000, 1), ("aabab", 10_000, 3), ("ab", 10_000, 1), ("aaa", 10, 0)],
+    ("parts", "files_min", "left"),
+    [
+        pytest.param("aabab", 3, {"a": 1, "b": 2}, id="a partition with enough small files"),
+        pytest.param("aabab", 2, {"a": 1, "b": 1}, id="each of them"),
+        pytest.param("aab", 4, {"a": 2, "b": 1}, id="none has enough"),
+    ],
 )
-def test_small_files_are_counted_by_partition(tmp_path: Path, parts: str, bytes_max: int, most: int) -> None:
+def test_partitions_with_enough_small_files_are_compacted(
+    tmp_path: Path, parts: str, files_min: int, left: dict[str, int]
+) -> None:
     fill(tmp_path / "t", *parts)
-    assert open_(tmp_path / "t").small_files(bytes_max) == most
+    before = rows_of(tmp_path / "t")
+    compact(tmp_path / "t", files_min)
+    files = [one["partition.p"] for one in files_of(tmp_path / "t")]
+    assert {part: files.count(part) for part in set(files)} == left
+    assert rows_of(tmp_path / "t") == before
+    version = DeltaTable(str(tmp_path / "t")).version()
+    compact(tmp_path / "t", 4)
+    assert DeltaTable(str(tmp_path / "t")).version() == version, "nothing to do is no version"
 
 
-def test_small_files_of_a_table_without_partitions(tmp_path: Path) -> None:
-    for number in range(3):
-        write_deltalake(str(tmp_path / "t"), pa.table({"n": [number]}), mode="append")
-    assert open_(tmp_path / "t").small_files(10_000) == 3
-
-
-def test_a_compaction_changes_no_row(tmp_path: Path) -> None:
-    fill(tmp_path / "t", *"aabab")
-    table = open_(tmp_path / "t")
-    before = sorted(table.rows().to_pylist(), key=str)
-    assert table.compact(1_000_000) == (5, 2)
-    assert table.version == 5
-    assert sorted(open_(tmp_path / "t").rows().to_pylist(), key=str) == before
-    assert open_(tmp_path / "t").compact(1_000_000) == (0, 0)
-    assert open_(tmp_path / "t").version == 5, "nothing to do is no version"
+def test_files_are_grouped_up_to_a_size_and_large_ones_are_left(tmp_path: Path) -> None:
+    fill(tmp_path / "t", *"aaaaa")
+    small = open_(tmp_path / "t").small_files(10_000)
+    assert [len(one.files) for one in plan(small, 2, 2 * small[0].size)] == [2, 2]
+    assert [len(one.files) for one in plan(small, 2, 100 * small[0].size)] == [5]
+    assert plan(small, 6, 100 * small[0].size) == []
+    assert open_(tmp_path / "t").small_files(10) == []
 
 
 class Looks:
@@ -80,24 +111,24 @@ def refuses() -> None:
 
 @pytest.mark.parametrize("answer", [lambda: None, refuses], ids=["there is no table", "it fails"])
 def test_it_looks_at_first_and_then_after_so_many_files_one_at_a_time(
-    answer: Callable[[], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, answer: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     looks = Looks(answer)
-    compactor = Compactor("t", {}, 10, looks)  # type: ignore[arg-type]
+    compactor = compactor_of(tmp_path / "t", 10, looks)  # type: ignore[arg-type]
     compactor.committed(1)
     eventually(lambda: looks.looks == 1, "the first look: what is there is not known")
     compactor.committed(20)
     assert looks.looks == 1, "not while another one is under way"
     looks.may_go_on.set()
-    compactor.close()
+    compactor.wait()
     compactor.committed(1)
-    compactor.close()
+    compactor.wait()
     assert looks.looks == 2, "those that came meanwhile count"
     compactor.committed(9)
-    compactor.close()
+    compactor.wait()
     assert looks.looks == 2
     compactor.committed(1)
-    compactor.close()
+    compactor.wait()
     assert looks.looks == 3
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == (3 if answer is refuses else 0)
@@ -124,9 +155,9 @@ def committed(sink: DeltaSink, checkpoints: int) -> DeltaTable:
 def test_commits_and_compactions_stand_next_to_each_other(tmp_path: Path) -> None:
     """Each checkpoint is one commit, whose conflict with a compaction is passed over; none is lost."""
     table = committed(DeltaSink(str(tmp_path / "table"), auto_compact_files=3), 40)
-    operations = [entry["operation"] for entry in table.history()]
-    assert operations.count("WRITE") == 40
-    assert operations.count("OPTIMIZE") >= 2
+    compactions = [COMPACTION_KEY in entry for entry in table.history()]
+    assert compactions.count(False) == 1 + 40, "creation and checkpoints"
+    assert compactions.count(True) >= 2
     assert len(table.file_uris()) < 40
 
 
