@@ -15,23 +15,34 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Final
+
+import pyarrow.parquet as pq
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.limits import MIB
 from unistream.connector.common import StageFiles
+from unistream.connector.delta.compaction_watch import COMPACTED, TAKEN_BACK, Watch
 from unistream.connector.delta.rewriting import Rewrite, plan, rewrite
 from unistream.connector.delta.schema import TableShape
-from unistream.connector.delta.source_storage import table_files
-from unistream.connector.delta.stage import DeltaFile
+from unistream.connector.delta.source_log import TableLog
+from unistream.connector.delta.source_split import DataFile, whole_file
+from unistream.connector.delta.source_storage import open_data_file, table_files
+from unistream.connector.delta.stage import DeltaFile, Statistics
 from unistream.connector.delta.table import Conflict, LakeTable, Removed, Unknown, logged_path
 
 COMPACTED_BYTES: Final = 128 * MIB  # of a rewritten file
 SMALL_BYTES: Final = COMPACTED_BYTES // 2
 ATTEMPTS_MAX: Final = 20  # each conflict is another commit's success
 CLOSE_S: Final = 60.0  # until the file that is being written is done
+DOUBLED: Final = (
+    "a commit of somebody else, begun before a compaction of this sink and made after it, has not noticed "
+    "it, and its files are rewritten by now: look for rows that are twice, and restore a version before"
+)
+UNNOTICED: Final = "a commit of somebody else, begun before it, has removed its files once more"
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -67,15 +78,20 @@ class Compactor:
         self._new_files = files_min  # those of before are not known
         self._thread: threading.Thread | None = None
         self._is_closed = threading.Event()
+        self._watch: Watch | None = None
 
     def committed(self, files: int) -> None:
         """So many files are new in the table. Returns at once."""
         self._new_files += files
         is_busy = self._thread is not None and self._thread.is_alive()
-        if is_busy or self._new_files < self._files_min:
+        is_due = self._new_files >= self._files_min
+        if is_busy or not (is_due or self._watch is not None):
             return
-        self._new_files = 0
-        self._thread = threading.Thread(target=self._run, name="delta-compaction", daemon=True)
+        if is_due:
+            self._new_files = 0
+        self._thread = threading.Thread(
+            target=self._run, args=(is_due,), name="delta-compaction", daemon=True
+        )
         self._thread.start()
 
     def wait(self) -> None:
@@ -87,13 +103,16 @@ class Compactor:
             _LOG.error("event=compaction_not_ended table=%s waited_s=%.0f", self._uri, CLOSE_S)
 
     def close(self) -> None:
-        """What is under way ends with the file that is being written."""
+        """What is under way ends with the file that is being written. Then, for the last time, what others
+        have done is looked at."""
         self._is_closed.set()
         self.wait()
+        if self._watch is not None and self._thread is not None and not self._thread.is_alive():
+            self._run(is_due=False)
 
-    def _run(self) -> None:
+    def _run(self, is_due: bool) -> None:
         try:
-            self._compact()
+            self._look_and_compact(is_due=is_due)
         except Stopped:
             _LOG.info("event=compaction_stopped table=%s", self._uri)
         except (Conflict, Unknown, Removed, ConfigError, Unreachable, UserCodeError) as error:
@@ -102,9 +121,51 @@ class Compactor:
         except Exception:
             _LOG.exception("event=compaction_defect table=%s", self._uri)
 
-    def _compact(self) -> None:
-        table = self._tables.open(self._uri, self._options)
-        if table is None:
+    def _look_and_compact(self, *, is_due: bool) -> None:
+        table = None
+        if self._watch is None:
+            table = self._tables.open(self._uri, self._options)
+            if table is None:
+                return
+            log = TableLog(self._uri, table_files(self._uri, self._options))
+            self._watch = Watch(self._uri, log, table.version)
+        self._watch.look()
+        if self._watch.taken_back() is not None or is_due:
+            table = table or self._tables.open(self._uri, self._options)
+            if table is None:
+                return
+            self._set_right(table, self._watch)
+            if is_due:
+                self._compact(table, self._watch)
+
+    def _set_right(self, table: LakeTable, watch: Watch) -> None:
+        """Takes back what a commit of somebody else has not noticed. Raises as `_commit`."""
+        for _ in range(ATTEMPTS_MAX):
+            table.refresh()
+            watch.look()
+            wrong = watch.taken_back()
+            if wrong is None:
+                return
+            if not table.has_all(wrong.removed):
+                watch.forget(wrong.removed)
+                _LOG.error(
+                    "event=compaction_doubled table=%s version=%d help=%r", self._uri, table.version, DOUBLED
+                )
+                return
+            added = [_added_again(self._uri, self._options, file) for file in wrong.added]
+            try:
+                table.rewrite(wrong.removed, added, TAKEN_BACK)
+            except (Conflict, Unknown):
+                continue
+            _LOG.warning(
+                "event=compaction_taken_back table=%s removed=%d added=%d reason=%r",
+                *(self._uri, len(wrong.removed), len(added), UNNOTICED),
+            )
+        raise Conflict(f"{ATTEMPTS_MAX} other commits were faster")
+
+    def _compact(self, table: LakeTable, watch: Watch) -> None:
+        if watch.is_left_to_others:
+            _LOG.info("event=compaction_left_to_others table=%s version=%s", self._uri, watch.optimized)
             return
         planned = plan(table.small_files(SMALL_BYTES), self._files_min, COMPACTED_BYTES)
         if not planned:
@@ -138,7 +199,7 @@ class Compactor:
             if changed:
                 raise self._given_up(made, failure, changed)
             try:
-                table.rewrite(planned.files, [made])
+                table.rewrite(planned.files, [made], COMPACTED)
             except Conflict:
                 continue
             except Unknown as error:
@@ -169,3 +230,18 @@ def _changed(table: LakeTable, table_id: str, shape: TableShape, planned: Rewrit
     if not table.has_all(planned.files):
         return "somebody else has removed or rewritten some of the files"
     return ""
+
+
+def _added_again(uri: str, options: Mapping[str, str], file: DataFile) -> DeltaFile:
+    """A file that was removed a moment ago. Raises ConfigError: it is gone; Unreachable."""
+    split = whole_file(file, 0, None)
+    with open_data_file(uri, table_files(uri, options), split) as content:
+        rows = pq.ParquetFile(content).metadata.num_rows
+    return DeltaFile(
+        path=file.path,
+        size=file.size,
+        rows=rows,
+        partition_values=file.partition,
+        stats=Statistics.of_rows(rows),
+        modification_ms=time.time_ns() // 1_000_000,
+    )

@@ -47,6 +47,8 @@ FEATURES: Final = frozenset(
 )
 """Features of a table that a reader may have to know, and this one does."""
 
+COMPACTION_KEY: Final = "unistream.compaction"
+
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
 
@@ -59,7 +61,12 @@ class _Add(msgspec.Struct, rename="camel"):
     deletion_vector: Any = None
 
 
-class _Remove(msgspec.Struct, rename="camel"):
+class Removal(msgspec.Struct, rename="camel"):
+    """`path`: as it stands in the log."""
+
+    path: str = ""
+    size: int | None = None
+    partition_values: dict[str, str | None] | None = None
     data_change: bool = True
 
 
@@ -82,19 +89,21 @@ class _CommitInfo(msgspec.Struct, rename="camel"):
     positions: str | None = msgspec.field(default=None, name=POSITIONS_KEY)
     lineage: str | None = msgspec.field(default=None, name="unistream.lineage")
     sink_uid: str | None = msgspec.field(default=None, name="unistream.sink-uid")
+    compaction: str | None = msgspec.field(default=None, name=COMPACTION_KEY)
 
 
 class _Action(msgspec.Struct, rename={"meta_data": "metaData", "commit_info": "commitInfo"}):
     add: _Add | None = None
-    remove: _Remove | None = None
+    remove: Removal | None = None
     meta_data: Metadata | None = None
     protocol: Protocol | None = None
     commit_info: _CommitInfo | None = None
 
 
 class Commit(msgspec.Struct, kw_only=True):
-    """One version. `digest`: of its content. `positions`, `writer`: of a sink of unistream, see
-    `unistream.connector.delta.positions`."""
+    """One version. `digest`: of its content. `moved`, `removed`: all files that it adds with rows that were
+    there before, and all that it removes. `positions`, `writer`: of a sink of unistream, see
+    `unistream.connector.delta.positions`; `compaction`: see `unistream.connector.delta.compaction`."""
 
     version: int
     digest: str
@@ -106,6 +115,9 @@ class Commit(msgspec.Struct, kw_only=True):
     time_ms: int | None
     positions: str | None = None
     writer: tuple[str, str] | None = None
+    compaction: str | None = None
+    moved: list[_Add] = []
+    removed: list[Removal] = []
 
     @property
     def changes_rows(self) -> bool:
@@ -138,6 +150,9 @@ def parse_commit(table: str, version: int, content: bytes) -> Commit:
         writer=next(
             ((info.lineage, info.sink_uid) for info in infos if info.lineage and info.sink_uid), None
         ),
+        compaction=next((info.compaction for info in infos if info.compaction is not None), None),
+        moved=[one.add for one in actions if one.add is not None and not one.add.data_change],
+        removed=[one.remove for one in actions if one.remove is not None],
     )
 
 

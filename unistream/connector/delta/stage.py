@@ -125,6 +125,11 @@ class Statistics:
         self._nulls: dict[str, int] = {}
         self._bounds: dict[str, tuple[Any, Any] | None] = {}  # None: not exact
 
+    @staticmethod
+    def of_rows(rows: int) -> str:
+        """Of a file of which no more is known."""
+        return json.dumps({"numRecords": rows})
+
     def add(self, table: pa.Table) -> None:
         """The next rows of the file."""
         self.rows += table.num_rows

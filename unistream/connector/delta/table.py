@@ -37,7 +37,7 @@ from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.connector.delta.access import brief, refused_access
 from unistream.connector.delta.schema import TableShape, check_rewritable
-from unistream.connector.delta.source_log import TableLog, checked_path
+from unistream.connector.delta.source_log import COMPACTION_KEY, TableLog, checked_path
 from unistream.connector.delta.source_split import DataFile
 from unistream.connector.delta.source_storage import table_files
 from unistream.connector.delta.source_table import SourceTable, logged_value
@@ -49,7 +49,6 @@ LINEAGE_KEY = "unistream.lineage"
 SINK_KEY = "unistream.sink-uid"
 JOB_KEY = "unistream.job-id"
 SNAPSHOT_KEY = "unistream.snapshot"
-COMPACTION_KEY = "unistream.compaction"
 NEAR = 10  # versions in which the last commit is most likely
 LOOK_BACK = 1000  # versions in which it is looked for
 _UNQUOTED: Final = "/!$&'()+,-.:;=@_~"  # besides letters and digits
@@ -233,9 +232,9 @@ class LakeTable:
         seen.refuse_deletion_vectors()
         return seen
 
-    def rewrite(self, removed: Sequence[DataFile], added: Sequence[DeltaFile]) -> None:
+    def rewrite(self, removed: Sequence[DataFile], added: Sequence[DeltaFile], note: str) -> None:
         """Puts `added`, which have the same rows, in the place of `removed`, which this snapshot has, as the
-        version after it. Durable when it returns.
+        version after it. Durable when it returns. `note`: what the log says of it.
 
         Raises:
             As `append`.
@@ -258,7 +257,7 @@ class LakeTable:
                 self._table.schema(),
                 list(self._table.metadata().partition_columns),
                 commit_properties=CommitProperties(
-                    custom_metadata={COMPACTION_KEY: f"{len(gone)} files to {len(added)}"},
+                    custom_metadata={COMPACTION_KEY: note},
                     max_commit_retries=0,
                 ),
             )

@@ -169,3 +169,122 @@ def test_without_it_nothing_is_compacted(tmp_path: Path) -> None:
 def test_what_is_no_number_of_files_is_refused(files: Any) -> None:
     with pytest.raises(ConfigError, match="auto_compact_files is a number from 2 on"):
         DeltaSink("t", auto_compact_files=files)
+
+
+# --- others that compact the table --------------------------------------------------------------------
+
+
+def test_a_table_that_others_compact_is_left_to_them(tmp_path: Path) -> None:
+    fill(tmp_path / "t", *"aa")
+    DeltaTable(str(tmp_path / "t")).optimize.compact()
+    fill(tmp_path / "t", *"aa")
+    version = DeltaTable(str(tmp_path / "t")).version()
+    compact(tmp_path / "t")
+    assert DeltaTable(str(tmp_path / "t")).version() == version
+
+
+def test_an_optimize_that_has_not_seen_a_part_of_the_files_leaves_the_others(tmp_path: Path) -> None:
+    fill(tmp_path / "t", *"aaa")
+    stale, before = DeltaTable(str(tmp_path / "t")), rows_of(tmp_path / "t")
+    two_files = 2 * open_(tmp_path / "t").small_files(10_000)[0].size
+    compact(tmp_path / "t")
+    stale.optimize.compact(target_size=two_files)
+    assert len(rows_of(tmp_path / "t")) == 5, "two of them are there twice"
+    compact(tmp_path / "t")
+    assert rows_of(tmp_path / "t") == before
+    assert open_(tmp_path / "t").row_count() == 3
+
+
+def test_a_compaction_of_what_was_compacted_is_taken_back_as_well(tmp_path: Path) -> None:
+    fill(tmp_path / "t", *"aab")
+    stale = DeltaTable(str(tmp_path / "t"))
+    compact(tmp_path / "t")
+    fill(tmp_path / "t", *"aa")
+    before = rows_of(tmp_path / "t")
+    compact(tmp_path / "t")
+    stale.optimize.compact()
+    assert len(rows_of(tmp_path / "t")) == 7
+    compact(tmp_path / "t")
+    assert rows_of(tmp_path / "t") == before
+
+
+def test_what_cannot_be_set_right_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill(tmp_path / "t", *"aa")
+    stale = DeltaTable(str(tmp_path / "t"))
+    compactor = compactor_of(tmp_path / "t")
+    compactor.committed(2)
+    compactor.wait()
+    DeltaTable(str(tmp_path / "t")).optimize.z_order(["n"])
+    stale.optimize.compact()
+    compactor.close()
+    [error] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert error.startswith("event=compaction_doubled")
+    assert "look for rows that are twice, and restore a version before" in error
+
+
+def test_a_restored_version_has_its_files_again(tmp_path: Path) -> None:
+    fill(tmp_path / "t", *"aa")
+    compact(tmp_path / "t")
+    DeltaTable(str(tmp_path / "t")).restore(1)
+    DeltaTable(str(tmp_path / "t")).delete("n = 0")
+    version = DeltaTable(str(tmp_path / "t")).version()
+    compact(tmp_path / "t")
+    assert rows_of(tmp_path / "t") == []
+    assert DeltaTable(str(tmp_path / "t")).version() == version, "nothing is wrong"
+
+
+def interrupted(act: Callable[[Path], object], table: Path) -> type[LakeTable]:
+    """A table to which somebody else commits before a compaction does, each time."""
+
+    class Interrupted(LakeTable):
+        def rewrite(self, *arguments: Any) -> None:
+            act(table)
+            super().rewrite(*arguments)
+
+    return Interrupted
+
+
+def test_without_an_end_of_other_commits_it_gives_up_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "t", *"aa")
+    monkeypatch.setattr("unistream.connector.delta.compaction.ATTEMPTS_MAX", 3)
+    compact(tmp_path / "t", tables=interrupted(lambda table: fill(table, "b"), tmp_path / "t"))
+    assert len(rows_of(tmp_path / "t")) == 5
+    assert unnamed_files(tmp_path / "t") == 0
+
+
+def test_a_file_that_was_removed_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
+    fill(tmp_path / "t", *"aab")
+    gone = interrupted(lambda table: DeltaTable(str(table)).delete("p = 'a'"), tmp_path / "t")
+    compact(tmp_path / "t", tables=gone)
+    assert [row["p"] for row in rows_of(tmp_path / "t")] == ["b"]
+    assert unnamed_files(tmp_path / "t") == 0
+
+
+@pytest.mark.parametrize("happened", [True, False], ids=["it was made", "it was not"])
+def test_a_commit_without_an_answer_is_looked_for(tmp_path: Path, happened: bool) -> None:
+    fill(tmp_path / "t", *"aa")
+    before, left = rows_of(tmp_path / "t"), [1]
+
+    class Answerless(LakeTable):
+        def rewrite(self, *arguments: Any) -> None:
+            if not left or happened:
+                super().rewrite(*arguments)
+            if left:
+                left.pop()
+                raise Unknown("connection reset")
+
+    compact(tmp_path / "t", tables=Answerless)
+    assert rows_of(tmp_path / "t") == before
+    assert len(files_of(tmp_path / "t")) == 1
+    assert DeltaTable(str(tmp_path / "t")).version() == 2
+
+
+def test_a_closed_one_begins_no_file(tmp_path: Path) -> None:
+    fill(tmp_path / "t", *"aa")
+    compactor = compactor_of(tmp_path / "t")
+    compactor.close()
+    compactor.committed(2)
+    compactor.wait()
+    assert DeltaTable(str(tmp_path / "t")).version() == 1
