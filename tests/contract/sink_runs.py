@@ -61,7 +61,9 @@ class SinkRun:
 
     def commit(self, checkpoint: int, *rows: pa.RecordBatch) -> CommitResult:
         """A checkpoint with these rows, up to its commit."""
-        committables = self.staged(checkpoint, *rows)
+        return self.commit_staged(checkpoint, self.staged(checkpoint, *rows))
+
+    def commit_staged(self, checkpoint: int, committables: Sequence[bytes]) -> CommitResult:
         result = self.committer.commit(permit(checkpoint, self._lineage), request(checkpoint, *committables))
         assert result.outcome is CommitOutcome.COMMITTED
         return result

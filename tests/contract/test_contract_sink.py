@@ -88,7 +88,8 @@ def batch(*ids: int) -> Batch:
 @dataclass
 class Case:
     """One sink on one empty place. `read`: ids that a reader sees; `files`: how much is staged or visible;
-    `lose`: removes a staged file that is not on the disk."""
+    `lose`: removes a staged file that is not on the disk. `waiting`: that of the first attempt, which is opened
+    before the first row is written, as the runtime does it."""
 
     sink: Sink
     read: Callable[[], list[int]]
@@ -96,6 +97,7 @@ class Case:
     lose: Callable[[], None] | None = None
     made: list[SinkWriter | Committer] = field(default_factory=list)
     staging: dict[int, SinkWriter] = field(default_factory=dict)
+    waiting: Committer | None = None
 
     def writer(self, states: Sequence[bytes] = (), **where: int | None) -> SinkWriter:
         writer = self.sink.create_writer()
@@ -104,6 +106,13 @@ class Case:
         return writer
 
     def committer(self, restored: int | None = None, lineage: LineageId = LINEAGE, **where: Any) -> Committer:
+        """That of the first attempt, once; else a new one."""
+        if self.waiting is not None and (restored, lineage, where) == (None, LINEAGE, {}):
+            waiting, self.waiting = self.waiting, None
+            return waiting
+        return self._new_committer(restored, lineage, **where)
+
+    def _new_committer(self, restored: int | None, lineage: LineageId, **where: Any) -> Committer:
         committer = self.sink.create_committer()
         assert committer is not None
         self.made.append(committer)
@@ -112,6 +121,8 @@ class Case:
 
     def stage(self, checkpoint: int, *ids: int, index: int = 0) -> list[bytes]:
         """By the one writer of the subtask."""
+        if not self.made:
+            self.waiting = self._new_committer(None, LINEAGE)
         writer = self.staging.get(index)
         if writer is None:
             writer = self.staging[index] = self.writer(index=index)
@@ -272,7 +283,21 @@ def _iceberg(folder: Path, uri: str, **options: Any) -> Case:
     return Case(sink, read, lambda: len(list(folder.rglob("*.parquet"))))
 
 
-SINKS = [delta, delta_upsert, iceberg, collect, files, sqlite]
+def iceberg_growing(folder: Path) -> Case:
+    """A table that lacks a column of the stream, which the first row adds."""
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder / 'catalog.db'}",
+        "warehouse": str(folder / "lake"),
+    }
+    catalog = load_catalog("default", **properties)
+    catalog.create_namespace("sinks")
+    catalog.create_table("sinks.rows", pa.schema([("id", pa.int64())]))
+    catalog.close()
+    return iceberg(folder, schema_evolution="add")
+
+
+SINKS = [delta, delta_upsert, iceberg, iceberg_growing, collect, files, sqlite]
 VARIANTS = [
     *(delta_partitioned, iceberg_partitioned, files_partitioned, files_json, sqlite_upsert),
     *("files on s3, partitioned", "iceberg-postgresql"),

@@ -40,7 +40,14 @@ from unistream.connector.iceberg.record import (
     outdated,
     records,
 )
-from unistream.connector.iceberg.snapshot import Prepared, check_known, live_paths, new_snapshot_id, prepare
+from unistream.connector.iceberg.snapshot import (
+    Prepared,
+    check_known,
+    live_paths,
+    new_snapshot_id,
+    prepare,
+    unknown_to,
+)
 from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, decode_committable
 from unistream.connector.iceberg.table import Conflict, LakeTable, Unknown
 from unistream.model.positions import encode_positions
@@ -258,13 +265,15 @@ class IcebergCommitter:
     def _look(self, parts: Sequence[Part]) -> tuple[Any, Records]:
         """The table and what it knows, checked. It is asked for again, unless nobody can have changed it."""
         assert self._lake is not None, "the committer is open"
+        staged = [one for part in parts for one in part.staged]
+        if self._is_current and any(unknown_to(self._lake.table, one) for one in staged):
+            self._is_current = False  # the writers have added columns since: the head is the same
         if not self._is_current:
             self._is_current = self._lake.load() is not None
             self._remove_refused()
         found = self._records(self._lake.table) if self._lake.has_table else {}
         table = self._lake.table if self._lake.has_table else None
         self._check_target(table, found)
-        staged = [one for part in parts for one in part.staged]
         if table is None or any(one.table_id != str(table.metadata.table_uuid) for one in staged):
             raise self._another(table, staged)
         self._opened_line().check(found)

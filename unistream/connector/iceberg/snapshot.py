@@ -184,17 +184,19 @@ def _prepared(
 # --- files that are added -------------------------------------------------------------------------
 
 
+def unknown_to(table: Any, one: IcebergCommittable) -> list[str]:
+    """By what these files were written that the table, as it was loaded, does not have."""
+    written = (
+        ("schema", one.schema_id, table.schemas()),
+        ("partition spec", one.spec_id, table.specs()),
+    )
+    return [f"{what} {id_}" for what, id_, known in written if id_ not in known]
+
+
 def check_known(where: str, table: Any, staged: Sequence[IcebergCommittable]) -> None:
     """Raises ConfigError: the table does not know any more how files were written."""
     for one in staged:
-        unknown = [
-            f"{what} {id_}"
-            for what, id_, known in (
-                ("schema", one.schema_id, table.schemas()),
-                ("partition spec", one.spec_id, table.specs()),
-            )
-            if id_ not in known
-        ]
+        unknown = unknown_to(table, one)
         if unknown:
             raise ConfigError(
                 f"{where}: {len(one.files)} files of checkpoint {one.checkpoint_id} were written with "

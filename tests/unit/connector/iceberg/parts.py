@@ -73,10 +73,11 @@ class Parts:
     def add(
         self, checkpoint: int, batch: Batch, sink: us.IcebergSink | None = None, **where: Any
     ) -> CommitResult:
-        """Staged and committed."""
+        """Staged and committed, by a committer that is there before the rows, as in a job."""
         sink = sink or self.sink()
+        committer = self.committer(sink, **where)
         committables = self.staged(checkpoint, batch, self.writer(sink, **where))
-        return self.committer(sink, **where).commit(permit(checkpoint), request(checkpoint, *committables))
+        return committer.commit(permit(checkpoint), request(checkpoint, *committables))
 
     def close(self) -> None:
         for one in self.made:
