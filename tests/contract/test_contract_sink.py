@@ -88,7 +88,7 @@ def batch(*ids: int) -> Batch:
 @dataclass
 class Case:
     """One sink on one empty place. `read`: ids that a reader sees; `files`: how much is staged or visible;
-    `lose`: removes a staged file that is not on the disk. `waiting`: that of the first attempt, which is opened
+    `lose`: removes a staged file that is not on the disk. `waiting`: that of the first attempt, opened
     before the first row is written, as the runtime does it."""
 
     sink: Sink

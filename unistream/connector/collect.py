@@ -20,8 +20,9 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base import durable_files
-from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
+from unistream.base.os_failures import failure
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
@@ -284,11 +285,12 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
 
 @contextmanager
 def _writing(folder: str) -> Iterator[None]:
-    """Raises Unreachable, for example if the disk is full; safe to repeat."""
+    """Raises Unreachable, for example if the disk is full, which is safe to repeat; ConfigError: nothing can
+    be written there."""
     try:
         yield
     except OSError as error:
-        raise Unreachable(f"collect sink: could not write in {folder}: {error}") from error
+        raise failure(f"collect sink: could not write in {folder}", error) from error
 
 
 def _file_name(text: str) -> str:

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO, Literal
 from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base import durable_files
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.object_stores import file_system, is_s3
+from unistream.base.os_failures import failure
 
 OnRewind = Literal["refuse", "allow_duplicates"]
 
@@ -46,7 +47,7 @@ class StageFiles:
         """Writes a new durable file and returns its size in bytes and its modification time in ms.
 
         Raises:
-            ConfigError: no permission.
+            ConfigError: no permission, or no such file can be made.
             Unreachable: the storage failed; the incomplete file is removed.
         """
         full = f"{self.root}/{path}"
@@ -61,7 +62,7 @@ class StageFiles:
             raise ConfigError(f"{self._where}: no permission to write {path}: {error}") from error
         except OSError as error:
             self.remove(path)
-            raise Unreachable(f"{self._where}: could not write {path}: {error}") from error
+            raise failure(f"{self._where}: could not write {path}", error) from error
         modified = found.get("LastModified") or found.get("created")
         known = modified if isinstance(modified, dt.datetime) else dt.datetime.now(dt.UTC)
         return int(found["size"]), int(known.timestamp() * 1000)
@@ -75,18 +76,18 @@ class StageFiles:
             self.system.makedirs(folder, exist_ok=True)
 
     def names(self, folder: str) -> list[str]:
-        """What is in an absolute folder; empty: there is none. Raises Unreachable."""
+        """What is in an absolute folder; empty: there is none. Raises ConfigError, Unreachable."""
         try:
             self.system.invalidate_cache(folder)
             return [path.rpartition("/")[2] for path in self.system.ls(folder, detail=False)]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise Unreachable(f"{self._where}: could not list {folder}: {error}") from error
+            raise failure(f"{self._where}: could not list {folder}", error) from error
 
     def create(self, full: str, content: bytes) -> bool:
         """A small durable file at an absolute path, whole or not at all. False: it exists. Raises
-        Unreachable: it may exist."""
+        ConfigError, Unreachable: it may exist."""
         try:
             self.make_folders(full)
             if self.is_local:
@@ -95,7 +96,7 @@ class StageFiles:
         except FileExistsError:
             return False
         except OSError as error:
-            raise Unreachable(f"{self._where}: could not write the record {full}: {error}") from error
+            raise failure(f"{self._where}: could not write the record {full}", error) from error
         return True
 
     def create_first(self, full: str, content: bytes) -> bool:
@@ -109,7 +110,7 @@ class StageFiles:
         return created
 
     def size(self, path: str) -> int | None:
-        """Bytes; None: there is no such file. Raises Unreachable."""
+        """Bytes; None: there is no such file. Raises ConfigError, Unreachable."""
         full = f"{self.root}/{path}"
         try:
             self.system.invalidate_cache(full.rpartition("/")[0])
@@ -117,7 +118,7 @@ class StageFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Unreachable(f"{self._where}: could not look up {path}: {error}") from error
+            raise failure(f"{self._where}: could not look up {path}", error) from error
 
     def remove(self, path: str) -> None:
         """Best effort: readers do not see a staged file that remains."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from unistream.base.errors import ConfigError
+from deltalake.exceptions import DeltaProtocolError
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.os_failures import stays
 
 _REFUSED: Final = re.compile(r"lacked the necessary privileges|lacked valid authentication credentials")
 """Of object_store, for 403 and 401 of any store."""
@@ -15,6 +18,44 @@ _CODE: Final = re.compile(r"<Code>([^<]*)</Code>\s*(?:<Message>([^<]*)</Message>
 
 _CAUSE: Final = re.compile(r"^\s*(?:\x1b\[[0-9;]*m)*↳(?:\x1b\[[0-9;]*m)*\s*")
 """How it begins the line of a cause."""
+
+
+_NEWER: Final = ("Unsupported", "Max catalog version")
+_DAMAGED: Final = (
+    "Arrow error: EOF",
+    "Expected contiguous commit files",
+    "Failed to parse",
+    "Json error",
+    "No table metadata or protocol found",
+    "Schema error",
+    "missing field",
+)
+_NO_FOLDER: Final = "Invalid table location"
+"""In messages of deltalake for tables that it will never read. Any other may be of a store that fails."""
+
+
+def failed(uri: str, error: Exception) -> ConfigError | Unreachable:
+    """What an error of deltalake means: that of a table which stays unreadable says so, and is not retried.
+
+    >>> failed("/lake/t", Exception("Kernel error: Json error: EOF"))
+    ConfigError('table /lake/t cannot be read: its log is damaged: Kernel error: Json error: EOF')
+    >>> failed("s3://lake/t", OSError("Generic S3 error: connection refused"))
+    Unreachable('table s3://lake/t could not be read: Generic S3 error: connection refused')
+    """
+    refused = refused_access(uri, error)
+    if refused is not None:
+        return refused
+    text = brief(error)
+    if any(one in text for one in _NEWER) or isinstance(error, DeltaProtocolError):
+        return ConfigError(
+            f"table {uri} cannot be read: {text}; it needs a newer version of deltalake, or its owner drops "
+            "that feature"
+        )
+    if any(one in text for one in _DAMAGED):
+        return ConfigError(f"table {uri} cannot be read: its log is damaged: {text}")
+    if _NO_FOLDER in text or stays(error):
+        return ConfigError(f"table {uri} cannot be read: {text}")
+    return Unreachable(f"table {uri} could not be read: {text}")
 
 
 def brief(error: BaseException) -> str:

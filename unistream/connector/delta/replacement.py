@@ -24,8 +24,8 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, OutcomeUnknown, Unreachable, UserCodeError
-from unistream.connector.delta.access import brief, refused_access
+from unistream.base.errors import ConfigError, OutcomeUnknown, UserCodeError
+from unistream.connector.delta.access import brief, failed
 from unistream.connector.delta.schema import (
     TableShape,
     changed_in_partitions,
@@ -150,7 +150,7 @@ class DeltaRange:
         try:
             answer = pa.table(QueryBuilder().register("target", table).execute(query).read_all())
         except Exception as error:  # whatever its kind: that of a failed query is Exception itself
-            raise Unreachable(f"table {self._uri} could not be read: {_brief(error)}") from error
+            raise failed(self._uri, error) from error
         return answer.column("answer")[0]
 
     def _write(
@@ -259,11 +259,8 @@ class DeltaRange:
             yield
         except TableNotFoundError as error:
             raise ConfigError(f"there is no table at {self._uri}, so there is nothing to replace") from error
-        except DeltaProtocolError as error:
-            raise ConfigError(f"table {self._uri} cannot be used: {_brief(error)}") from error
         except (DeltaError, OSError) as error:
-            refused = refused_access(self._uri, error)
-            raise refused or Unreachable(f"table {self._uri} could not be read: {_brief(error)}") from error
+            raise failed(self._uri, error) from error
 
     def _found(self, table: DeltaTable, name: str) -> Replacement | None:
         with self._reading():

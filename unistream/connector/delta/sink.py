@@ -269,8 +269,10 @@ class DeltaSink:
         if "://" in self._table_uri:
             return
         folder = self._table_uri
-        while not os.path.exists(folder):
+        while not os.path.lexists(folder):
             folder = os.path.dirname(folder)
+        if not os.path.exists(folder):
+            raise ConfigError(f"table {self._table_uri} cannot be created: {folder} is a link to nothing")
         if not os.path.isdir(folder):
             raise ConfigError(f"table {self._table_uri} cannot be created: {folder} is a file")
         if not os.access(folder, os.W_OK):

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.os_failures import stays
 from unistream.connector.delta.access import brief
 from unistream.connector.delta.positions import POSITIONS_KEY
 from unistream.connector.delta.source_split import DataFile, logged_stats
@@ -244,7 +245,7 @@ class TableLog:
         try:
             [found] = self._files.get_file_info([f"{LOG}/{version:020d}.json"])
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise self._failed(error) from error
         return found.mtime_ns if found.is_file else None
 
     def last_checkpoint(self) -> int:
@@ -262,7 +263,7 @@ class TableLog:
         try:
             listed = self._files.get_file_info(pa_fs.FileSelector(LOG))
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise self._failed(error) from error
         found = {int(m[1]): one for one in listed if (m := _COMMIT.fullmatch(one.base_name))}
         return {version: found[version].mtime_ns // 1_000_000 for version in sorted(found)}
 
@@ -273,7 +274,8 @@ class TableLog:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise self._failed(error) from error
 
-    def _unreachable(self, error: OSError) -> Unreachable:
-        return Unreachable(f"the log of table {self._table} could not be read: {brief(error)}")
+    def _failed(self, error: OSError) -> ConfigError | Unreachable:
+        text = f"the log of table {self._table} could not be read: {brief(error)}"
+        return ConfigError(text) if stays(error) else Unreachable(text)

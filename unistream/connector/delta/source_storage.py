@@ -9,6 +9,7 @@ import pyarrow.fs as pa_fs
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import require
+from unistream.base.os_failures import stays
 from unistream.connector.delta.access import brief
 from unistream.connector.delta.source_split import DeltaSplit
 
@@ -39,9 +40,9 @@ def open_data_file(uri: str, files: pa_fs.FileSystem, split: DeltaSplit) -> pa.N
             "without the checkpoint, from a version that has its files, and keep removed files for longer "
             "than a job takes to read them (delta.deletedFileRetentionDuration)"
         ) from error
-    except (PermissionError, IsADirectoryError) as error:
-        raise ConfigError(f"{where} cannot be read: {brief(error)}") from error
     except OSError as error:
+        if stays(error):
+            raise ConfigError(f"{where} cannot be read: {brief(error)}") from error
         raise Unreachable(f"{where} could not be opened: {brief(error)}") from error
     if found != split.size:
         file.close()

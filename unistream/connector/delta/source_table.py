@@ -11,11 +11,11 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.connector.common import partition_text
-from unistream.connector.delta.access import brief
+from unistream.connector.delta.access import brief, failed
 from unistream.connector.delta.source_log import (
     Metadata,
     TableLog,
@@ -26,12 +26,6 @@ from unistream.connector.delta.source_log import (
 from unistream.connector.delta.source_split import DataFile, trusted
 from unistream.connector.delta.source_storage import table_files
 
-_FINAL: Final = (
-    "Schema error",
-    "Invalid table location",
-    "Unsupported",
-    "Failed to parse",
-)  # in messages of deltalake
 _PYTHON_TIMES: Final = (
     (-62_135_596_800_000_000, 253_402_300_799_999_999),  # microseconds
     (-719_162, 2_932_896),  # days
@@ -112,7 +106,7 @@ class SourceTable:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise _failure(uri, error) from error
+            raise failed(uri, error) from error
 
     @classmethod
     def open_version(cls, uri: str, options: Mapping[str, str], version: int) -> Self:
@@ -122,7 +116,7 @@ class SourceTable:
         except (DeltaError, OSError) as error:
             gone = isinstance(error, TableNotFoundError) or "LogSegment" in str(error)
             if not gone:
-                raise _failure(uri, error) from error
+                raise failed(uri, error) from error
             raise ConfigError(
                 f"table {uri}: version {version} cannot be read any more: its log was cleaned up "
                 f"({brief(error)})"
@@ -137,7 +131,7 @@ class SourceTable:
         try:
             found = self._table.transaction_version(app_id)
         except (DeltaError, OSError) as error:
-            raise _failure(self._uri, error) from error
+            raise failed(self._uri, error) from error
         return None if found is None else int(found)
 
     def files(self, columns: Sequence[str]) -> Iterator[DataFile]:
@@ -180,14 +174,6 @@ def table_log(uri: str, options: Mapping[str, str]) -> TableLog:
 
 def no_table(uri: str) -> ConfigError:
     return ConfigError(f"there is no Delta table at {uri}: give the folder that has _delta_log in it")
-
-
-def _failure(uri: str, error: Exception) -> ConfigError | Unreachable:
-    text = str(error)
-    final = isinstance(error, DeltaProtocolError | PermissionError | NotADirectoryError)
-    if final or any(reason in text for reason in _FINAL):
-        return ConfigError(f"table {uri} cannot be read: {brief(error)}")
-    return Unreachable(f"table {uri} could not be read: {brief(error)}")
 
 
 def _fields(actions: pa.Table, name: str, columns: Sequence[str] | None) -> pa.ChunkedArray:

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unistream.base.errors import CorruptSnapshot, Unreachable
+from unistream.base.errors import CorruptSnapshot
+from unistream.base.os_failures import failure
 from unistream.connector.common import StageFiles, decode_formatted
 
 COMMITTABLE_FORMAT: Final = 3  # since 2: upsert; since 3: overwrite
@@ -86,7 +87,7 @@ def reading_staged(stage: StageFiles) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unreachable(f"staged rows of table {stage.root} cannot be read: {error}") from error
+        raise failure(f"staged rows of table {stage.root} cannot be read", error) from error
 
 
 def write_parquet(file: Any, table: pa.Table) -> None:

@@ -12,6 +12,7 @@ the log entry of the loaded version is compared first; if it differs, the table 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.connector.delta.access import brief, refused_access
+from unistream.connector.delta.access import brief, failed, refused_access
 from unistream.connector.delta.schema import TableShape, check_rewritable
 from unistream.connector.delta.source_log import COMPACTION_KEY, TableLog, checked_path
 from unistream.connector.delta.source_split import DataFile
@@ -51,6 +52,8 @@ JOB_KEY = "unistream.job-id"
 SNAPSHOT_KEY = "unistream.snapshot"
 NEAR = 10  # versions in which the last commit is most likely
 LOOK_BACK = 1000  # versions in which it is looked for
+_REFUSAL: Final = re.compile("Unsupported|does not support|append-only")
+"""Of a commit that fails as one that has met a conflict does, and would do so for ever."""
 _UNQUOTED: Final = "/!$&'()+,-.:;=@_~"  # besides letters and digits
 
 
@@ -405,12 +408,8 @@ def _reading(uri: str) -> Iterator[None]:
         yield
     except TableNotFoundError:
         raise
-    except DeltaProtocolError as error:
-        raise ConfigError(f"table {uri} cannot be used: {brief(error)}") from error
     except (DeltaError, OSError) as error:
-        raise refused_access(uri, error) or Unreachable(
-            f"table {uri} could not be read: {brief(error)}"
-        ) from error
+        raise failed(uri, error) from error
 
 
 @contextmanager
@@ -418,10 +417,10 @@ def _committing(uri: str) -> Iterator[None]:
     """Raises Conflict, ConfigError or Unknown, see `LakeTable.append`."""
     try:
         yield
-    except CommitFailedError as error:
+    except (CommitFailedError, DeltaProtocolError) as error:
+        if isinstance(error, DeltaProtocolError) or _REFUSAL.search(str(error)):
+            raise ConfigError(f"table {uri} refuses the commit: {brief(error)}") from error
         raise Conflict(brief(error)) from error
-    except DeltaProtocolError as error:
-        raise ConfigError(f"table {uri} refuses the commit: {brief(error)}") from error
     except (DeltaError, OSError) as error:
         raise refused_access(uri, error) or Unknown(brief(error)) from error
 

@@ -16,6 +16,7 @@ import msgspec
 
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
+from unistream.base.os_failures import stays
 from unistream.base.secrets import Secret, is_reference, is_secret_name, resolved_options
 from unistream.connector.common import absolute, remedy
 
@@ -160,20 +161,25 @@ def answering(where: str, doing: str) -> Iterator[None]:
         Unreachable: anything else: it may answer later.
     """
     from pyiceberg.exceptions import (
+        BadRequestError,
         ForbiddenError,
         NoSuchNamespaceError,
         NoSuchPropertyException,
         NotInstalledError,
+        OAuthError,
         UnauthorizedError,
     )
 
     mistakes = (
+        BadRequestError,
         ForbiddenError,
         ImportError,
+        LookupError,
         NotImplementedError,
         NoSuchNamespaceError,
         NoSuchPropertyException,
         NotInstalledError,
+        OAuthError,
         PermissionError,
         TypeError,
         UnauthorizedError,
@@ -186,7 +192,7 @@ def answering(where: str, doing: str) -> Iterator[None]:
     except mistakes as error:
         raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error
     except Exception as error:  # of whatever library is below this catalogue
-        if type(error).__name__ in _OF_URLS:
+        if type(error).__name__ in _OF_URLS or stays(error):
             raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error
         if (what := remedy(error)) is not None:
             raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}; {what}") from error

@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from typing import Any, Final, Self
 
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
+    ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    UnauthorizedError,
 )
 from pyiceberg.schema import Schema
 
@@ -144,11 +147,14 @@ class LakeTable:
         Raises:
             Conflict: they do not hold; nothing was changed.
             Unknown: the outcome is unknown.
+            ConfigError: the catalogue refuses it.
         """
         try:
             response = self._catalog.commit_table(self.table, requirements, updates)
         except CommitFailedException as error:
             raise Conflict(str(error)) from error
+        except (BadRequestError, ForbiddenError, UnauthorizedError) as error:
+            raise ConfigError(f"{self._where} refuses the commit: {error}") from error
         except Exception as error:  # of whatever library is below this catalogue
             raise Unknown(f"{type(error).__name__}: {error}") from error
         self._table.metadata = response.metadata
