@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -52,6 +52,7 @@ from unistream.connector.common.json_reasons import reasons_of
 from unistream.connector.common.json_undecided import UndecidedColumn, value_type
 from unistream.connector.common.spans import PADDING, Int64s, UInt8s, line_spans, padded, read_only
 
+_AS_IT_IS: Final = pa.list_(pa.null())  # of a field that is not read: any type that no loop reads
 _FRACTION_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _EXACT: Final = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
 """Largest mantissa, and power of ten, that a float holds exactly: one operation on both is rounded once."""
@@ -64,12 +65,15 @@ class JsonRows:
     rows: Which rows of the input they are.
     bad: Which rows are bad, in order.
     reasons: Why, as a clause, one for each.
+    raw: Of each field that is left as JSON: where its text begins in each good row, and its bytes, which are
+        below 0 if the field is missing or null.
     """
 
     records: pa.RecordBatch
     rows: Int64s
     bad: Int64s
     reasons: pa.Array[Any]
+    raw: Mapping[str, tuple[Int64s, Int64s]]
 
 
 class JsonReader:
@@ -79,6 +83,7 @@ class JsonReader:
         schema: Schema of the rows.
         used: Names of the columns that are needed; None: all. The others are checked as well, so a row is
             good or bad whatever is needed of it.
+        raw: Names of further fields, whose JSON is found and checked, and not read.
 
     Raises:
         ConfigError: a type cannot be read from JSON.
@@ -94,11 +99,15 @@ class JsonReader:
     ([1], ["field 'a' is of JSON type string, where the schema needs a number"])
     """
 
-    def __init__(self, schema: pa.Schema, used: Collection[str] | None = None) -> None:
-        self._schema = schema
-        self._used = [used is None or name in used for name in schema.names]
-        self._result = pa.schema([field for field, used in zip(schema, self._used, strict=True) if used])
-        self._names, self._table = _table(schema, self._used)
+    def __init__(
+        self, schema: pa.Schema, used: Collection[str] | None = None, raw: Sequence[str] = ()
+    ) -> None:
+        self._raw = raw
+        self._width = len(schema)
+        self._schema = pa.schema([*schema, *(pa.field(name, _AS_IT_IS) for name in raw)])
+        self._used = [used is None or name in used for name in schema.names] + [True] * len(raw)
+        self._result = pa.schema([f for f, is_used in zip(schema, self._used, strict=False) if is_used])
+        self._names, self._table = _table(self._schema, self._used)
         self._kinds: list[int] = self._table[:, KIND].tolist()
         self._undecided = [UndecidedColumn(field) for field in schema]
 
@@ -129,7 +138,7 @@ class JsonReader:
             found.states,
             found.notes,
         )
-        arrays = [self._column(index, found) for index in range(len(self._schema))]
+        arrays = [self._column(index, found) for index in range(self._width)]
         for index, field in enumerate(self._schema):
             if not field.nullable:
                 found.blame(found.states[index] <= NULL, MISSING, index)
@@ -146,7 +155,8 @@ class JsonReader:
         if nullable != self._result:
             records = pa.RecordBatch.from_arrays(records.columns, schema=self._result)
         reasons = reasons_of(self._schema, self._kinds, data, found.notes, bad, found.noted)
-        return JsonRows(records, np.flatnonzero(is_good), bad, reasons)
+        raw = {name: found.text_at(self._width + at, is_good) for at, name in enumerate(self._raw)}
+        return JsonRows(records, np.flatnonzero(is_good), bad, reasons, raw)
 
     def _column(self, index: int, found: _Found) -> pa.Array[Any] | None:
         """All rows, whatever their verdicts; None: it is not needed."""
@@ -182,6 +192,13 @@ class _Found:
         self.states: UInt8s = np.full((columns, rows), ABSENT, np.uint8)
         self.notes: Int64s = np.empty((NOTES, rows), np.int64)
         self.noted: dict[int, str] = {}
+
+    def text_at(self, index: int, rows: Any) -> tuple[Int64s, Int64s]:
+        """Where the text of a column that is not read begins in the selected rows, and its bytes; -1: there
+        is none."""
+        there = self.states[index][rows] == UNDECIDED
+        places, sizes = self.values[index][rows], self.sizes[index][rows]
+        return np.where(there, places, 0), np.where(there, sizes, -1)
 
     def blame(self, rows: Any, verdict: int, column: int) -> None:
         """Makes the good ones of the selected rows bad."""

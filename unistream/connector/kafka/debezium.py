@@ -6,13 +6,14 @@ alone, or as "payload" behind a "schema". A row has the columns of the table: as
 as they were before a row was deleted. Which it is, the metadata "op" says. With the metadata "row-kind" the
 rows are a changelog, as Flink's `debezium-json` gives it: an update is two rows, the former and the new one.
 
-Times are text or numbers, by the settings of the connector and the type in the database; which of the two a
-column has is found by its values.
+What a text or a number stands for, the schema says (`connect_schema`, `connect_values`); what could be
+several values and has none is a bad record.
+
+    record --envelope-->  schema, payload --event-->  op, source, …, before, after --image-->  columns
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,25 +21,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.connector.common import Int64s, JsonReader
+from unistream.connector.common import Int64s, JsonReader, UInt8s, binary_array
 from unistream.connector.kafka.cells import Build, Cells
-from unistream.connector.kafka.decoded import Decoded, first_reasons, json_decoded
+from unistream.connector.kafka.connect_schema import UNKNOWN, ConnectType, image_types
+from unistream.connector.kafka.connect_values import Convert, reading_of
+from unistream.connector.kafka.decoded import Decoded, first_reasons, merged
 from unistream.connector.kafka.layout import CHANGE_METADATA, ROW_KIND
 from unistream.connector.kafka.records import Framed
 
 OPERATIONS: Final = ("c", "r", "u", "d")
 DELETE: Final = "d"
 UPDATE: Final = "u"
-PAYLOAD: Final = "payload"
-_NUMBER: Final = re.compile(
-    r"^field '(?:payload\.)?(?:after|before)\.([^'.]+)' is of JSON type number, where"
-)
+SCHEMA, PAYLOAD = "schema", "payload"
+IMAGES: Final = ("before", "after")
+SCHEMAS_MAX: Final = 100  # that are remembered; one for each definition of the table
 _SOURCE: Final = {
     "source.timestamp": ("ts_ms", pa.int64()),
     "source.database": ("db", pa.string()),
     "source.schema": ("schema", pa.string()),
     "source.table": ("table", pa.string()),
 }
+_EVENT: Final = pa.schema(
+    [
+        ("op", pa.string()),
+        ("ts_ms", pa.int64()),
+        ("source", pa.struct([pa.field(name, kind) for name, kind in _SOURCE.values()])),
+    ]
+)
+_THERE: Final = pa.field("", pa.null())  # a struct without any field would have no length
 
 
 class DebeziumDecoder:
@@ -55,52 +65,96 @@ class DebeziumDecoder:
     def __init__(self, schema: pa.Schema, metadata: Mapping[str, str]) -> None:
         self._schema = schema
         self._metadata = metadata
-        self._is_changelog = ROW_KIND in metadata.values()
-        self._table = pa.schema([field for field in schema if field.name not in metadata])
-        self._numbers: set[str] = set()  # columns of times that come as numbers
-        self._reader = self._made()
+        self._envelope = JsonReader(pa.schema([]), raw=(SCHEMA, PAYLOAD))
+        self._by_schema: dict[bytes | None, _Changes] = {None: _Changes(schema, metadata, {})}
 
     def decode(self, framed: Framed) -> Decoded:
-        found = json_decoded(self._reader, framed)
-        while (numbers := self._as_numbers(found)) - self._numbers:
-            self._numbers |= numbers
-            self._reader = self._made()
-            found = json_decoded(self._reader, framed)
-        return self._rows(found)
+        rows = np.flatnonzero(framed.value_lengths >= 0)
+        starts, lengths = framed.value_starts[rows], framed.value_lengths[rows]
+        found = self._envelope.read(framed.data, starts, lengths)
+        starts, lengths = starts[found.rows], lengths[found.rows]
+        places, sizes = found.raw[PAYLOAD]
+        wrapped = sizes >= 0
+        starts, lengths = np.where(wrapped, places, starts), np.where(wrapped, sizes, lengths)
+        schema_starts, schema_sizes = found.raw[SCHEMA]
+        texts = binary_array(framed.data, schema_starts, np.where(wrapped, schema_sizes, -1))
+        schemas = texts.dictionary_encode()
+        codes = np.asarray(pc.fill_null(schemas.indices, -1))
+        parts = [Decoded(self._no_rows(), np.empty(0, np.int64), found.bad, found.reasons)]
+        for code in np.unique(codes).tolist():
+            of_it = np.flatnonzero(codes == code)
+            changes = self._changes(None if code < 0 else schemas.dictionary[code].as_py())
+            part = changes.decode(framed.data, starts[of_it], lengths[of_it])
+            parts.append(part.at(found.rows[of_it]))
+        return merged(self._schema, [part for part in parts if len(part.rows) or len(part.bad)]).at(rows)
 
     def close(self) -> None:
         """Holds nothing."""
 
-    def _made(self) -> JsonReader:
-        image = pa.struct([pa.field(f.name, self._read_as(f)) for f in self._table])
-        source = pa.struct([pa.field(name, kind) for name, kind in _SOURCE.values()])
-        event = [
-            pa.field("before", image),
-            pa.field("after", image),
-            pa.field("op", pa.string()),
-            pa.field("ts_ms", pa.int64()),
-            pa.field("source", source),
-        ]
-        return JsonReader(pa.schema([*event, pa.field(PAYLOAD, pa.struct(event))]))
+    def _no_rows(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], self._schema)
 
-    def _read_as(self, field: pa.Field) -> pa.DataType:
-        kind = field.type
-        if field.name in self._numbers:
-            return pa.int32() if pa.types.is_date32(kind) else pa.int64()
-        if pa.types.is_date(kind) or pa.types.is_time(kind):
-            return pa.string()
-        return kind.value_type if pa.types.is_dictionary(kind) else kind
+    def _changes(self, schema: bytes | None) -> _Changes:
+        if schema not in self._by_schema:
+            if len(self._by_schema) > SCHEMAS_MAX:
+                self._by_schema = {None: self._by_schema[None]}
+            self._by_schema[schema] = _Changes(self._schema, self._metadata, image_types(schema))
+        return self._by_schema[schema]
 
-    def _as_numbers(self, found: Decoded) -> set[str]:
-        """Columns of times that bad records have as numbers."""
-        reasons = found.reasons.unique().to_pylist()
-        named = {match[1] for one in reasons if (match := _NUMBER.match(one))}
-        return {field.name for field in self._table if field.name in named and _is_time(field.type)}
 
-    def _rows(self, found: Decoded) -> Decoded:
-        events = _events(found.records)
+class _Changes:
+    """Decoder of the events of one schema. `types`: of the columns of the table, as far as they are known."""
+
+    def __init__(
+        self, schema: pa.Schema, metadata: Mapping[str, str], types: Mapping[str, ConnectType]
+    ) -> None:
+        self._schema = schema
+        self._metadata = metadata
+        self._is_changelog = ROW_KIND in metadata.values()
+        self._readings = {
+            field.name: reading_of(types.get(field.name, UNKNOWN), field.type)
+            for field in schema
+            if field.name not in metadata
+        }
+        of_source = any(what in _SOURCE for what in metadata.values())
+        self._event = JsonReader(_EVENT if of_source else _EVENT.remove(2), raw=IMAGES)
+        read_as = {name: one.read_as for name, one in self._readings.items()}
+        self._image = JsonReader(
+            pa.schema([(name, kind) for name, kind in read_as.items() if kind is not None]),
+            raw=[name for name, kind in read_as.items() if kind is None],
+        )
+
+    def decode(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> Decoded:
+        found = self._event.read(data, starts, lengths)
+        events = dict(zip(found.records.schema.names, found.records.columns, strict=True))
+        parts = [(np.empty(0, np.int64), pa.array([], pa.string()))]
+        for name in IMAGES:
+            events[name], bad, reasons = self._images_of(data, *found.raw[name], name)
+            parts.append((bad, reasons))
+        bad, reasons = first_reasons(parts)
+        rows = self._rows(events, dict(zip(bad.tolist(), reasons.to_pylist(), strict=True))).at(found.rows)
+        bad, reasons = first_reasons([(found.bad, found.reasons), (rows.bad, rows.reasons)])
+        return Decoded(rows.records, rows.rows, bad, reasons)
+
+    def _images_of(
+        self, data: UInt8s, starts: Int64s, lengths: Int64s, name: str
+    ) -> tuple[pa.StructArray, Int64s, pa.Array]:
+        """Rows of the table, null where an event has none, and which of them are bad, and why."""
+        there = np.flatnonzero(lengths >= 0)
+        found = self._image.read(data, starts[there], lengths[there])
+        columns = dict(zip(found.records.schema.names, found.records.columns, strict=True))
+        columns |= {field: binary_array(data, *places) for field, places in found.raw.items()}
+        fields = [*(pa.field(field, column.type) for field, column in columns.items()), _THERE]
+        images = pa.StructArray.from_arrays([*columns.values(), pa.nulls(len(found.rows))], fields=fields)
+        at = np.full(len(lengths), -1)
+        at[there[found.rows]] = np.arange(len(found.rows))
+        reasons = pc.replace_substring_regex(found.reasons, "^field '", f"field '{name}.")
+        reasons = pc.replace_substring_regex(reasons, "^it is", f"its {name!r} is")
+        return images.take(pa.array(at, mask=at < 0)), there[found.bad], reasons
+
+    def _rows(self, events: dict[str, pa.Array], bad: Mapping[int, str]) -> Decoded:
         op = pc.fill_null(events["op"], "")
-        wrong = self._wrong(op, events)
+        wrong = {**self._wrong(op, events), **bad}
         places, of_before = self._images(op)
         if self._is_changelog:
             events = {name: column.take(pa.array(places)) for name, column in events.items()}
@@ -110,19 +164,18 @@ class DebeziumDecoder:
         for field in self._schema:
             what = self._metadata.get(field.name)
             if what is None:
-                images = (pc.struct_field(events[image], field.name) for image in ("before", "after"))
-                column = pc.if_else(of_before, *images)
-            elif what == ROW_KIND:
-                column = _row_kinds(events["op"], of_before)
-            else:
-                column = _of_change(events, what)
-            builds[field.name] = _build(column, field.type)
+                images = (pc.struct_field(events[image], field.name) for image in IMAGES)
+                builds[field.name] = _build(
+                    pc.if_else(of_before, *images), self._readings[field.name].convert
+                )
+                continue
+            of_row = what == ROW_KIND
+            column = _row_kinds(events["op"], of_before) if of_row else _of_change(events, what)
+            builds[field.name] = _build(column, _cast_to(field.type))
         rows = cells.decoded(builds).at(places)
         if self._is_changelog:
             rows = _without_halves(rows)
-        rows = rows.at(found.rows)
-        bad, reasons = first_reasons([(found.bad, found.reasons), (rows.bad, rows.reasons)])
-        return Decoded(rows.records, rows.rows, bad, reasons)
+        return rows
 
     def _wrong(self, op: pa.StringArray, events: Mapping[str, pa.Array]) -> dict[int, str]:
         """Events that are no change, or lack an image of the row, and why."""
@@ -160,8 +213,12 @@ def _row_kinds(op: pa.StringArray, of_before: pa.BooleanArray) -> pa.StringArray
     return pc.if_else(of_before, pc.if_else(updates, "-U", "-D"), afterwards)
 
 
-def _build(column: pa.Array, kind: pa.DataType) -> Build:
-    return lambda low, high: _times(column.slice(low, high - low), kind)
+def _build(column: pa.Array, convert: Convert) -> Build:
+    return lambda low, high: convert(column.slice(low, high - low))
+
+
+def _cast_to(kind: pa.DataType) -> Convert:
+    return lambda column: column.cast(kind)
 
 
 def _reason(op: str, has_after: bool) -> str:
@@ -175,34 +232,6 @@ def _reason(op: str, has_after: bool) -> str:
     if op in OPERATIONS:
         return f"its 'op' is {op!r}, and its 'after' is null"
     return f"its 'op' is {op[:20]!r}, not one of {', '.join(OPERATIONS)}" if op else "it has no 'op'"
-
-
-def _events(records: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The fields of each event, wherever it is."""
-    payload = records.column(PAYLOAD)
-    names = ("before", "after", "op", "ts_ms", "source")
-    if payload.null_count == len(payload):
-        return {name: records.column(name) for name in names}
-    wrapped = payload.is_valid()
-    return {name: pc.if_else(wrapped, pc.struct_field(payload, name), records.column(name)) for name in names}
-
-
-def _times(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """In the type of the column: times may be text, or numbers in its unit."""
-    if column.type == kind:
-        return column
-    if pa.types.is_dictionary(kind):
-        return column.dictionary_encode().cast(kind)
-    if pa.types.is_time(kind) and pa.types.is_string(column.type):  # Arrow parses times only with a date
-        dated = pc.binary_join_element_wise("1970-01-01T", column, "")
-        return dated.cast(pa.timestamp(kind.unit)).cast(kind)
-    if pa.types.is_date64(kind) and pa.types.is_integer(column.type):
-        return column.cast(pa.int32()).cast(pa.date32()).cast(kind)
-    return column.cast(kind)
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
 
 
 def _of_change(events: Mapping[str, pa.Array], what: str) -> pa.Array:

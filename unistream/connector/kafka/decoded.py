@@ -52,7 +52,7 @@ def merged(schema: pa.Schema, parts: Sequence[Decoded]) -> Decoded:
     bad, reasons = first_reasons([(part.bad, part.reasons) for part in parts])
     rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])
     records = pa.concat_batches([pa.RecordBatch.from_pylist([], schema), *(part.records for part in parts)])
-    order = np.argsort(rows)
+    order = np.argsort(rows, kind="stable")  # several rows of a record stay in order
     return Decoded(records.take(pa.array(order)), rows[order], bad, reasons)
 
 
