@@ -20,7 +20,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.model.graph import SourceInfo
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.operator import SourceOperatorSpec
-from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source
+from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source, timed
 
 if TYPE_CHECKING:
     from unistream.host.spark_frames import DataFrame
@@ -63,6 +63,7 @@ class Sources:
         column = watermark_strategy.timestamp_column
         if column is not None:
             check_timestamp_column(schema, column, f"source {name!r}")
+            source = timed(source, column)
         node = self._builder.add(
             name, SourceOperatorSpec(source=source, watermarks=watermark_strategy), stateful=True
         )

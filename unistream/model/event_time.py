@@ -12,8 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+ASSIGN_LATER: Final = (
+    "To go on without such rows, name no timestamp column at the source, and have their times assigned by "
+    'assign_timestamps_and_watermarks(…, on_error="skip") or "dead-letter"'
+)
+"""What to do where a source cannot tell its records apart."""
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_MS: Final = 86_400_000
+_SECONDS_MAX: Final = (2**63 - 1) // 1_000
 
 
 def is_event_time(data_type: pa.DataType) -> bool:
@@ -47,6 +53,25 @@ def event_times(values: pa.Array) -> pa.Int64Array:
     if per_second == 1_000:
         return numbers
     return pa.array(np.floor_divide(numbers.to_numpy(), per_second // 1_000))
+
+
+def unusable(values: pa.Array) -> dict[int, str]:
+    """Rows without an event time, and those whose time is out of range, in a column whose type
+    `is_event_time`: row -> what is wrong, as the end of a sentence.
+
+    >>> unusable(pa.array([1, None, 2**60], pa.timestamp("s")))
+    {1: 'is null', 2: 'is out of the range of int64 milliseconds'}
+    """
+    found = dict.fromkeys(_rows(values.is_null()), "is null") if values.null_count else {}
+    if pa.types.is_timestamp(values.type) and values.type.unit == "s":
+        far = pc.greater(pc.abs(values.view(pa.int64())), _SECONDS_MAX)
+        found |= dict.fromkeys(_rows(pc.fill_null(far, False)), "is out of the range of int64 milliseconds")
+    return found
+
+
+def _rows(mask: pa.BooleanArray) -> list[int]:
+    rows: list[int] = np.flatnonzero(np.asarray(mask)).tolist()
+    return rows
 
 
 def first_null(values: pa.Array) -> int | None:

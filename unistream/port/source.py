@@ -199,6 +199,21 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class ChecksEventTimes(Protocol):
+    """A source for which a record without an event time is a record that it cannot read, like any other: it
+    says where it is, and fails, skips it, or sends it to the side output, as it is configured."""
+
+    def timed_by(self, column: str) -> Source:
+        """The same source, whose rows all have an event time in `column` (`model.event_time`), and in each
+        one that was named before."""
+
+
+def timed(source: Source, column: str) -> Source:
+    """`source` itself, if it cannot tell its records apart."""
+    return source.timed_by(column) if isinstance(source, ChecksEventTimes) else source
+
+
+@runtime_checkable
 class WithHistory(Protocol):
     """A source whose rows are also in a bounded one, from which `unistream backfill` computes results."""
 

@@ -30,6 +30,7 @@ from unistream.connector.file.format import (
     LINE_BYTES_MAX,
     FileSpec,
     check_nulls,
+    untimed_rows,
 )
 
 HEADER_BYTES: Final = 64 * KIB  # read at first
@@ -160,7 +161,8 @@ def _end_row(names: list[str], delimiter: str) -> bytes:
 
 
 def csv_parser(spec: FileSpec, names: list[str], *, row_is_line: bool) -> Parser:
-    """For whole rows without the header. `row_is_line`: a value with a line break is refused."""
+    """For whole rows without the header. `row_is_line`: a value with a line break is refused,
+    and so is a row without an event time."""
     values = _Values(spec)
     parse = pa_csv.ParseOptions(delimiter=spec.delimiter)
     # a row of empty values, which is not found again if a quote is open before it
@@ -182,7 +184,11 @@ def csv_parser(spec: FileSpec, names: list[str], *, row_is_line: bool) -> Parser
             table = table.slice(0, table.num_rows - 1)
             if table.num_rows != _count_lines(lines, table.num_rows):
                 raise pa.ArrowInvalid(f"CSV parse error: a value has a line break, or {_OPEN_QUOTE}")
-        return values.rows(table)
+        rows = values.rows(table)
+        if row_is_line:
+            for reason in untimed_rows(rows, spec).values():
+                raise pa.ArrowInvalid(reason)
+        return rows
 
     return parser
 

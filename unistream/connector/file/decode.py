@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,6 +23,7 @@ from unistream.connector.common import (
     line_spans,
     row_groups,
     selected_groups,
+    untimed,
 )
 from unistream.connector.file.bad_lines import BadLine, BadLines, count_lines, parsed_apart
 from unistream.connector.file.csv_text import LINE_END as CSV_LINE_END
@@ -40,10 +42,13 @@ from unistream.connector.file.format import (
     SAMPLE_CHARS,
     FileSpec,
     LineBuffer,
+    LineTooLong,
     check_columns,
     check_nulls,
+    untimed_rows,
 )
 from unistream.connector.file.split import FileSplit, open_file
+from unistream.model.event_time import ASSIGN_LATER
 
 SCAN_BYTES: Final = MIB
 LINE_END: Final = re.compile(rb"\n")
@@ -104,7 +109,11 @@ def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Ite
             schema=spec.schema,
         )
         for unit in row_groups(parquet, needed, spec.names):
-            yield replace(unit, table=exact.added(unit, _conform(unit.table, wanted)))
+            table = _conform(unit.table, wanted)
+            for row, reason in untimed_rows(table, spec).items():
+                where = f"row group {unit.at}, row {unit.base + row + 1}"
+                raise UserCodeError(f"file {split.path}, {where}: {reason}. {ASSIGN_LATER}")
+            yield replace(unit, table=exact.added(unit, table))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the storage; Arrow reports damaged pages as an OSError without a number
@@ -170,22 +179,26 @@ class _Nanoseconds:
 def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
     reader = JsonReader(spec.schema, spec.used)
     block, bad_lines = LineBuffer(spec.block_bytes), BadLines(split.path, spec, file)
-    for at, offset, size in _blocks(split, file, block):
+    for at, offset, size, long in _blocks(split, spec, file, block):
+        if long is not None:
+            yield bad_lines.unit(_no_rows(spec), [long], at, offset + size)
+            continue
         if offset == 0 and bytes(block.data[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK:
             block.data[: len(BYTE_ORDER_MARK)] = BLANK
         starts, lengths = line_spans(block.data, size)
         found = reader.read(block.data, starts, lengths)
+        without = untimed(found.records, spec.times)
         table = pa.Table.from_batches([found.records])
-        if not len(found.bad):
+        if not len(found.bad) and not without:
             yield Unit(table, at, 0, offset + size)
             continue
+        table = table.take(pa.array(np.delete(np.arange(table.num_rows), list(without))))
+        reasons = dict(zip(found.bad.tolist(), found.reasons.to_pylist(), strict=True))
+        reasons |= {int(found.rows[row]): reason for row, reason in without.items()}
         bad = [
-            BadLine(offset + start, bytes(block.data[start : start + length]), reason)
-            for start, length, reason in zip(
-                *(spans[found.bad].tolist() for spans in (starts, lengths)),
-                found.reasons.to_pylist(),
-                strict=True,
-            )
+            BadLine(offset + start, bytes(block.data[start : start + length]), reasons[row])
+            for row in sorted(reasons)
+            for start, length in [(int(starts[row]), int(lengths[row]))]
         ]
         if spec.on_bad_record == "fail":
             raise _bad_line(split, spec, file, bad[0])
@@ -197,7 +210,10 @@ def _text_units(
 ) -> Iterator[Unit]:
     block = LineBuffer(spec.block_bytes, ends_with_cr=True)
     bad_lines = BadLines(split.path, spec, file)
-    for at, offset, size in _blocks(split, file, block, data_start):
+    for at, offset, size, long in _blocks(split, spec, file, block, data_start):
+        if long is not None:
+            yield bad_lines.unit(_no_rows(spec), [long], at, offset + size)
+            continue
         lines = bytes(block.data[:size])
         try:
             table = parse(lines)
@@ -211,23 +227,42 @@ def _text_units(
         yield Unit(table.select(spec.names), at, 0, offset + size)
 
 
+def _no_rows(spec: FileSpec) -> pa.Table:
+    return pa.schema([spec.schema.field(name) for name in spec.names]).empty_table()
+
+
 def _blocks(
-    split: FileSplit, file: pa.NativeFile, block: LineBuffer, data_start: int = 0
-) -> Iterator[tuple[int, int, int]]:
-    """Fills `block` with the lines of the split, some MB after some MB: (unit, offset in the file, bytes).
-    `split.unit` is where a line starts, except at the start of a split."""
+    split: FileSplit, spec: FileSpec, file: pa.NativeFile, block: LineBuffer, data_start: int = 0
+) -> Iterator[tuple[int, int, int, BadLine | None]]:
+    """Fills `block` with the lines of the split, some MB after some MB: (unit, offset in the file, bytes, a
+    line that is too long, which is not in the block). `split.unit` is where a line starts, except at the
+    start of a split."""
     at = split.unit
     line_end = CSV_LINE_END if block.ends_with_cr else LINE_END
     offset = at if at > split.start else _line_start(file, split.start, split.size, data_start, line_end)
     end = _line_start(file, split.stop, split.size, data_start, line_end)
     while offset < end:
+        long = None
         try:
             size = block.fill(file, offset, end)
+        except LineTooLong as error:
+            if spec.on_bad_record == "fail":
+                raise UserCodeError(f"file {split.path}: {error}") from error
+            long, size = _too_long(file, offset, end, str(error), line_end)
         except UserCodeError as error:
             raise UserCodeError(f"file {split.path}: {error}") from error
-        yield at, offset, size
+        yield at, offset, size, long
         offset += size
         at = offset
+
+
+def _too_long(
+    file: pa.NativeFile, offset: int, end: int, reason: str, line_end: re.Pattern[bytes]
+) -> tuple[BadLine, int]:
+    """The beginning of the line at `offset`, and its bytes."""
+    size = _line_start(file, offset + 1, end, 0, line_end) - offset
+    file.seek(offset)
+    return BadLine(offset, bytes(file.read(min(SCAN_BYTES, size))), reason), size
 
 
 def _bad_line(split: FileSplit, spec: FileSpec, file: pa.NativeFile, bad: BadLine) -> UserCodeError:
@@ -277,10 +312,16 @@ def _parse_error(lines: bytes, parse: Parser) -> str | None:
 
 def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile, header: Header) -> Iterator[Unit]:
     parse, base = csv_parser(spec, header.names, row_is_line=False), 0
+    without: dict[int, str] = {}
     try:
         for rows in whole_blocks(file, spec.delimiter, header.end, spec.block_bytes):
             table = parse(rows)
+            without = untimed_rows(table, spec)
+            if without:
+                break
             yield Unit(table.select(spec.names), split.unit, base, None)
             base += table.num_rows
     except (pa.ArrowInvalid, UserCodeError) as error:
         raise UserCodeError(f"file {split.path}, after row {base}: {error}") from error
+    for row, reason in without.items():
+        raise UserCodeError(f"file {split.path}, row {base + row + 1}: {reason}. {ASSIGN_LATER}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
-from unistream.connector.common import PADDING
+from unistream.connector.common import PADDING, untimed
 from unistream.port.projection import Selection
 
 FileFormat = Literal["parquet", "csv", "json"]
@@ -40,6 +40,7 @@ class FileSpec:
         used: Columns of `schema` that are returned; None: all. Files have to have the others, and JSON and
             CSV have to be right there.
         selection: Rows that are needed; None: all.
+        times: Columns with event times, which every row has to have.
     """
 
     format: FileFormat
@@ -50,6 +51,7 @@ class FileSpec:
     on_bad_record: OnBadRecord = "fail"
     used: tuple[str, ...] | None = None
     selection: Selection | None = None
+    times: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -62,6 +64,10 @@ def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None =
     buffer = LineBuffer(wanted)
     size = buffer.fill(file, offset, file.size() if end is None else end)
     return bytes(buffer.data[:size])
+
+
+class LineTooLong(UserCodeError):
+    """It is not read."""
 
 
 class LineBuffer:
@@ -82,7 +88,8 @@ class LineBuffer:
         """Reads lines from `offset` on, at most to `end`, where a line ends; how many bytes are whole lines.
 
         Raises:
-            UserCodeError: a line exceeds LINE_BYTES_MAX.
+            LineTooLong: a line exceeds LINE_BYTES_MAX.
+            UserCodeError: the file was changed.
         """
         while True:
             wanted = min(len(self.data) - PADDING, end - offset)
@@ -97,7 +104,7 @@ class LineBuffer:
             if whole:
                 return whole
             if size >= LINE_BYTES_MAX:
-                raise UserCodeError(f"the line at byte {offset} is longer than {LINE_BYTES_MAX} B")
+                raise LineTooLong(f"the line at byte {offset} is longer than {LINE_BYTES_MAX} B")
             self.data = np.zeros(2 * wanted + PADDING, np.uint8)
 
     def _line_end(self, start: int, size: int) -> int:
@@ -112,6 +119,15 @@ class LineBuffer:
 
 def _last_block(size: int) -> int:
     return max(0, size - _LAST_BYTES)
+
+
+def untimed_rows(table: pa.Table, spec: FileSpec) -> dict[int, str]:
+    """See `untimed`."""
+    times = [name for name in spec.times if name in table.column_names]
+    if not times or not table.num_rows:
+        return {}
+    [records] = table.select(times).combine_chunks().to_batches()
+    return untimed(records, times)
 
 
 # --- columns --------------------------------------------------------------------------------------

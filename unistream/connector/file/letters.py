@@ -13,7 +13,7 @@ from fsspec.utils import glob_translate
 
 from unistream.base.bisection import bisected
 from unistream.base.errors import ConfigError
-from unistream.connector.common import JsonReader, padded
+from unistream.connector.common import JsonReader, padded, untimed
 from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA
 from unistream.connector.file.csv_text import csv_parser, read_header
 from unistream.connector.file.format import FileSpec
@@ -71,8 +71,9 @@ def _read_json(lines: Sequence[bytes], spec: FileSpec) -> list[pa.RecordBatch | 
     lengths = np.array(list(map(len, lines)), np.int64)
     found = JsonReader(spec.schema, spec.used).read(padded(*lines), np.cumsum(lengths) - lengths, lengths)
     read: list[Any] = [None] * len(lines)
+    without = untimed(found.records, spec.times)
     for row, at in enumerate(found.rows.tolist()):
-        read[at] = found.records.slice(row, 1)
+        read[at] = without.get(row) or found.records.slice(row, 1)
     for at, reason in zip(found.bad.tolist(), found.reasons.to_pylist(), strict=True):
         read[at] = reason
     return read

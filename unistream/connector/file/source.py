@@ -139,6 +139,7 @@ class FileSource:
         self._within: _Within | None = None
         self._used: tuple[str, ...] | None = None
         self._selection: Selection | None = None
+        self._times: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -244,6 +245,12 @@ class FileSource:
         found._selection = selection
         return found
 
+    def timed_by(self, column: str) -> FileSource:
+        """See `unistream.port.source.ChecksEventTimes`."""
+        found = copy.copy(self)
+        found._times = (*self._times, column)
+        return found
+
     def own_letters(self, letters: pa.Table) -> pa.Array[Any]:
         """See `unistream.port.dead_letters.ReadsLetters`: those of the paths."""
         return own_letters(letters, self._paths)
@@ -265,6 +272,7 @@ class FileSource:
             options=self._options,
             on_bad_record=self._on_bad_record,
             selection=self._selection,
+            times=self._times,
         )
 
 

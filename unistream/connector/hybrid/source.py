@@ -21,7 +21,7 @@ from unistream.model.time_range import moment_ms
 from unistream.port.dead_letters import LetterRows
 from unistream.port.lineage import NamesDatasets
 from unistream.port.projection import ReadsColumns
-from unistream.port.source import SendsDeadLetters, Source
+from unistream.port.source import SendsDeadLetters, Source, timed
 
 SwitchKind: TypeAlias = Literal["fixed", "last-event-time", "recorded-positions"]
 
@@ -94,8 +94,8 @@ class HybridSource:
                 'HybridSource: timestamp_column goes with fence or switch="last-event-time", '
                 "so give both or neither"
             )
-        self._history = history
-        self._live = live
+        self._history = history if timestamp_column is None else timed(history, timestamp_column)
+        self._live = live if timestamp_column is None else timed(live, timestamp_column)
         self._switch = Switch(column=timestamp_column, fence=None if fence is None else _fence_ms(fence))
         self._at_positions = switch == "recorded-positions"
         self._schema: pa.Schema | None = None
@@ -187,6 +187,12 @@ class HybridSource:
         found = copy.copy(self)
         found._schema = None
         found._history, found._live = self._history.reading(needed), self._live.reading(needed)
+        return found
+
+    def timed_by(self, column: str) -> HybridSource:
+        """See `unistream.port.source.ChecksEventTimes`: both of its sources."""
+        found = copy.copy(self)
+        found._history, found._live = timed(self._history, column), timed(self._live, column)
         return found
 
     def own_letters(self, letters: pa.Table) -> pa.Array[Any]:

@@ -26,14 +26,11 @@ class Cells:
 
     def decoded(self, builds: Mapping[str, Build]) -> Decoded:
         """`builds`: by column; one that is not in it is null."""
-        columns = []
-        for field in self.schema:
-            build = builds.get(field.name)
-            column = pa.nulls(self.count, field.type) if build is None else self._built(field, build)
+        columns = self.columns(builds)
+        for field, column in zip(self.schema, columns, strict=True):
             if not field.nullable and column.null_count:
                 for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
                     self.bad.setdefault(row, f"field {field.name!r} is missing or null")
-            columns.append(column)
         nullable = pa.schema([field.with_nullable(True) for field in self.schema])
         records = pa.record_batch(columns, schema=nullable)
         bad = np.array(sorted(self.bad), np.int64)
@@ -43,6 +40,15 @@ class Cells:
             rows = np.delete(rows, bad)
             records = records.take(pa.array(rows))
         return Decoded(pa.record_batch(records.columns, schema=self.schema), rows, bad, reasons)
+
+    def columns(self, builds: Mapping[str, Build]) -> list[pa.Array]:
+        """Of all records, those that are bad too: null where there is no value."""
+        return [
+            self._built(field, builds[field.name])
+            if field.name in builds
+            else pa.nulls(self.count, field.type)
+            for field in self.schema
+        ]
 
     def _built(self, field: pa.Field, build: Build) -> pa.Array:
         """With nulls for values that the column cannot have, whose rows are bad."""

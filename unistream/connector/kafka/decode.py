@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import Int64s
+from unistream.connector.common import Int64s, beyond_years, untimed
 from unistream.connector.kafka.avro_schema import AvroRecord
+from unistream.connector.kafka.cells import Build, Cells
 from unistream.connector.kafka.decoded import Decoded, first_reasons
 from unistream.connector.kafka.formats import BytesDecoder, Format, bytes_decoder
 from unistream.connector.kafka.layout import HEADERS_TYPE, ROW_KIND, Layout, checked_layout
@@ -94,6 +95,7 @@ class RecordDecoder:
         kind: Format of the values.
         used: Columns that are needed; None: all.
         layout: What else the rows have.
+        times: Columns with event times: a record without one is a bad record.
         key_kind: Format of the keys, if the layout has some.
         registry: For formats whose schemas are looked up.
         message: For "protobuf" and "avro".
@@ -110,12 +112,15 @@ class RecordDecoder:
         used: frozenset[str] | None = None,
         *,
         layout: Layout | None = None,
+        times: Sequence[str] = (),
         key_kind: Format | None = None,
         registry: SchemaRegistry | None = None,
         message: AvroRecord | ProtobufMessage | None = None,
     ) -> None:
         self._layout = layout or checked_layout(schema, kind)
         self._schema = pa.schema([f for f in self._layout.schema if used is None or f.name in used])
+        self._metadata = pa.schema([f for f in self._schema if f.name in self._layout.metadata])
+        self._times = times
         self._on_bad = on_bad_record
         self._values: BytesDecoder | None = None
         self._keys: BytesDecoder | None = None
@@ -158,17 +163,22 @@ class RecordDecoder:
         """As `decode`, with bad records left to the caller."""
         values = self._decoded_values(framed)
         keys = self._decoded_keys(framed)
-        bad, reasons = first_reasons([(one.bad, one.reasons) for one in (values, keys) if one is not None])
+        metadata = self._decoded_metadata(framed, topic, partition)
+        parts = [one for one in (values, keys, metadata) if one is not None]
+        bad, reasons = first_reasons([(one.bad, one.reasons) for one in parts])
         rows = self._rows(framed.value_lengths < 0, bad)
         if values is not None and ROW_KIND in self._layout.changes.values():
             rows = np.repeat(rows, np.maximum(np.bincount(values.rows, minlength=len(framed))[rows], 1))
-        columns = {**_columns_at(values, rows), **_columns_at(keys, rows, self._layout.key_columns)}
-        chosen = framed if len(rows) == len(framed) else framed.at(rows)
-        for field in self._schema:
-            what = self._layout.metadata.get(field.name)
-            if what is not None:
-                columns[field.name] = metadata_column(chosen, topic, partition, what, field.type)
+        columns = {
+            **_columns_at(values, rows),
+            **_columns_at(keys, rows, self._layout.key_columns),
+            **_columns_at(metadata, rows),
+        }
         records = pa.record_batch([columns[field.name] for field in self._schema], self._schema)
+        without = untimed(records, self._times)
+        if without:
+            records, rows, bad, reasons = _without_untimed(records, rows, without, (bad, reasons))
+        chosen = framed if len(rows) == len(framed) else framed.at(rows)
         return ReadRecords(records, chosen, rows, bad, reasons)
 
     def close(self) -> None:
@@ -178,6 +188,13 @@ class RecordDecoder:
 
     def _decoded_values(self, framed: Framed) -> Decoded | None:
         return None if self._values is None else self._values.decode(framed)
+
+    def _decoded_metadata(self, framed: Framed, topic: str, partition: int) -> Decoded | None:
+        """What is there of all records, whatever they have as key and value."""
+        if not len(self._metadata):
+            return None
+        builds = _metadata_builds(framed, topic, partition, self._metadata, self._layout.metadata)
+        return Cells(self._metadata, len(framed), {}).decoded(builds)
 
     def _decoded_keys(self, framed: Framed) -> Decoded | None:
         """A record without a key has nulls."""
@@ -219,6 +236,29 @@ def _columns_at(
     return dict(zip(names or records.schema.names, records.columns, strict=True))
 
 
+def _metadata_builds(
+    framed: Framed, topic: str, partition: int, schema: pa.Schema, whats: Mapping[str, str]
+) -> dict[str, Build]:
+    """`whats`: column -> a key of `METADATA`."""
+
+    def build(field: pa.Field) -> Build:
+        what = whats[field.name]
+        return lambda low, high: metadata_column(framed.rows(low, high), topic, partition, what, field.type)
+
+    return {field.name: build(field) for field in schema}
+
+
+def _without_untimed(
+    records: pa.RecordBatch, rows: Int64s, without: Mapping[int, str], bad: tuple[Int64s, pa.Array[Any]]
+) -> tuple[pa.RecordBatch, Int64s, Int64s, pa.Array[Any]]:
+    """Without the records of the rows `without` an event time, which are bad as well; of a record none of its
+    rows is left."""
+    found, first = np.unique(rows[list(without)], return_index=True)
+    reasons = pa.array(list(without.values()), pa.string()).take(pa.array(first))
+    kept = ~np.isin(rows, found)
+    return records.filter(pa.array(kept)), rows[kept], *first_reasons([bad, (found, reasons)])
+
+
 def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: str) -> UserCodeError:
     return UserCodeError(
         f"topic {topic!r} partition {partition} offset {framed.offsets[row]}: bad record: {reason}. "
@@ -229,12 +269,15 @@ def _bad_record(framed: Framed, topic: str, partition: int, row: int, reason: st
 def _dead_letters(
     framed: Framed, topic: str, partition: int, rows: Int64s, reasons: pa.Array[Any]
 ) -> pa.RecordBatch:
+    """What of it cannot be read, such as broken headers, is null; so is a time that no table holds."""
     bad = framed.at(rows)
-
-    def column(field: pa.Field) -> pa.Array:
-        if field.name == "reason":
-            return reasons.cast(field.type)
-        what = "value" if field.name == "raw" else field.name
-        return metadata_column(bad, topic, partition, what, field.type)
-
-    return pa.record_batch([column(field) for field in DEAD_LETTER_SCHEMA], schema=DEAD_LETTER_SCHEMA)
+    whats = {
+        name: "value" if name == "raw" else name for name in DEAD_LETTER_SCHEMA.names if name != "reason"
+    }
+    schema = pa.schema([field for field in DEAD_LETTER_SCHEMA if field.name in whats])
+    columns = Cells(schema, len(rows), {}).columns(_metadata_builds(bad, topic, partition, schema, whats))
+    at = schema.get_field_index("timestamp")
+    if (far := beyond_years(columns[at])) is not None:
+        columns[at] = pc.if_else(far, None, columns[at])
+    columns.insert(DEAD_LETTER_SCHEMA.names.index("reason"), reasons.cast(pa.string()))
+    return pa.record_batch(columns, schema=DEAD_LETTER_SCHEMA)

@@ -9,7 +9,6 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 
-from unistream.base.errors import ProtocolError
 from unistream.connector.common import binary_array
 from unistream.connector.kafka.layout import HEADERS_TYPE
 from unistream.connector.kafka.records import Framed
@@ -19,7 +18,7 @@ def metadata_column(framed: Framed, topic: str, partition: int, what: str, kind:
     """One value for each record. `what`: a key of `unistream.connector.kafka.layout.METADATA`.
 
     Raises:
-        ProtocolError: headers that are not what they say.
+        pa.ArrowInvalid, ValueError: of one of the records it has no such value.
     """
     match what:
         case "topic":
@@ -49,25 +48,23 @@ def _headers(framed: Framed) -> pa.ListArray:
     places = np.empty(len(framed), np.int64)
     behind = framed.value_starts + np.maximum(framed.value_lengths, 0)
     loops = _kernels()
-    _check(framed, loops.count_headers(framed.data, behind, counts, places))
+    _check(loops.count_headers(framed.data, behind, counts, places))
     out = np.empty((4, int(counts.sum())), np.int64)
-    _check(framed, loops.place_headers(framed.data, counts, places, out))
+    _check(loops.place_headers(framed.data, counts, places, out))
     bounds = np.zeros(len(framed) + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
     try:
         keys = binary_array(framed.data, out[0], out[1]).cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise ProtocolError(
-            f"a header's name is not UTF-8, in records from offset {framed.offsets[0]} on"
-        ) from error
+        raise ValueError("the name of a header is not UTF-8") from error
     values = binary_array(framed.data, out[2], out[3]).cast(pa.binary())
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
     return pa.ListArray.from_arrays(pa.array(bounds), pairs)
 
 
-def _check(framed: Framed, broken: int) -> None:
+def _check(broken: int) -> None:
     if broken >= 0:
-        raise ProtocolError(f"the headers of the record at offset {framed.offsets[broken]} are broken")
+        raise ValueError("its headers are broken")
 
 
 @functools.cache

@@ -166,6 +166,7 @@ class KafkaSource:
         )
         self._interval_ms = _checked_interval(partition_discovery_interval_ms, self._options)
         self._used: tuple[str, ...] | None = None
+        self._times: tuple[str, ...] = ()
         self._format: Format = format
         self._key_format: Format | None = key_format
         self._registry = (
@@ -225,6 +226,12 @@ class KafkaSource:
         found._used = tuple(sorted(columns))  # in pickled code a set has another order in each process
         return found
 
+    def timed_by(self, column: str) -> KafkaSource:
+        """See `unistream.port.source.ChecksEventTimes`."""
+        found = copy.copy(self)
+        found._times = (*self._times, column)
+        return found
+
     def own_letters(self, letters: pa.Table) -> pa.Array[Any]:
         """See `unistream.port.dead_letters.ReadsLetters`: those of the topics."""
         return own_letters(letters, self._options.topics)
@@ -253,6 +260,7 @@ class KafkaSource:
             self._on_bad_record,
             None if self._used is None else frozenset(self._used),
             layout=layout,
+            times=self._times,
             key_kind=self._key_format,
             registry=self._registry,
             message=self._message,

@@ -319,12 +319,13 @@ def event_times(records: pa.RecordBatch, column: str, split_id: str) -> pa.Int64
     row = event_time.first_null(values)
     if row is not None:
         raise UserCodeError(
-            f"the timestamp column {column!r} is null in row {row} of a batch of split {split_id!r}"
+            f"the timestamp column {column!r} is null in row {row} of a batch of split {split_id!r}. "
+            f"{event_time.ASSIGN_LATER}"
         )
     try:
         return event_time.event_times(values)
     except pa.ArrowInvalid as error:
         raise UserCodeError(
             f"the timestamp column {column!r} ({values.type}) has a time that is out of the range of int64 "
-            f"milliseconds in a batch of split {split_id!r}: {error}"
+            f"milliseconds in a batch of split {split_id!r}: {error}. {event_time.ASSIGN_LATER}"
         ) from error

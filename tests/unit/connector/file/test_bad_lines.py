@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.connector.common import Chunk
 from unistream.connector.file import FileSource
+from unistream.connector.file import format as file_format
 from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec
+from unistream.connector.file.letters import read_letters
 from unistream.connector.file.split import FileSplit
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -138,3 +143,63 @@ def test_where_bad_records_cannot_be_told_apart(options: dict[str, Any], message
         FileSource("rows", on_bad_record="dead-letter", **options)
     with pytest.raises(ConfigError, match="must be one of fail, skip, dead-letter, not 'drop'"):
         FileSource("rows", format="json", on_bad_record="drop")  # type: ignore[arg-type]
+
+
+TIMED = pa.schema([("id", pa.int64()), ("at", pa.timestamp("s"))])
+UNTIMED = {
+    "json": b'{"id": 0, "at": 1}\n{"id": 1}\nbad\n{"id": 3, "at": null}\n{"id": 4, "at": 4}\n',
+    "csv": b"id,at\n0,1970-01-01 00:00:01\n1,\nbad\n3,\n4,1970-01-01 00:00:04\n",
+}
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_a_line_without_an_event_time_is_a_bad_line(tmp_path, kind):
+    path = tmp_path / f"lines.{kind}"
+    path.write_bytes(UNTIMED[kind])
+    given = replace(spec(kind, MIB), schema=TIMED, times=("at",))
+    [split] = splits_of(path, 1)
+    rows, letters, _ = found(decode(split, given))
+    head = int(kind == "csv")
+    assert rows == [0, 4]
+    assert [line for line, _, _ in letters] == [2 + head, 3 + head, 4 + head]
+    assert found(decode(split, replace(given, on_bad_record="skip")))[2] == 3
+    with pytest.raises(UserCodeError, match=f"line {2 + head} .*the timestamp column 'at' is null"):
+        list(decode(split, replace(given, on_bad_record="fail")))
+    again = read_letters(
+        pa.table({"path": [str(path)] * 2, "raw": [UNTIMED[kind].splitlines()[at + head] for at in (0, 1)]}),
+        given,
+    )
+    assert again.rows[0] is not None
+    assert again.reasons[1].startswith("the timestamp column 'at' is null")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_row_without_an_event_time_is_named_where_no_line_is(tmp_path, kind):
+    path = tmp_path / f"rows.{kind}"
+    table = pa.table({"id": [0, 1, 2], "at": pa.array([0, 1, None], pa.timestamp("ms"))})
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=2)
+    else:
+        pa_csv.write_csv(table, path)
+    given = replace(spec(kind, MIB, "fail"), schema=table.schema, times=("at",))
+    size, stop = path.stat().st_size, 2 if kind == "parquet" else path.stat().st_size
+    split = FileSplit(path=str(path), size=size, start=0, stop=stop, unit=0, length=size, whole=kind == "csv")
+    where = "row group 1, row 1" if kind == "parquet" else "row 3"
+    with pytest.raises(UserCodeError, match=f"{where}: the timestamp column 'at' is null. To go on without"):
+        list(decode(split, given))
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_a_line_that_is_too_long_is_a_bad_line(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(file_format, "LINE_BYTES_MAX", 4_096)
+    path = tmp_path / f"long.{kind}"
+    line, head = FORMATS[kind]
+    long = b'{"id": 1, "name": "' + b"x" * 20_000 + b'"}'
+    path.write_bytes(head + b"\n".join([line(0), long, line(2), line(4), b""]))
+    for parts in (1, 5):
+        read = [found(decode(split, spec(kind, 1_024))) for split in splits_of(path, parts)]
+        assert [id for rows, _, _ in read for id in rows] == [0, 2, 4]
+        [(_, byte, raw)] = [letter for _, letters, _ in read for letter in letters]
+        assert (byte, raw) == (len(head) + len(line(0)) + 1, long)
+    with pytest.raises(UserCodeError, match=r"the line at byte \d+ is longer than 4096 B"):
+        list(decode(splits_of(path, 1)[0], spec(kind, 1_024, "fail")))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.connector.kafka.framed_records import framed
-from unistream.base.errors import ConfigError, ProtocolError, UserCodeError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common.spans import PADDING
 from unistream.connector.kafka.decode import Piece, RecordDecoder
 from unistream.connector.kafka.layout import HEADERS_TYPE, METADATA, checked_layout
@@ -100,13 +100,31 @@ def test_headers_of_many_records_and_broken_ones():
     piece = decoded(records, schema=pa.schema([("headers", HEADERS_TYPE)]), format="bytes")
     found = piece.records.column(0).to_pylist()
     assert [[(h["key"], h["value"]) for h in one] for one in found] == [headers for *_, headers in records]
-    decoder = RecordDecoder(pa.schema([("headers", HEADERS_TYPE)]), "bytes", "fail")
-    cut = changed(framed(records[1:2]), -1 - len(b"\x04h0\x00"), 0x7E)  # it says that there are 63
-    with pytest.raises(ProtocolError, match="the headers of the record at offset 0 are broken"):
-        decoder.decode(cut, "prices", 3)
-    odd = changed(framed([(None, None, [("h", b"")])]), -2, 0xFF)
-    with pytest.raises(ProtocolError, match="a header's name is not UTF-8, in records from offset 0 on"):
-        decoder.decode(odd, "prices", 3)
+
+
+CUT, ODD = -1 - len(b"\x04h0\x00"), -2  # the number of headers: 63; a byte of a name
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "reason"),
+    [(CUT, 0x7E, "its headers are broken"), (ODD, 0xFF, "the name of a header is not UTF-8")],
+    ids=["cut", "no text"],
+)
+def test_broken_headers_make_a_bad_record_if_they_are_read(at, byte, reason):
+    given = framed([(None, b'{"n": 1}'), (None, b'{"n": 2}', [("h0", b"")])], first=40)
+    broken = changed(given, at, byte)
+    schema = pa.schema([("n", pa.int64())])
+    layout = checked_layout(schema, "json", metadata={"headers": "headers"})
+    piece = RecordDecoder(layout.schema, "json", "dead-letter", layout=layout).decode(broken, "prices", 3)
+    assert rows(piece) == [(1, [])]
+    assert piece.dead_letters is not None
+    [letter] = piece.dead_letters.to_pylist()
+    assert (letter["offset"], letter["raw"], letter["headers"]) == (41, b'{"n": 2}', None)
+    assert letter["reason"].endswith(reason)
+    with pytest.raises(UserCodeError, match=r"topic 'prices' partition 3 offset 41: bad record: .*" + reason):
+        RecordDecoder(layout.schema, "json", "fail", layout=layout).decode(broken, "prices", 3)
+    unread = RecordDecoder(schema, "json", "fail").decode(broken, "prices", 3)
+    assert rows(unread) == [(1,), (2,)]
 
 
 def changed(given: Framed, at: int, byte: int) -> Framed:
