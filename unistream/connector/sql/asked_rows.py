@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection, MetaData, Table, select
@@ -18,11 +18,11 @@ from sqlalchemy.exc import DBAPIError
 from unistream.connector.common import sqlstate
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.constraints import Constraints
-from unistream.connector.sql.database import Database
-from unistream.connector.sql.questions import BAD, IN, LABEL, PLACE, ROWS, SEEN, Questions
+from unistream.connector.sql.database import Database, of_driver
+from unistream.connector.sql.failures import OF_ROWS
+from unistream.connector.sql.key_forms import KeyForm, key_forms
+from unistream.connector.sql.questions import BAD, IN, LABEL, PLACE, ROWS, SEEN, Questions, Quoting
 from unistream.connector.sql.statements import Target, commits_table
-
-_OF_ROWS: Final = ("22", "23", "P0001")  # SQLSTATE: data, constraints, RAISE of a trigger
 
 
 class AskedRows:
@@ -36,16 +36,19 @@ class AskedRows:
         self._found = found
         self._is_sqlite = database.dialect == "sqlite"
         self._key = tuple(key)
+        self._forms: Mapping[str, KeyForm] = {}
         whole = found.of_row or found.tries_target
         names = {*key, *(name for one in found.unique for name in one.columns)}
         names |= {name for one in found.foreign for name in one.columns}
         names |= {name for one in found.foreign if one.own for name in one.others}
         asked = tuple(name for name in schema.names if whole or name in names)
         self._schema = pa.schema([schema.field(name) for name in asked])
-        self._ask = Questions((target, database.quoted(target)), found, asked, key, database.quote)
+        quoting = Quoting(database.quote, database.literal, database.in_statement)
+        self._ask = Questions((target, database.quoted(target)), found, asked, key, quoting)
         self._connection = database.connected("asking which rows are refused")
         self._labels: set[int] = set()  # of rows that may be seen
         with self._transaction() as connection:
+            self._forms = key_forms(connection, (target, database.quoted_value(target)), key)
             for statement in self._tables():
                 connection.exec_driver_sql(statement)
 
@@ -68,8 +71,8 @@ class AskedRows:
             if len(bad) < records.num_rows:
                 self._labels.add(label)
             if self._ask.seen:
-                note = self._ask.note()
-                connection.exec_driver_sql(note.replace("%s", "?") if self._is_sqlite else note, (label,))
+                note = self._ask.note("?" if self._is_sqlite else "%s")
+                connection.exec_driver_sql(note, (label,))
         return bad
 
     def committed(self, label: int) -> None:
@@ -84,11 +87,12 @@ class AskedRows:
             connection.exec_driver_sql(f"DELETE FROM {SEEN} WHERE {LABEL} <= {int(label)}")  # noqa: S608
         if not self._is_sqlite:  # nobody else tidies a temporary table
             driver: Any = self._connection.connection.driver_connection
-            driver.autocommit = True
-            try:
-                driver.execute(f"VACUUM {SEEN}")
-            finally:
-                driver.autocommit = False
+            with self._classified(), of_driver(self._connection):
+                driver.autocommit = True
+                try:
+                    driver.execute(f"VACUUM {SEEN}")
+                finally:
+                    driver.autocommit = False
 
     def newest(self, lineage: str, sink_uid: str, schema: str) -> int:
         """Label of the last commit of a sink; 0: there is none."""
@@ -105,14 +109,18 @@ class AskedRows:
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         connection = self._connection
+        with self._classified(), connection.begin():
+            if not self._is_sqlite:  # each row is looked up in an index, however large the target is
+                connection.exec_driver_sql(
+                    "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
+                    "SET LOCAL enable_seqscan = off"
+                )
+            yield connection
+
+    @contextmanager
+    def _classified(self) -> Iterator[None]:
         try:
-            with connection.begin():
-                if not self._is_sqlite:  # each row is looked up in an index, however large the target is
-                    connection.exec_driver_sql(
-                        "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; "
-                        "SET LOCAL enable_seqscan = off"
-                    )
-                yield connection
+            yield
         except DBAPIError as error:
             raise self._database.our_error(
                 error, f"asking which rows table {self._target} refuses"
@@ -170,9 +178,8 @@ class AskedRows:
             bad = self._written(connection, IN, ROWS, [self._ask.put(IN, ROWS)], undo=False)
         if not self._found.tries_target:
             return bad
-        if self._key and _repeats(
-            records.select(list(self._key))
-        ):  # all of them are written, one after the other
+        if self._key and (self._forms or _repeats(records.select(list(self._key)))):
+            # rows of one key, or of what the table takes for one, are written one after the other
             return bad | self._one_by_one(connection, ROWS, target)
         seen = [self._ask.put_seen()] if self._found.with_seen else []
         return bad | self._written(connection, ROWS, target, [*seen, self._ask.put(ROWS, target)], undo=True)
@@ -218,12 +225,13 @@ class AskedRows:
         cursor, one, bad = driver.cursor(), self._ask.put_one(), dict[int, str]()
         attempt = connection.begin_nested()
         if self._found.with_seen:
-            cursor.execute(self._ask.put_seen())
-        for (place,) in cursor.execute(f"SELECT {PLACE} FROM {ROWS} ORDER BY {PLACE}").fetchall():  # noqa: S608
-            try:
-                cursor.execute(one, (place,))
-            except sqlite3.IntegrityError as error:
-                bad[place] = str(error)
+            connection.exec_driver_sql(self._ask.put_seen())
+        with of_driver(connection):
+            for (place,) in cursor.execute(f"SELECT {PLACE} FROM {ROWS} ORDER BY {PLACE}").fetchall():  # noqa: S608
+                try:
+                    cursor.execute(one, (place,))
+                except sqlite3.IntegrityError as error:
+                    bad[place] = str(error)
         attempt.rollback()
         return bad
 
@@ -247,7 +255,7 @@ class AskedRows:
 
 def _is_of_rows(error: DBAPIError) -> bool:
     orig = error.orig or error
-    return isinstance(orig, sqlite3.IntegrityError) or sqlstate(orig).startswith(_OF_ROWS)
+    return isinstance(orig, sqlite3.IntegrityError) or sqlstate(orig).startswith(OF_ROWS)
 
 
 def _repeats(key: pa.RecordBatch) -> bool:

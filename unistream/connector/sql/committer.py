@@ -25,6 +25,7 @@ from unistream.connector.common import (
 from unistream.connector.sql.database import Database
 from unistream.connector.sql.group_log import SqlGroupLog
 from unistream.connector.sql.identity import Tables, is_another, tables
+from unistream.connector.sql.key_forms import key_forms
 from unistream.connector.sql.line import CHECKPOINT_BITS, Recorded, checkpoint_of, foreign, recorded
 from unistream.connector.sql.stage import SqlCommittable, SqlTable, decode_committable
 from unistream.connector.sql.statements import (
@@ -336,8 +337,10 @@ class SqlCommitter:
             )
             moved = [one.part for one in of_stage]
             key, has_deletes = self._table.key, of_stage[0].deletes
+            forms = key_forms(connection, (self._target, self._opened.quoted_value(self._target)), key)
             if has_deletes:
-                connection.execute(remove_deleted(stage=source, target=target, key=key, parts=moved))
+                gone = remove_deleted(stage=source, target=target, key=key, parts=moved, forms=forms)
+                connection.execute(gone)
             connection.execute(
                 move(
                     self._opened.dialect,
@@ -347,6 +350,7 @@ class SqlCommitter:
                     key=key,
                     parts=moved,
                     deletes=has_deletes,
+                    forms=forms,
                 )
             )
 

@@ -105,7 +105,7 @@ def constraints(
     """`columns`: of the rows; `key`: with which they replace each other. The key itself refuses none."""
     if database.dialect == "sqlite":
         return _of_sqlite(connection, target, columns, key)
-    names = {"target": database.quoted(target)}
+    names = {"target": database.quoted_value(target)}
     of_row, on_target = connection.execute(_OTHERS, {**names, "updates": bool(key)}).one_or_none() or (
         False,
         False,

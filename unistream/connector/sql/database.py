@@ -252,7 +252,8 @@ class Database:
             connection.exec_driver_sql(f"INSERT INTO {name} ({listed}) VALUES ({marks})", python_rows(whole))  # noqa: S608  (quoted)
             return
         cursor = connection.connection.cursor()
-        with cursor.copy(f"COPY {name} ({listed}) FROM STDIN WITH (FORMAT csv)") as copy:
+        statement = self._plain(f"COPY {name} ({listed}) FROM STDIN WITH (FORMAT csv)")
+        with of_driver(connection), cursor.copy(statement) as copy:
             for piece in csv_pieces(whole):
                 copy.write(piece)
 
@@ -268,7 +269,7 @@ class Database:
 
     def _holders(self, limit: Limit) -> list[str]:
         """Sessions that have locks of its table, for people; none if the database does not say."""
-        names = {"target": self.quoted(limit.target), "lock": limit.lock}
+        names = {"target": self.quoted_value(limit.target), "lock": limit.lock}
         try:
             with self._engine.connect() as connection:
                 found = [tuple(row) for row in connection.execute(HOLDERS, names)]
@@ -284,6 +285,40 @@ class Database:
         """Its name in a statement."""
         table = Table(target.name, MetaData(), schema=target.schema or None)
         return self._engine.dialect.identifier_preparer.format_table(table)
+
+    def quoted_value(self, target: Target) -> str:
+        """The same as a value of a parameter, such as that of `to_regclass`."""
+        return self._plain(self.quoted(target))
+
+    def literal(self, value: str) -> str:
+        """Text in a statement."""
+        return self.in_statement("'" + value.replace("'", "''") + "'")
+
+    def in_statement(self, sql: str) -> str:
+        """What the database itself has quoted."""
+        return sql.replace("%", "%%") if self._doubles_percents else sql
+
+    @property
+    def _doubles_percents(self) -> bool:
+        """Its driver reads a percent sign in a statement as the beginning of a parameter."""
+        return self.dialect == "postgresql"
+
+    def _plain(self, statement: str) -> str:
+        """For the driver itself, which is given no parameters, and reads nothing in it."""
+        return statement.replace("%%", "%") if self._doubles_percents else statement
+
+
+@contextmanager
+def of_driver(connection: Connection) -> Iterator[None]:
+    """Errors of the driver, where it is used without SQLAlchemy, as those of SQLAlchemy: so that `failure`
+    says what they mean, as of any other statement."""
+    dialect = connection.dialect
+    assert dialect.dbapi is not None, "there is a connection"
+    base = dialect.dbapi.Error
+    try:
+        yield
+    except base as error:
+        raise DBAPIError.instance("", None, error, base, dialect=dialect) from error
 
 
 def _engine(where: URL) -> Engine:

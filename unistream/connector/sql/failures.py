@@ -21,6 +21,16 @@ STATEMENT_TIMEOUT_MS: Final = 120_000  # PostgreSQL: of one statement, if the si
 LOCK_TIMEOUT_MS: Final = 30_000  # of both: longest wait for another writer
 STATEMENT_GIVEN_UP: Final = "57014"
 LOCK_GIVEN_UP: Final = "55P03"
+OTHER_TYPE: Final = "42804"
+OF_ROWS: Final = ("22", "23", "44", "P0001")
+"""Beginnings of SQLSTATE: data, constraints, the condition of a view, RAISE of a trigger."""
+_AGAIN: Final = ("08", "25", "40", "53", "55006", LOCK_GIVEN_UP, "57", "58", "F0", "XX")
+"""Of what may be no error the next time: the connection, a server that only reads, deadlocks, resources, an
+object in use, locks, a server that stops, its disks and files."""
+CAST: Final = (
+    "nothing was written. Cast that column in the pipeline (us.col(…).cast(…)), or give it another type in "
+    "the table"
+)
 BY_SOMEBODY: Final = "user request"  # of a statement that was cancelled, in English
 
 IN_THE_WAY: Final = (
@@ -58,10 +68,11 @@ def failure(
     state, code = sqlstate(orig), sqlite_code(orig)
     if (what := remedy(error)) is not None:
         return ConfigError(f"{where} refused {doing}: {text}; {what}")
-    if limit is not None and (isinstance(orig, sqlite3.IntegrityError) or state.startswith("23")):
+    if limit is not None and (isinstance(orig, sqlite3.IntegrityError) or state.startswith(OF_ROWS)):
         return ConfigError(f"{where} refused {doing}: {_whole(orig)}; {IN_THE_WAY}")
-    is_refused = isinstance(error, IntegrityError | DataError | ProgrammingError)
-    if (is_refused and not error.connection_invalidated) or code == sqlite3.SQLITE_ERROR:
+    if state == OTHER_TYPE:
+        return ConfigError(f"{where} refused {doing}: {text}; {CAST}")
+    if not error.connection_invalidated and _is_refused(error, state, code):
         return ConfigError(f"{where} refused {doing}: {text}; nothing was written")
     if state == LOCK_GIVEN_UP:
         return Unreachable(f"{where}: {doing} {_of_lock(limit, holders)}")
@@ -73,6 +84,13 @@ def failure(
             "file, and was given up; nothing was written. End that program, or its transaction"
         )
     return Unreachable(f"{where} did not answer while {doing}: {text}")
+
+
+def _is_refused(error: DBAPIError, state: str, code: int) -> bool:
+    """It would be refused again."""
+    if state:
+        return not state.startswith(_AGAIN)
+    return isinstance(error, IntegrityError | DataError | ProgrammingError) or code == sqlite3.SQLITE_ERROR
 
 
 def _whole(orig: BaseException) -> str:

@@ -29,7 +29,7 @@ def tables(database: Database, connection: Connection, target: Target) -> Tables
     if database.dialect != "postgresql":
         has_target, has_record = (bool(database.columns_in(connection, one)) for one in (target, record))
         return Tables(has_target, has_record, "")
-    names = {"target": database.quoted(target), "record": database.quoted(record)}
+    names = {"target": database.quoted_value(target), "record": database.quoted_value(record)}
     ask = text("SELECT to_regclass(:target)::oid::bigint, to_regclass(:record)::oid::bigint")
     of_target, of_record = connection.execute(ask, names).one()
     identity = "" if of_target is None or of_record is None else f"{of_record}/{of_target}"

@@ -11,7 +11,7 @@ Temporary tables of one connection, so that nobody sees them and a crash leaves 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from unistream.connector.sql.constraints import Constraints, Foreign, Unique
 from unistream.connector.sql.statements import Target
@@ -20,7 +20,17 @@ IN, ROWS, SEEN, BAD = "unistream_in", "unistream_rows", "unistream_seen", "unist
 PLACE: Final = "__row"  # of a row in its batch
 LABEL: Final = "__label"  # one above the barrier before it
 UNDONE: Final = "UN001"  # PostgreSQL: the error by which a block undoes its own changes
+FIRST, NUMBER = "__unistream_first", "__unistream_number"  # columns of questions, next to those of the rows
 Quote = Callable[[str], str]
+
+
+class Quoting(NamedTuple):
+    """How names and texts are written in a statement: the name of a column, a text, and the name of a table
+    that the database has quoted."""
+
+    column: Quote
+    text: Quote
+    table: Quote
 
 
 class Questions:
@@ -33,12 +43,12 @@ class Questions:
         found: Constraints,
         columns: Sequence[str],
         key: Sequence[str],
-        quote: Quote,
+        quoting: Quoting,
     ) -> None:
         self._name, self._target = str(target[0]), target[1]
         self._found = found
         self._key = tuple(key)
-        self._quote = quote
+        self._quote, self._text, self._table = quoting
         self.columns = tuple(columns)
         self.seen = self.columns if found.with_seen else self._of_constraints()
 
@@ -60,7 +70,7 @@ class Questions:
             yield f"CREATE INDEX {SEEN}_{number} ON {SEEN} ({self.listed(names)})"
 
     def _reason(self, one: Unique) -> str:
-        return _text(one.reason(self._name))
+        return self._text(one.reason(self._name))
 
     # --- of the target and of what was seen ---------------------------------------------------------
 
@@ -96,13 +106,15 @@ class Questions:
         same = f"PARTITION BY {self.listed(one.columns)} ORDER BY {PLACE}"
         if not self._key:
             return (
-                f"SELECT {PLACE}, {self._reason(one)} FROM (SELECT {PLACE}, row_number() OVER ({same}) AS n "  # noqa: S608  (quoted)
-                f"FROM {ROWS} WHERE {whole}) AS ranked WHERE n > 1"
+                f"SELECT {PLACE}, {self._reason(one)} FROM (SELECT {PLACE}, "  # noqa: S608  (quoted)
+                f"row_number() OVER ({same}) AS {NUMBER} FROM {ROWS} WHERE {whole}) AS ranked "
+                f"WHERE {NUMBER} > 1"
             )
         firsts = ", ".join(
-            f"first_value({self._quote(name)}) OVER ({same}) AS f{n}" for n, name in enumerate(self._key)
+            f"first_value({self._quote(name)}) OVER ({same}) AS {FIRST}_{n}"
+            for n, name in enumerate(self._key)
         )
-        unlike = " OR ".join(f"{self._quote(name)} <> f{n}" for n, name in enumerate(self._key))
+        unlike = " OR ".join(f"{self._quote(name)} <> {FIRST}_{n}" for n, name in enumerate(self._key))
         return (
             f"SELECT {PLACE}, {self._reason(one)} FROM (SELECT {PLACE}, {self.listed(self._key)}, {firsts} "  # noqa: S608  (quoted)
             f"FROM {ROWS} WHERE {whole}) AS ranked WHERE {unlike}"
@@ -112,12 +124,13 @@ class Questions:
         pairs = list(zip(one.columns, one.others, strict=True))
         whole = " AND ".join(f"s.{self._quote(name)} IS NOT NULL" for name in one.columns)
         same = " AND ".join(f"t.{self._quote(other)} = s.{self._quote(name)}" for name, other in pairs)
-        places = (one.other, SEEN, ROWS) if one.own else (one.other,)
+        other = self._table(one.other)
+        places = (other, SEEN, ROWS) if one.own else (other,)
         nowhere = " AND ".join(
             f"NOT EXISTS (SELECT 1 FROM {where} t WHERE {same})"  # noqa: S608  (quoted)
             for where in places
         )
-        return f"SELECT s.{PLACE}, {_text(one.reason)} FROM {ROWS} s WHERE {whole} AND {nowhere}"  # noqa: S608  (quoted)
+        return f"SELECT s.{PLACE}, {self._text(one.reason)} FROM {ROWS} s WHERE {whole} AND {nowhere}"  # noqa: S608  (quoted)
 
     # --- as the target would be written --------------------------------------------------------------
 
@@ -141,7 +154,9 @@ class Questions:
         if self._key:
             newest = f"ORDER BY {LABEL} DESC, {PLACE} DESC"
             rank = f"row_number() OVER (PARTITION BY {self.listed(self._key)} {newest})"
-            last = f"SELECT {names} FROM (SELECT *, {rank} AS n FROM {SEEN}) AS ranked WHERE n = 1"  # noqa: S608  (quoted)
+            last = (
+                f"SELECT {names} FROM (SELECT *, {rank} AS {NUMBER} FROM {SEEN}) AS ranked WHERE {NUMBER} = 1"  # noqa: S608  (quoted)
+            )
         return f"INSERT INTO {self._target} ({names}) {last}{self._replacing(self._target)}"
 
     def put_one(self) -> str:
@@ -165,32 +180,33 @@ class Questions:
         """PostgreSQL: row after row of `source` into `where`, all of it undone; those that it refuses are in
         `BAD`, with its sentence. A variable keeps what it has when a block is undone."""
         names = (PLACE, *self.columns) if where == ROWS else self.columns
-        values = f"VALUES ({self.listed(names, 'r.')}){self._replacing(where)}"
+        values = f"VALUES ({self.listed(names, 'unistream_row.')}){self._replacing(where)}"
         seen = f"{self.put_seen()};" if self._found.with_seen and where == self._target else ""
-        return f"""DO $unistream$
-DECLARE r record; places bigint[] := '{{}}'; texts text[] := '{{}}';
+        body = f"""
+#variable_conflict use_column
+DECLARE unistream_row record; unistream_places bigint[] := '{{}}'; unistream_texts text[] := '{{}}';
 BEGIN
   BEGIN
     {seen}
-    FOR r IN SELECT * FROM {source} ORDER BY {PLACE} LOOP
+    FOR unistream_row IN SELECT * FROM {source} ORDER BY {PLACE} LOOP
       BEGIN
         INSERT INTO {where} ({self.listed(names)}) {values};
       EXCEPTION WHEN integrity_constraint_violation OR data_exception OR raise_exception THEN
-        places := places || r.{PLACE}; texts := texts || SQLERRM;
+        unistream_places := unistream_places || unistream_row.{PLACE};
+        unistream_texts := unistream_texts || SQLERRM;
       END;
     END LOOP;
     RAISE EXCEPTION SQLSTATE '{UNDONE}';
   EXCEPTION WHEN SQLSTATE '{UNDONE}' THEN NULL;
   END;
-  INSERT INTO {BAD} SELECT unnest(places), unnest(texts);
-END $unistream$"""  # noqa: S608  (quoted)
+  INSERT INTO {BAD} SELECT unnest(unistream_places), unnest(unistream_texts);
+END """  # noqa: S608  (quoted)
+        mark = "$unistream$"
+        while mark in body:
+            mark = f"{mark[:-1]}_$"
+        return f"DO {mark}{body}{mark}"
 
-    def note(self) -> str:
+    def note(self, parameter: str) -> str:
         """Rows that are passed on were seen; of the barrier that is asked for by one parameter."""
         names = self.listed((PLACE, *self.seen))
-        return f"INSERT INTO {SEEN} ({LABEL}, {names}) SELECT %s, {names} FROM {ROWS}"  # noqa: S608  (quoted)
-
-
-def _text(name: str) -> str:
-    """A literal; drivers take a percent sign for a parameter."""
-    return "'" + name.replace("'", "''").replace("%", "%%") + "'"
+        return f"INSERT INTO {SEEN} ({LABEL}, {names}) SELECT {parameter}, {names} FROM {ROWS}"  # noqa: S608  (quoted)

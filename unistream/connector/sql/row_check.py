@@ -23,7 +23,7 @@ from sqlalchemy import types as sql
 
 from unistream.base.errors import Unreachable
 from unistream.base.ids import CheckpointId
-from unistream.connector.common import deletes, reasons_of
+from unistream.connector.common import deletes, json_column, reasons_of
 from unistream.connector.sql.asked_rows import AskedRows
 from unistream.connector.sql.constraints import constraints
 from unistream.connector.sql.database import Database
@@ -34,6 +34,7 @@ from unistream.model.elements import Batch
 _NUMBERS: Final = ((sql.SmallInteger, 2**15), (sql.BigInteger, None), (sql.Integer, 2**31))
 RESTORED_S: Final = 120  # as long as a statement of a commit may take, unless the sink says otherwise
 POLL_S: Final = 0.05
+_NUL_IN_JSON: Final = r"(?:^|[^\\])(?:\\\\)*\\u0000"  # and not behind a backslash that is one itself
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -162,9 +163,11 @@ class SqlRowCheck:
         if not self._strict:
             return
         kind = where.get("type")
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if (has_nul := _has_nul(column)) is not None:
+            yield has_nul, f"the character NUL in {name!r}, which no text of PostgreSQL has", False
         if _is_text(column.type):
-            if pc.any(has_nul := pc.match_substring(column, "\0")).as_py():
-                yield has_nul, f"the character NUL in {name!r}, which no text of PostgreSQL has", False
             length = getattr(kind, "length", None) if isinstance(kind, sql.String) else None
             if length is not None and (pc.max(pc.utf8_length(column)).as_py() or 0) > length:
                 longer = pc.greater(pc.utf8_length(column), length)
@@ -176,6 +179,17 @@ class SqlRowCheck:
                 if least is not None and (least < -limit or greatest >= limit):
                     beyond = pc.or_(pc.less(column, -limit), pc.greater_equal(column, limit))
                     yield beyond, f"a number beyond {kind} in {name!r} of table {target}", True
+
+
+def _has_nul(column: pa.Array) -> pa.BooleanArray | None:
+    """Values with the character NUL, also inside of them; None: there are none."""
+    if pa.types.is_nested(column.type):
+        found = pc.match_substring_regex(json_column(column), _NUL_IN_JSON)
+    elif _is_text(column.type):
+        found = pc.match_substring(column, "\0")
+    else:
+        return None
+    return found if pc.any(found).as_py() else None
 
 
 def _is_text(kind: pa.DataType) -> bool:

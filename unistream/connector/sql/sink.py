@@ -5,7 +5,7 @@ SqlSink("postgresql+psycopg://flights@localhost/lake", "delays", mode="upsert", 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Final, Literal, Self, TypeAlias
 
@@ -19,10 +19,14 @@ from unistream.connector.common import OnRewind, check_condition, check_delete_w
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
 from unistream.connector.sql.database import Database, parsed
+from unistream.connector.sql.group_log import GROUPS
 from unistream.connector.sql.line import check_no_other, last_commit
+from unistream.connector.sql.names import check_names
+from unistream.connector.sql.questions import BAD, IN, ROWS, SEEN
 from unistream.connector.sql.row_check import SqlRowCheck
 from unistream.connector.sql.stage import SqlTable
-from unistream.connector.sql.statements import DELETED, OURS, STAGE_BEGIN, Target
+from unistream.connector.sql.statements import DELETED, OURS, OWN_BEGIN, STAGE_BEGIN, Target
+from unistream.connector.sql.trial import explain_commit
 from unistream.connector.sql.writer import SqlWriter
 from unistream.model.lineage import LineageDataset
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
@@ -30,6 +34,7 @@ from unistream.port.sink import Committer, RowCheck, SinkWriter
 
 Mode: TypeAlias = Literal["append", "upsert"]
 MODES: Final[tuple[Mode, ...]] = ("append", "upsert")
+OWN_TABLES: Final = (GROUPS, IN, ROWS, SEEN, BAD)
 BATCH_ROWS: Final = 20_000
 COMMIT_TIMEOUT: Final = "120 s"
 COMMIT_TIMEOUT_MS_MAX: Final = 2**31 - 1  # of PostgreSQL
@@ -93,7 +98,7 @@ class SqlSink:
             raise ConfigError(f"SQL sink: batch_rows must be at least 1, not {batch_rows}")
         check_on_foreign(on_foreign)
         schema, _, name = table.rpartition(".")
-        if not name or name.startswith((STAGE_BEGIN, "unistream_sink_")):
+        if not name or name.startswith((STAGE_BEGIN, "unistream_sink_")) or name in OWN_TABLES:
             raise ConfigError(f"SQL sink: {table!r} is not the name of a table of yours")
         if isinstance(url, str) and "${" not in url:
             parsed(url)
@@ -147,31 +152,36 @@ class SqlSink:
             self._check_columns(schema)
         database = Database(self._url)
         try:
+            check_names(database.dialect, self._target, () if schema is None else schema.names)
             found = database.columns(self._target)
-            keys = database.keys(self._target) if found and self._key else []
+            if found:
+                self._check_table(database, found, schema)
+            elif not self._table.create:
+                raise ConfigError(f"SQL sink: table {self._target} does not exist at {database.where}")
         finally:
             database.close()
-        if not found:
-            if not self._table.create:
-                raise ConfigError(f"SQL sink: table {self._target} does not exist at {database.where}")
-            return
+
+    def _check_table(self, database: Database, found: Mapping[str, object], schema: pa.Schema | None) -> None:
+        """That takes such rows. `found`: its columns."""
         missing = [name for name in (schema.names if schema is not None else ()) if name not in found]
         if missing:
             raise ConfigError(
                 f"SQL sink: table {self._target} has no column {missing[0]!r}; it has {', '.join(found)}"
             )
-        if self._key and set(self._key) not in keys:
+        if self._key and set(self._key) not in database.keys(self._target):
             raise ConfigError(
                 f"SQL sink: table {self._target} has no primary key or unique constraint of "
                 f"{', '.join(self._key)}, by which mode='upsert' finds rows"
             )
+        if schema is not None:
+            explain_commit(database, self._target, schema, self._key)
 
     def _check_columns(self, schema: pa.Schema) -> None:
         for name in self._key:
             if name not in schema.names:
                 raise ConfigError(f"SQL sink: there is no column {name!r} among {', '.join(schema.names)}")
         for field in schema:
-            if field.name in (*OURS, DELETED):
+            if field.name in (*OURS, DELETED) or field.name.startswith(OWN_BEGIN):
                 raise ConfigError(
                     f"SQL sink: a column cannot be called {field.name!r}: the sink has one of its own"
                 )

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 from sqlalchemy import (
@@ -39,8 +40,20 @@ IDENTITY: Final = "table_identity"  # see `identity`; a table of a former versio
 STAGE_BEGIN: Final = "unistream_stage_"
 SUBTASK, LABEL, ATTEMPT, ROW = "__subtask", "__label", "__attempt", "__row"
 OURS: Final = (SUBTASK, LABEL, ATTEMPT, ROW)
+OWN_BEGIN: Final = "__unistream_"  # of columns of statements, next to those of the rows
+PLACE: Final = "__unistream_place"  # of a staged row among those of its key
 DELETED: Final = "__deleted"  # of rows that delete others, behind their own columns
 _INSERTS: Final[dict[str, Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+
+class Form(Protocol):
+    """How a table compares a column of its key."""
+
+    def of(self, column: Any) -> Any:
+        """The staged column, in that form."""
+
+
+Forms: TypeAlias = Mapping[str, Form]
 
 
 class Target(NamedTuple):
@@ -158,15 +171,16 @@ def move(
     key: Sequence[str],
     parts: Sequence[Part],
     deletes: bool = False,
+    forms: Forms = MappingProxyType({}),
 ) -> Any:
     """Staged rows into the target, in their order; with a key the last row of each replaces what is there,
-    unless it `deletes`, see `remove_deleted`."""
+    unless it `deletes`, see `remove_deleted`. `forms`: see `key_forms`."""
     c = stage.c
     insert = _INSERTS[dialect](target)
     if not key:
         rows = select(*(c[name] for name in columns)).where(_of_parts(stage, parts))
         return insert.from_select(list(columns), rows.order_by(c[SUBTASK], c[ROW]))
-    last = _last_of_key(stage, columns, key, parts, deleted=False if deletes else None)
+    last = _last_of_key(stage, columns, key, parts, forms, deleted=False if deletes else None)
     adding = insert.from_select(list(columns), last)
     others = [name for name in columns if name not in key]
     if not others:
@@ -176,24 +190,40 @@ def move(
     )
 
 
-def remove_deleted(*, stage: Any, target: Any, key: Sequence[str], parts: Sequence[Part]) -> Delete:
+def remove_deleted(
+    *,
+    stage: Any,
+    target: Any,
+    key: Sequence[str],
+    parts: Sequence[Part],
+    forms: Forms = MappingProxyType({}),
+) -> Delete:
     """Rows of the target whose key has, as its last staged row, one that deletes."""
-    gone = _last_of_key(stage, key, key, parts, deleted=True)
+    gone = _last_of_key(stage, key, key, parts, forms, deleted=True)
     return sql_delete(target).where(tuple_(*(target.c[name] for name in key)).in_(gone))
 
 
 def _last_of_key(
-    stage: Any, columns: Sequence[str], key: Sequence[str], parts: Sequence[Part], *, deleted: bool | None
+    stage: Any,
+    columns: Sequence[str],
+    key: Sequence[str],
+    parts: Sequence[Part],
+    forms: Forms,
+    *,
+    deleted: bool | None,
 ) -> Select[Any]:
     """The last staged row of each key; of these all, or only those that delete, or that do not."""
     c = stage.c
     place = func.row_number().over(
-        partition_by=[c[name] for name in key], order_by=[c[SUBTASK].desc(), c[ROW].desc()]
+        partition_by=[forms[name].of(c[name]) if name in forms else c[name] for name in key],
+        order_by=[c[SUBTASK].desc(), c[ROW].desc()],
     )
     marks = [] if deleted is None else [c[DELETED]]
-    chosen = select(*(c[name] for name in columns), *marks, place.label("__place"))
+    chosen = select(*(c[name] for name in columns), *marks, place.label(PLACE))
     ranked = chosen.where(_of_parts(stage, parts)).subquery()
-    last = select(*(ranked.c[name] for name in columns)).where(ranked.c["__place"] == 1)
+    compared = forms if deleted else {}  # with those of the table, and not written into it
+    values = (compared[name].of(ranked.c[name]) if name in compared else ranked.c[name] for name in columns)
+    last = select(*values).where(ranked.c[PLACE] == 1)
     return last if deleted is None else last.where(ranked.c[DELETED] if deleted else ~ranked.c[DELETED])
 
 

@@ -7,14 +7,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from sqlalchemy import MetaData, create_engine
+from sqlalchemy import column as sql_column
+from sqlalchemy import table as sql_table
+from sqlalchemy.dialects import postgresql
 
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret
 from unistream.connector.sql import SqlSink
+from unistream.connector.sql.key_forms import KeyForm
 from unistream.connector.sql.stage import SqlTable
 from unistream.connector.sql.statements import (
+    OURS,
+    Part,
     Target,
     attempt_of,
+    move,
     remove_former,
     remove_left,
     stage_name,
@@ -138,3 +145,28 @@ def test_a_reference_is_read_where_the_connection_is_made(monkeypatch: pytest.Mo
     assert sink.lineage_datasets() == []
     with pytest.raises(ConfigError, match="LAKE"):
         sink.check(None)
+
+
+@pytest.mark.parametrize(
+    ("form", "compared"),
+    [
+        (KeyForm(), "stage.k"),
+        (KeyForm("numeric(10,2)"), "stage.k :: numeric(10,2)"),
+        (KeyForm("", '"public"."c%i"'), 'stage.k COLLATE "public"."c%i"'),
+        (KeyForm("citext", "pg_catalog.de"), "stage.k :: citext COLLATE pg_catalog.de"),
+    ],
+    ids=["as it is staged", "of another type", "of another collation", "of both"],
+)
+def test_rows_of_a_key_are_found_as_the_table_compares_it(form, compared):
+    stage = sql_table("stage", *map(sql_column, (*OURS, "k", "v")))
+    statement = move(
+        "postgresql",
+        stage=stage,
+        target=sql_table("t", sql_column("k"), sql_column("v")),
+        columns=["k", "v"],
+        key=["k"],
+        parts=[Part(0, 1, "a")],
+        forms={"k": form},
+    )
+    found = str(statement.compile(dialect=postgresql.dialect(paramstyle="qmark")))
+    assert f"PARTITION BY {compared} ORDER BY" in found
