@@ -116,6 +116,9 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
         ("sink", f"{escape(uid)}: {sink.rows:,} rows in {sink.commits} commits{_version(sink)}")
         for uid, sink in info.sinks.items()
     ]
+    if info.is_compiling:
+        said = "what reads records, once on its machine: `unistream connectors compile` does it beforehand"
+        facts.append(("compiling", said))
     if info.records_behind is not None and not info.is_terminal:
         facts.append(("to read", f"{info.records_behind:,} records"))
     facts += [

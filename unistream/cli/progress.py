@@ -20,6 +20,7 @@ FAILURES_SHOWN: Final = 3  # at a time: without a delay before restarts there ar
 MESSAGE_CHARS_MAX: Final = 400
 STAGES_SHOWN_MAX: Final = 12
 BAR_CHARS: Final = 24
+COMPILING_SAID: Final = "compiling what reads records, once on this machine"
 _BY_FAILURE: Final = frozenset({"FAILING", "FAILED"})
 
 
@@ -58,6 +59,8 @@ def line(info: JobInfo) -> str:
         parts.append(f"{info.checkpoints_completed} checkpoints")
     if info.checkpoints and info.checkpoints[0].duration_ms is not None:
         parts.append(f"the last took {duration(info.checkpoints[0].duration_ms)}")
+    if info.is_compiling:
+        parts.append(COMPILING_SAID)
     if info.restarts:
         parts.append(f"{info.restarts} restarts")
     return " · ".join(parts)

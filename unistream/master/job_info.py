@@ -27,7 +27,7 @@ from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.metrics import PENDING_RECORDS
+from unistream.port.metrics import COMPILING, PENDING_RECORDS
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that never change again in the cluster that has the job."""
@@ -219,8 +219,14 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records_behind(self) -> int | None:
-        """Records that the sources know of and have not read; None: no source says so."""
-        return pending_records_of(self.metrics)
+        """Records that the sources know of and have not read; None: no source says so, or not all of them
+        can yet."""
+        return None if self.is_compiling else pending_records_of(self.metrics)
+
+    @property
+    def is_compiling(self) -> bool:
+        """A worker makes machine code, once on its machine; tasks of the job may read nothing meanwhile."""
+        return self.metrics.get(COMPILING, 0) > 0 and not self.is_terminal
 
     @property
     def all_tasks_run(self) -> bool:

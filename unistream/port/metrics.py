@@ -22,6 +22,10 @@ PENDING_RECORDS: Final = "pendingRecords"
 """Gauge of a source: records that are there and that it has not read (Flink's name, FLIP-33)."""
 
 
+COMPILING: Final = "compiling"
+"""1 for each task whose worker makes machine code just now, the first time on its machine: it may read
+nothing meanwhile. Of the job: without the name of an operator."""
+
 USER: Final = "user."
 """Begin of the names of metrics of a user's function: ``<operator name>.user.<name>``."""
 

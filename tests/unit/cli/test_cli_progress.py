@@ -129,3 +129,12 @@ def test_the_stages_of_a_bounded_part_are_shown_until_the_stream_begins(
 ) -> None:
     stages = tuple(StageProgress(name="stage", tasks=2, finished=count) for count in finished)
     assert shows_stages(structs.replace(info("RUNNING"), job_type=job_type, stages=stages)) is shown
+
+
+def test_what_is_compiled_before_the_first_record_is_said():
+    running = info("RUNNING")
+    at_work = structs.replace(running, metrics={"compiling": 2, "in.pendingRecords": 0})
+    assert line(running) == "RUNNING · 0/0 tasks running · 0 checkpoints"
+    assert line(at_work).endswith("0 checkpoints · compiling what reads records, once on this machine")
+    assert at_work.records_behind is None, "the other workers have not said theirs"
+    assert not structs.replace(at_work, state="FINISHED").is_compiling

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 LOOP = """
-import sys
+import logging, sys
+from unistream.base.compiling import PROCESS
 from unistream.connector.common.compiled import compiled, one_compiles
 
 @compiled
@@ -19,12 +20,22 @@ def total(numbers):
         found += number
     return found
 
+class Told(logging.Handler):
+    def emit(self, record):
+        told.append((record.getMessage().partition(":")[0].partition(" seconds")[0], PROCESS.is_under_way))
+
+told = []
+logging.getLogger("unistream").addHandler(Told())
+logging.getLogger("unistream").setLevel(logging.INFO)
 print("ready", flush=True)
 sys.stdin.readline()
 with one_compiles(total):
     total((1, 2, 3))
-print(sum(total.stats.cache_misses.values()))
+print(sum(total.stats.cache_misses.values()), told)
 """
+
+
+TOLD = [("event=compiling loop=total", True), ("event=compiled", False)]
 
 
 def started(script: Path, environment: dict[str, str]) -> Any:
@@ -45,5 +56,5 @@ def test_one_process_compiles_and_the_others_take_its_code(tmp_path: Path) -> No
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    misses = [int(process.communicate(timeout=180)[0]) for process in processes]
-    assert sorted(misses) == [0, 0, 1]
+    found = sorted(process.communicate(timeout=180)[0] for process in processes)
+    assert found == ["0 []\n", "0 []\n", f"1 {TOLD}\n"], "who compiles says so, before and afterwards"

@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,10 +28,13 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import event
 from numba.extending import intrinsic
 
+from unistream.base.compiling import PROCESS
 from unistream.connector.common.spans import PADDING
 
+_log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -77,6 +81,29 @@ COMPILING_S: Final = 120.0
 """No process waits longer for the machine code of another."""
 
 
+class _Told(event.Listener):  # type: ignore[misc]  # numba says nothing of types
+    """Says what numba compiles. It is told of loops alone whose machine code is in no cache."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    def on_start(self, event: Any) -> None:
+        if PROCESS.begin():
+            self._since = time.monotonic()
+            _log.info(
+                "event=compiling loop=%s: machine code for records is made, once on this machine; none are "
+                "read meanwhile. `unistream connectors compile` does it beforehand",
+                event.data["dispatcher"].py_func.__name__,
+            )
+
+    def on_end(self, event: Any) -> None:
+        if PROCESS.end():
+            _log.info("event=compiled seconds=%.1f", time.monotonic() - self._since)
+
+
+event.register("numba:compile", _Told())
+
+
 @contextmanager
 def one_compiles(loop: Any) -> Iterator[None]:
     """Around the first call of a loop in a process: one process of a machine compiles it, and the others take
@@ -86,10 +113,20 @@ def one_compiles(loop: Any) -> Iterator[None]:
     with ExitStack() as held:
         with suppress(OSError):
             lock = held.enter_context(open(Path(loop.stats.cache_path) / "one_compiles.lock", "ab"))
-            give_up = time.monotonic() + COMPILING_S
-            while not _is_locked(lock.fileno()) and time.monotonic() < give_up:
-                time.sleep(0.05)
+            if not _is_locked(lock.fileno()):
+                _await_other(lock.fileno())
         yield
+
+
+def _await_other(descriptor: int) -> None:
+    """Another process compiles."""
+    give_up = time.monotonic() + COMPILING_S
+    PROCESS.begin()
+    try:
+        while not _is_locked(descriptor) and time.monotonic() < give_up:
+            time.sleep(0.05)
+    finally:
+        PROCESS.end()
 
 
 def _is_locked(descriptor: int) -> bool:

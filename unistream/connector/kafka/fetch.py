@@ -106,10 +106,10 @@ class FetchThread:
                 return None
             raise self._error from None
 
-    def records_after(self, position: Position) -> int:
-        """How many are there, as far as is known; offsets without a record count, too."""
-        end = self._ends.get(position.place, position.offset)
-        return max(0, (end if position.stop is None else min(end, position.stop)) - position.offset)
+    def records_after(self, position: Position) -> int | None:
+        """How many are there; offsets without a record count, too. None: Kafka has not said yet."""
+        ends = [end for end in (self._ends.get(position.place), position.stop) if end is not None]
+        return max(0, min(ends) - position.offset) if ends else None
 
     def close(self) -> None:
         """Ends the thread and its connections, within the client's request timeout."""

@@ -95,8 +95,10 @@ class KafkaReader:
 
     def _show_pending(self) -> None:
         assert self._context is not None
-        pending = sum(self._thread.records_after(position) for position in self._positions.values())
-        self._context.metrics.set(PENDING_RECORDS, pending)
+        known = [self._thread.records_after(position) for position in self._positions.values()]
+        is_known = None not in known and (known or self._complete)
+        if is_known:  # what is not known is not zero
+            self._context.metrics.set(PENDING_RECORDS, sum(one for one in known if one is not None))
 
     def _accept(self, chunk: Chunk) -> Rows | None:
         """Takes over the chunk's position; returns its rows, if it has any."""

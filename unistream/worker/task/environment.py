@@ -9,8 +9,10 @@ from enum import Enum
 from pathlib import Path
 
 from unistream.base.clock import Clock
+from unistream.base.compiling import PROCESS
 from unistream.base.limits import MIB
 from unistream.model.messages import TaskMetrics, ToJobManager
+from unistream.port.metrics import COMPILING
 from unistream.port.storage import StateReader, StateWriter
 
 
@@ -92,6 +94,7 @@ class TaskCounters:
     def to_metrics(self, records_out: int, now_ms: int) -> TaskMetrics:
         """The counters, including the current piece of work or wait."""
         busy_ms, backpressured_ms, idle_ms = self.times(now_ms)
+        compiling = {COMPILING: 1} if PROCESS.is_under_way else {}
         return TaskMetrics(
             records_in=self.records_in,
             records_out=records_out,
@@ -99,7 +102,7 @@ class TaskCounters:
             backpressured_ms=backpressured_ms,
             idle_ms=idle_ms,
             watermark=self.watermark,
-            user=dict(self.user),
+            user={**self.user, **compiling},
         )
 
 

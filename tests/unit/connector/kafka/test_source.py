@@ -16,6 +16,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.connector.kafka import KafkaSource, create_discovery
 from unistream.connector.kafka.client import Position
 from unistream.connector.kafka.config import client_settings
+from unistream.connector.kafka.fetch import FetchThread
 from unistream.connector.kafka.topic import (
     Topic,
     check_same_topic,
@@ -30,6 +31,8 @@ from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.positions import SourcePositions
 from unistream.model.splits import KnownSplits
+from unistream.port.source import ReaderContext
+from unistream.testing.harness.operators import CountingMetrics
 
 SCHEMA = pa.schema([("a", pa.int64())])
 
@@ -325,3 +328,36 @@ def test_a_source_of_several_topics_says_so():
     pattern = source(topic=None, topic_pattern="t.*")
     assert (pattern.name, pattern.info().recorded_by_name) == ("Kafka: t.*", True)
     assert Position(topic="t", partition=3, offset=7).split(by_name=True).recorded == ("t-3", 7)
+
+
+@pytest.mark.parametrize(
+    ("ends", "stop", "behind"),
+    [
+        pytest.param({}, None, None, id="nobody has said where it ends"),
+        pytest.param({}, 10, 7, id="it is read up to a stop"),
+        pytest.param({("t", 0): 5}, None, 2, id="as far as there are records"),
+        pytest.param({("t", 0): 5}, 10, 2, id="the stop is not there yet"),
+        pytest.param({("t", 0): 50}, 10, 7, id="more than is read"),
+        pytest.param({("t", 0): 3}, None, 0, id="all were read"),
+    ],
+)
+def test_what_is_not_known_is_not_zero(ends, stop, behind):
+    thread = FetchThread("nowhere:1", {}, source()._decoder(), lambda: None)
+    thread._ends = ends
+    assert thread.records_after(Position(topic="t", partition=0, offset=3, stop=stop)) == behind
+
+
+def test_a_reader_shows_no_number_of_records_before_all_partitions_have_said_theirs():
+    reader, metrics = source().create_reader(), CountingMetrics()
+    reader._context = ReaderContext(
+        index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=metrics
+    )
+    reader._fetch = FetchThread("nowhere:1", {}, source()._decoder(), lambda: None)  # which is not started
+    reader.poll()
+    reader.add_splits([Position(topic="t", partition=n, offset=0).split() for n in range(2)])
+    reader._fetch._ends = {("t", 0): 5}
+    reader.poll()
+    assert "pendingRecords" not in metrics.counts
+    reader._fetch._ends = {("t", 0): 5, ("t", 1): 6}
+    reader.poll()
+    assert metrics.counts["pendingRecords"] == 11

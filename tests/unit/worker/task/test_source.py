@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from unistream.base.compiling import PROCESS
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
@@ -419,3 +420,13 @@ def test_an_idle_reader_is_asked_again_after_a_wake_or_its_pause() -> None:
     assert opened.wakes == 1
     assert not opened.operator.poll()
     assert opened.operator.is_exhausted
+
+
+def test_counters_say_that_machine_code_is_made() -> None:
+    counters = TaskCounters(user={"in.pendingRecords": 3})
+    PROCESS.begin()
+    try:
+        assert counters.to_metrics(0, 0).user == {"in.pendingRecords": 3, "compiling": 1}
+    finally:
+        PROCESS.end()
+    assert counters.to_metrics(0, 0).user == {"in.pendingRecords": 3}
