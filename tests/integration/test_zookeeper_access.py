@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -20,6 +21,8 @@ from tests.integration.zookeeper_leaders import (
 from tests.integration.zookeeper_proxy import Mode, ZooKeeperProxy
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperRetrieval, ZooKeeperSettings
+from unistream.ha.zookeeper.client import ZooKeeperClient
+from unistream.ha.zookeeper.folder import prepare
 from unistream.port.ha import LeaderInfo
 
 CREDENTIALS = "digest:ann:s3cret"
@@ -180,6 +183,39 @@ def test_several_masters_start_together(zookeeper: str, cluster: str) -> None:
             election.close()
     assert epochs == sorted(set(epochs))
     assert len(epochs) == 4
+
+
+class Overtaken(ZooKeeperClient):
+    """A client during whose n-th request another master makes the folder of the cluster."""
+
+    def __init__(self, settings: ZooKeeperSettings, before: int, other: Callable[[], None]) -> None:
+        super().__init__(settings)
+        self._left = before
+        self._other = other
+
+    def once(self, ask: Callable[[KazooClient], Any], deadline_s: float | None = None) -> Any:
+        if self._left == 0:
+            self._other()
+        self._left -= 1
+        return super().once(ask, deadline_s)
+
+
+@pytest.mark.parametrize("before", range(4), ids=lambda n: f"before request {n}")
+def test_a_master_is_overtaken_while_it_makes_the_folder(zookeeper: str, cluster: str, before: int) -> None:
+    settings = settings_of(zookeeper, cluster)
+    made = []
+    with ZooKeeperClient(settings) as faster:
+
+        def make() -> None:
+            faster.open()
+            prepare(faster, settings)
+            made.append(faster)
+
+        with Overtaken(settings, before, make) as slower:
+            slower.open()
+            prepare(slower, settings)
+            assert made, "it was overtaken"
+            assert sorted(slower.children(settings.layout.folder) or ()) == ["cluster", "election"]
 
 
 def wait_granted(recorders: list[Recorder]) -> Recorder:

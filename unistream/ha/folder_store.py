@@ -231,10 +231,11 @@ class FolderHaStore:
 def _check_marker(folder: Path) -> None:
     """Raises ConfigError for data that is not ours; a new folder gets its marker."""
     path = folder / "cluster"
+    # before the marker, which comes first in a folder of ours: another may make it between the two looks
+    others = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        others = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
         others = [name for name in others if not name.startswith(".cluster.")]
         if others:
             raise ConfigError(

@@ -42,12 +42,15 @@ def prepare(client: ZooKeeperClient, settings: ZooKeeperSettings) -> None:
 def _is_ready(client: ZooKeeperClient, settings: ZooKeeperSettings) -> bool:
     """False: there is nothing yet."""
     layout = settings.layout
+    # in this order: a master makes the marker and what is next to it at once, so who has seen any of it finds
+    # the marker, also if another master was faster between the two questions
+    others = client.children(layout.folder)
     marker = client.value(layout.marker)
     if marker is not None:
         _check_marker(client, settings, marker[0])
         _check_access(client, settings)
         return True
-    if client.children(layout.folder):
+    if others:
         raise ConfigError(
             f"{client} has data in {layout.folder} that unistream did not write; choose another "
             f"{HA_CLUSTER_ID.key} or {ZOOKEEPER_ROOT.key}"
