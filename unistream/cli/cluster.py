@@ -10,7 +10,7 @@ import typer
 from unistream.base.config import Configuration
 from unistream.cli.cluster_stop import stop
 from unistream.cli.ending import Ending
-from unistream.cli.errors import log_to_stderr
+from unistream.cli.errors import log_to_stderr, report
 from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.address import elected_name
@@ -93,6 +93,8 @@ def _started(
 def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
     """With several masters: each time that this one begins to lead."""
     found = cluster.dispatcher.jobs_found
+    for note in cluster.dispatcher.metadata_health().sentences():
+        report(note)
     if as_json:
         facts = {"cluster": cluster.id, "url": cluster.rest_url, "workdir": str(cluster.workdir)}
         print_json({**facts, "jobmanager": cluster.jobmanager, "jobs_found": found})

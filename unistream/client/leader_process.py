@@ -26,7 +26,6 @@ from unistream.base.config import (
 )
 from unistream.base.errors import Unreachable
 from unistream.client import home
-from unistream.client.address import is_elected
 from unistream.client.background import in_background
 from unistream.client.contending import Term
 from unistream.client.hosts import STANDALONE, control_port
@@ -215,7 +214,7 @@ class LeaderProcess(Closing):
 def _services(plan: LeaderPlan) -> ClusterServices:
     config = plan.config
     url = home.metadata_url(config)
-    _prepare_metadata(url, takes_over=is_elected(config))
+    away = _prepare_metadata(url)
     bind_host = config.get(JOBMANAGER_BIND)
     standalone = plan.target == STANDALONE
 
@@ -229,7 +228,8 @@ def _services(plan: LeaderPlan) -> ClusterServices:
         create_host=plan.create_host,
         create_server=serve,
         connect=FlightControlClient,
-        metadata=SqlMetadataStore(url),
+        metadata=SqlMetadataStore(url, is_ensured=away is None),
+        metadata_away=away,
         checkpoint_root=config.find(CHECKPOINT_DIR) or f"{plan.root}/checkpoints",
         savepoint_root=config.find(SAVEPOINT_DIR) or f"{plan.root}/savepoints",
         create_storage=FsCheckpointStorage,
@@ -245,15 +245,16 @@ def _services(plan: LeaderPlan) -> ClusterServices:
     )
 
 
-def _prepare_metadata(url: str, *, takes_over: bool) -> None:
-    """Raises ConfigError, Unreachable: as `ensure`. A master that takes jobs over does so also while the
-    database does not answer, and writes their history once it does."""
+def _prepare_metadata(url: str) -> str | None:
+    """None: the schema is current. A text: why the database cannot be asked now; a master starts all the
+    same, since its jobs need none of it, and writes their history once it answers. Raises ConfigError as
+    `ensure`."""
     try:
         ensure(url)
     except Unreachable as error:
-        if not takes_over:
-            raise
         logger.warning("event=metadata_away reason=%r", str(error))
+        return str(error)
+    return None
 
 
 def _new_id() -> str:

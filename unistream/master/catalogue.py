@@ -62,8 +62,10 @@ class Catalogue:
         *,
         statistics_max: int = STATISTICS_MAX,
         cluster: ClusterRecord | None = None,
+        away: str | None = None,
     ) -> None:
-        """`cluster`: whose jobs these are; None: it is not known."""
+        """`cluster`: whose jobs these are; None: it is not known. `away`: why the database does not answer
+        now; None: it does, as far as is known."""
         store.act_for(NO_CLUSTER if cluster is None else cluster.cluster)
         self._store = store
         self._epoch = epoch
@@ -73,7 +75,7 @@ class Catalogue:
         self._queue = WriteQueue(statistics_max)
         self._changed = threading.Condition()
         self._closed = False
-        self._away: tuple[int, str] | None = None
+        self._away = None if away is None else (self._clock.wall_ms(), away)
         self._made_again_ms: int | None = None
         self.failures = 0
         # on the thread only

@@ -123,6 +123,7 @@ class ClusterServices:
         create_engine: Makes the engine of BATCH jobs, which runs where the host's workers do; None: there is
             none.
         retention: How much of the history of jobs is kept.
+        metadata_away: Why the database could not be asked when the master started; None: it answered.
     """
 
     target: str
@@ -146,6 +147,7 @@ class ClusterServices:
     create_resource_machine: CreateResourceMachine = create_resource_machine
     create_engine: Callable[[WorkerHost], BatchEngine] | None = None
     retention: Retention = field(default_factory=Retention)
+    metadata_away: str | None = None
 
 
 def master_ports(services: ClusterServices, ha: HaStore, leadership: Leadership | None = None) -> MasterPorts:
@@ -168,7 +170,11 @@ def master_ports(services: ClusterServices, ha: HaStore, leadership: Leadership 
     return MasterPorts(
         leadership=leadership or Leadership(ha),
         jobs=jobs,
-        catalogue=Catalogue(services.metadata, ha.epoch, services.retention, clock, cluster=cluster),
+        catalogue=Catalogue(
+            *(services.metadata, ha.epoch, services.retention, clock),
+            cluster=cluster,
+            away=services.metadata_away,
+        ),
         senders=Senders(services.connect),
         io=Pool("master-io", IO_THREADS),
         stopping=Pool("stop-worker", STOP_THREADS),

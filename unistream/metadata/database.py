@@ -30,10 +30,12 @@ _OTHER_FILE: Final = "was replaced by another file"
 
 
 class Database:
-    """Thread-safe. Each transaction is short and on a pooled connection."""
+    """Thread-safe. Each transaction is short and on a pooled connection. `is_ensured`: its schema is known to
+    be there, or to be for others to make; False: `recover` makes it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, is_ensured: bool = True) -> None:
         self._url = url
+        self._is_ensured = is_ensured
         self.cluster = NO_CLUSTER  # that writes; see `MetadataStore.act_for`
         self.engine = open_engine(url, create=False)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
@@ -142,6 +144,9 @@ class Database:
 
     def recover(self) -> bool:
         """See `MetadataStore`. Numbers go on where they were."""
+        if not self._is_ensured:
+            ensure(self._url)
+            self._is_ensured = True
         with self._lock:
             if self._path is None or self._opened is None:
                 return False

@@ -8,10 +8,14 @@ and left as it is: other clusters may be using it, and when they are upgraded is
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from sqlalchemy import Connection, Engine, Inspector, insert, inspect, text
+from sqlalchemy.exc import OperationalError
 
 from unistream.base.errors import ConfigError
 from unistream.metadata.engine import OUTDATED, database_errors, open_engine
@@ -19,6 +23,8 @@ from unistream.metadata.tables import COUNTERS, TABLE_PREFIX, VERSION_TABLE, cou
 
 NEWEST_REVISION: Final = "0006"
 """The last one in `migrations/versions`; a test compares."""
+
+_NEVER: Final = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
 def ensure(url: str) -> None:
@@ -37,7 +43,7 @@ def ensure(url: str) -> None:
 def _is_current(url: str) -> bool:
     engine = open_engine(url)
     try:
-        with database_errors(engine), engine.begin() as connection:
+        with database_errors(engine), _file_errors(engine), engine.begin() as connection:
             inspector = inspect(connection)
             if inspector.has_table(VERSION_TABLE):
                 return _is_newest(engine, _revision(connection))
@@ -48,6 +54,18 @@ def _is_current(url: str) -> bool:
             return True
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _file_errors(engine: Engine) -> Iterator[None]:
+    """Raises ConfigError for a SQLite file that no repetition opens; unlike a server, it is not away."""
+    try:
+        yield
+    except OperationalError as error:
+        code = error.orig.sqlite_errorcode if isinstance(error.orig, sqlite3.OperationalError) else 0
+        if code & 0xFF in _NEVER:
+            raise ConfigError(f"metadata.url: {engine.url.database} cannot be used: {error.orig}") from error
+        raise
 
 
 def _is_newest(engine: Engine, found: str | None) -> bool:

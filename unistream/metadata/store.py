@@ -47,15 +47,19 @@ class SqlMetadataStore:
     """Thread-safe; each call is one short transaction on a pooled connection.
 
     The schema is made by `unistream.metadata.migrate.upgrade` or `schema.ensure`, here only after its file
-    was removed (`recover`).
+    was removed, or if it could not be before (`recover`).
+
+    Args:
+        url: Of the database.
+        is_ensured: False: it did not answer, so its schema may still have to be made.
 
     Raises:
         ConfigError: the URL cannot be used; from any method: the schema is missing or outdated.
         Unreachable: from any method: the database did not answer in time.
     """
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url)
+    def __init__(self, url: str, *, is_ensured: bool = True) -> None:
+        self._database = Database(url, is_ensured=is_ensured)
         self._links = SqlRunLinks(self._database)
         self._artifacts = SqlArtifacts(self._database)
 

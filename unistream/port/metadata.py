@@ -370,6 +370,6 @@ class MetadataStore(Protocol):
 
     def recover(self) -> bool:
         """True if the database had been removed and was made again, empty: the caller writes what it
-        keeps."""
+        keeps. Also makes the schema of a database that did not answer when that was to be done."""
 
     def close(self) -> None: ...

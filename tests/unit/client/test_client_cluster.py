@@ -1,14 +1,18 @@
-"""Clusters that cannot start leave nothing behind."""
+"""Clusters that cannot start leave nothing behind, and one without its history starts."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
+from tests.postgres import PostgresServer
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.client.embedded import EmbeddedCluster
+from unistream.metadata.store import SqlMetadataStore
 
 SEVERAL = {"high-availability.type": "zookeeper"}
 NOBODY = {**SEVERAL, "high-availability.zookeeper.quorum": "127.0.0.1:1"}
@@ -67,3 +71,35 @@ def test_a_cluster_whose_jobs_could_not_be_kept_does_not_start(
         )
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "master.lock"]
     assert left == []
+
+
+def test_a_master_starts_while_its_database_is_away_and_writes_its_history_once_it_answers(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.new_database()
+    config = Configuration({"metadata.url": url})
+    with ExitStack() as away:
+        postgres.stop()
+        away.callback(postgres.start)
+        with EmbeddedCluster("local", config, workdir=tmp_path / "work", rest=False) as cluster:
+            [note] = cluster.dispatcher.metadata_health().sentences()
+            assert note.startswith("the metadata database has not answered since ")
+            assert "jobs go on" in note
+            away.close()
+            eventually(
+                lambda: cluster.dispatcher.metadata_health().sentences() == [],
+                "it is written, into tables that nobody had made",
+            )
+    store = SqlMetadataStore(url)
+    try:
+        assert [(epoch.epoch, epoch.reason) for epoch in store.epochs()] == [(1, "closed")]
+    finally:
+        store.close()
+        postgres.drop_database(url)
+
+
+def test_a_database_file_that_can_never_be_opened_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metadata.db").mkdir()
+    config = Configuration({"metadata.url": f"sqlite:///{tmp_path / 'metadata.db'}"})
+    with pytest.raises(ConfigError, match=r"metadata\.url: .*metadata\.db cannot be used: unable to open"):
+        EmbeddedCluster("local", config, workdir=tmp_path / "work", rest=False)
