@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -17,10 +19,21 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks; the only place that reads them."""
+    """The machine's clocks; the only place that reads them.
+
+    Who waits for others takes `base.awake_clock.AwakeClock`: this one goes on while the process stands still.
+    """
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+
+class BootClock(SystemClock):
+    """Its monotonic clock goes on while the whole machine sleeps (a suspended laptop), for a right that
+    others take away meanwhile. Where the system has no such clock it is the usual one."""
+
+    def monotonic_ms(self) -> int:
+        return time.clock_gettime_ns(_BOOT) // 1_000_000

@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from unistream.base.clock import SystemClock
+from unistream.base.awake_clock import AwakeClock
+from unistream.base.clock import Clock, SystemClock
 from unistream.base.closing import Closing
 from unistream.base.config import (
     CHECKPOINT_DIR,
@@ -113,6 +114,8 @@ class LeaderProcess(Closing):
         self._cleanups: list[Callable[[], None]] = []
         self._close_lock = threading.Lock()
         self._rest: Future[None] | None = None
+        clock = AwakeClock()
+        self._cleanups.append(clock.close)
         self._lingers = True
         self.rest_url: str | None = None
         self.has_stepped_down = False
@@ -120,7 +123,7 @@ class LeaderProcess(Closing):
             jobs = JobStore(term.store, FsArtifactStore(plan.artifacts))
             self._cleanups.append(lambda: plan.on_end(jobs) if term.store.leads() else None)
             claim(term.store, jobs, plan.jobs)
-            services = _services(plan)
+            services = _services(plan, clock)
             ports = master_ports(services, term.store, term.leadership)
             self.dispatcher = Dispatcher(plan.config, services, ports)
             self._cleanups.append(self._close_dispatcher)
@@ -211,7 +214,8 @@ class LeaderProcess(Closing):
         self._cleanups.append(lambda: triggers.linger(LINGER_S) if self._lingers else None)
 
 
-def _services(plan: LeaderPlan) -> ClusterServices:
+def _services(plan: LeaderPlan, clock: Clock) -> ClusterServices:
+    """`clock`: of the master's timeouts."""
     config = plan.config
     url = home.metadata_url(config)
     away = _prepare_metadata(url)
@@ -224,7 +228,7 @@ def _services(plan: LeaderPlan) -> ClusterServices:
 
     return ClusterServices(
         target=plan.target,
-        clock=SystemClock(),
+        clock=clock,
         create_host=plan.create_host,
         create_server=serve,
         connect=FlightControlClient,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.postgres import PostgresServer
+from unistream.base.awake_clock import AwakeClock
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.client.embedded import EmbeddedCluster
@@ -85,6 +86,7 @@ def test_a_master_starts_while_its_database_is_away_and_writes_its_history_once_
             [note] = cluster.dispatcher.metadata_health().sentences()
             assert note.startswith("the metadata database has not answered since ")
             assert "jobs go on" in note
+            assert isinstance(cluster.dispatcher._services.clock, AwakeClock)
             away.close()
             eventually(
                 lambda: cluster.dispatcher.metadata_health().sentences() == [],

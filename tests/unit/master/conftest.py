@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
-from unistream.base.clock import SystemClock
+from unistream.base.clock import Clock, SystemClock
 from unistream.base.config import Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.connector.registry import create_discovery
@@ -71,6 +71,7 @@ class Cluster:
     config: dict[str, str] = field(default_factory=dict)
     create_storage: Callable[[str], FsCheckpointStorage] = FsCheckpointStorage
     reach: Callable[[HaStore], HaStore] = lambda store: store
+    clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
@@ -87,7 +88,7 @@ class Cluster:
     def services(self) -> ClusterServices:
         return ClusterServices(
             target="mini",
-            clock=SystemClock(),
+            clock=self.clock,
             create_host=self.workers.create_host,
             create_server=self.workers.create_server,
             connect=self.workers.connect,

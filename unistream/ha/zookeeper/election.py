@@ -21,7 +21,7 @@ import msgspec
 from kazoo.client import TransactionRequest
 from kazoo.protocol.states import KazooState
 
-from unistream.base.clock import Clock, SystemClock
+from unistream.base.clock import BootClock, Clock
 from unistream.base.closing import Closing
 from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError
 from unistream.base.ids import LeaderEpoch
@@ -71,7 +71,7 @@ class ZooKeeperElection(Closing):
     def __init__(self, settings: ZooKeeperSettings, clock: Clock | None = None) -> None:
         self._settings = settings
         self._layout = settings.layout
-        self._clock = clock or SystemClock()
+        self._clock = clock or BootClock()  # the service counts the sleep of this machine, too
         self._client = ZooKeeperClient(settings, self._connection_changed)
         self._queue = ElectionQueue(self._client, self._layout, uuid.uuid4().hex, self._queue_changed)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from unistream.base.awake_clock import AwakeClock
 from unistream.base.config import REGISTRATION_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import TaskManagerId
@@ -57,8 +58,9 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
     config = Configuration(spec.config)
     use_store(config)
     apply_limits(config, spec.slots)
-    manager = TaskManager(spec, worker_ports(spec, services or default_services()))
-    return _code(_live(manager, (signal.SIGTERM,)))
+    with AwakeClock() as clock:
+        manager = TaskManager(spec, worker_ports(spec, services or default_services(clock)))
+        return _code(_live(manager, (signal.SIGTERM,)))
 
 
 def run_standalone(
@@ -80,7 +82,18 @@ def run_standalone(
     config = Configuration(spec.config)
     use_store(config)
     apply_limits(config, spec.slots)
-    own = replace(default_services(), on_silence=on_silence)
+    with AwakeClock() as clock:
+        own = replace(default_services(clock), on_silence=on_silence)
+        return _standalone(spec, new_id, own, leaders)
+
+
+def _standalone(
+    spec: TaskManagerSpec,
+    new_id: Callable[[], TaskManagerId],
+    own: Services,
+    leaders: LeaderRetrieval | None,
+) -> int:
+    config = Configuration(spec.config)
     while True:
         leader = None
         if leaders is not None:

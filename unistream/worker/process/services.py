@@ -50,6 +50,8 @@ class Services:
         control_client: Flight location -> requests to it.
         data_client: Configuration -> streams from other processes.
         state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
+        clock: Of all timeouts for which this worker waits for others.
+        lease_clock: Of the right to live, which the master takes away by its own clock.
         on_silence: Called when the master does not answer the registration.
     """
 
@@ -59,12 +61,13 @@ class Services:
     state_writer: Callable[[str], StateWriter]
     state_reader: Callable[[str], StateReader]
     clock: Clock = field(default_factory=SystemClock)
+    lease_clock: Clock = field(default_factory=SystemClock)
     crash_point: Callable[[str], None] = no_crash
     on_silence: OnSilence = unheard
 
 
-def default_services() -> Services:
-    """Arrow Flight and fsspec.
+def default_services(clock: Clock | None = None) -> Services:
+    """Arrow Flight and fsspec. `clock`: of timeouts; None: the system's.
 
     Raises:
         ConfigError: crash points are enabled outside of a test.
@@ -73,10 +76,12 @@ def default_services() -> Services:
     from unistream.net.server import FlightServer
     from unistream.storage.state_files import FsStateReader, FsStateWriter
 
+    clock = clock or SystemClock()
     return Services(
+        clock=clock,
         server=lambda host, control, partitions: FlightServer(host, control=control, partitions=partitions),
         control_client=FlightControlClient,
-        data_client=lambda config: FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT)),
+        data_client=lambda config: FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT), clock),
         state_writer=FsStateWriter,
         state_reader=FsStateReader,
         crash_point=crash_points(os.environ),
@@ -126,7 +131,7 @@ def _master_line(
     reporting, beating = services.control_client(spec.master), services.control_client(spec.master)
     lease = Lease(
         beating,
-        clock=clock,
+        clock=services.lease_clock,
         interval_ms=config.get(HEARTBEAT_INTERVAL),
         timeout_ms=patience_ms,
         on_lost=exit_.end,
