@@ -96,11 +96,15 @@ def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
     for note in cluster.dispatcher.metadata_health().sentences():
         report(note)
     if as_json:
-        facts = {"cluster": cluster.id, "url": cluster.rest_url, "workdir": str(cluster.workdir)}
+        facts = {
+            "cluster": cluster.dispatcher.cluster,
+            "url": cluster.rest_url,
+            "workdir": str(cluster.workdir),
+        }
         print_json({**facts, "jobmanager": cluster.jobmanager, "jobs_found": found})
         return
     out = console()
-    out.print(f"cluster {cluster.id} ({cluster.target}) listens on {cluster.rest_url}")
+    out.print(f"cluster {cluster.dispatcher.cluster} ({cluster.target}) listens on {cluster.rest_url}")
     jobs = "no job was left there" if not found else f"it goes on with {found} job(s) that it found there"
     if cluster.is_elected:
         out.print(f"it leads now; {jobs}")

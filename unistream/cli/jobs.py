@@ -32,14 +32,16 @@ def list_jobs(
 ) -> None:
     """List the jobs of all clusters that run on this machine.
 
-    With --all also jobs that have ended, of clusters that have ended, too.
+    With --all also jobs that have ended, of clusters that have ended, too: the database has them, also while
+    no cluster answers.
     """
     silent: list[Silent] = []
     notes: list[Note] = []
     config = configuration(defines, jobmanager=jobmanager)
+    has_history = all_ and not config.get(REST_PORT) and not is_elected(config)
     with clusters_here(config) as clusters:
-        found = all_jobs(clusters, silent.append, on_note=notes.append)
-    if all_ and not config.get(REST_PORT) and not is_elected(config):
+        found = all_jobs(clusters, silent.append, on_note=notes.append, is_needed=not has_history)
+    if has_history:
         found = with_history(found, config, notes)
     found = [item for item in found if all_ or item.job.state not in TERMINAL_STATES]
     if as_json:

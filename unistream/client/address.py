@@ -18,8 +18,10 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.servers import ZOOKEEPER_SCHEME, parse_zookeeper_address
+from unistream.client import home
 
 if TYPE_CHECKING:
+    from unistream.client.home import ClusterEntry
     from unistream.port.ha import LeaderRetrieval
 
 _HOST_AND_PORT: Final = re.compile(
@@ -65,6 +67,29 @@ class FixedAddress:
 
     def url(self, timeout_s: float) -> str:
         return self.name
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class MachineAddress:
+    """A cluster of this machine, wherever it listens: with `rest.port` 0, the default, on another port each
+    time that it is started."""
+
+    is_elected = False
+
+    def __init__(self, entry: ClusterEntry) -> None:
+        self._entry = entry  # replaced, never changed
+
+    @property
+    def name(self) -> str:
+        return self._entry.url
+
+    def url(self, timeout_s: float) -> str:
+        """Where it listened last, if it does not run now: it may be started again."""
+        if not home.is_running(self._entry):
+            self._entry = home.successor(self._entry) or self._entry
+        return self._entry.url
 
     def close(self) -> None:
         """It holds nothing."""

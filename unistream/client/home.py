@@ -20,6 +20,7 @@ import msgspec
 from unistream.base import process_mark
 from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
+from unistream.base.ids import NO_CLUSTER, ClusterId
 
 HOME_VARIABLE = "UNISTREAM_HOME"
 BACKFILLS = "backfills"
@@ -29,9 +30,15 @@ logger = logging.getLogger(__name__)
 
 
 class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One running cluster. `started`: the start time of the process `pid` in clock ticks since boot ("" where
-    the system does not provide it): a process that reuses the pid has another one. `session`: it goes on when
-    a job has ended; False: it was started for one job."""
+    """One running cluster.
+
+    Attributes:
+        id: Of its process.
+        cluster: Its own, which it keeps when it is started again; "": it is not known.
+        started: The start time of the process `pid` in clock ticks since boot ("" where the system does not
+            provide it): a process that reuses the pid has another one.
+        session: It goes on when a job has ended; False: it was started for one job.
+    """
 
     id: str
     url: str
@@ -40,6 +47,11 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     started: str = ""
     session: bool = True
+    cluster: ClusterId = NO_CLUSTER
+
+    def is_named(self, text: str) -> bool:
+        """`text` is the beginning of one of its ids."""
+        return any(known.startswith(text.lower()) for known in (self.id, self.cluster) if known)
 
 
 def home() -> Path:
@@ -60,7 +72,15 @@ def metadata_url(config: Configuration) -> str:
     return config.find(METADATA_URL) or f"sqlite:///{home().absolute() / 'metadata.db'}"
 
 
-def register(id_: str, *, url: str, target: str, now_ms: int, session: bool = True) -> Path:
+def register(
+    id_: str,
+    *,
+    url: str,
+    target: str,
+    now_ms: int,
+    session: bool = True,
+    cluster: ClusterId = NO_CLUSTER,
+) -> Path:
     """Adds the entry of this process's cluster; returns its file."""
     pid = os.getpid()
     entry = ClusterEntry(
@@ -71,6 +91,7 @@ def register(id_: str, *, url: str, target: str, now_ms: int, session: bool = Tr
         started_ms=now_ms,
         started=_start_of(pid) or "",
         session=session,
+        cluster=cluster,
     )
     folder = home() / "clusters"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -107,6 +128,12 @@ def is_running(entry: ClusterEntry) -> bool:
     """Its process has not ended."""
     start = _start_of(entry.pid)
     return start is not None and entry.started in ("", start)
+
+
+def successor(entry: ClusterEntry) -> ClusterEntry | None:
+    """The same cluster, started again here after the process of `entry` has ended; None: it does not run."""
+    found = (one for one in reversed(clusters()) if entry.cluster and one.cluster == entry.cluster)
+    return next(found, None)
 
 
 def _start_of(pid: int) -> str | None:

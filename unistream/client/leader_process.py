@@ -209,6 +209,7 @@ class LeaderProcess(Closing):
             target=plan.target,
             now_ms=SystemClock().wall_ms(),
             session=plan.session,
+            cluster=self.dispatcher.cluster,
         )
         self._cleanups.append(lambda: entry.unlink(missing_ok=True))
         self._cleanups.append(lambda: triggers.linger(LINGER_S) if self._lingers else None)

@@ -32,7 +32,7 @@ class LeftJob:
 def why_ended(entry: ClusterEntry) -> str | None:
     """About a cluster for one job whose process has ended: nobody starts it again by itself. None: it runs,
     or is a session cluster, which may be."""
-    if entry.session or home.is_running(entry):
+    if entry.session or home.is_running(entry) or home.successor(entry) is not None:
         return None
     begin = f"the cluster at {entry.url} has ended (process {entry.pid}), and its job runs no more"
     left = list(jobs_in(home.home() / "runs" / entry.id))

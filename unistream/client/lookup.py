@@ -12,7 +12,7 @@ from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError, Unreachable
 from unistream.base.ids import JobId
 from unistream.client import home
-from unistream.client.address import is_elected
+from unistream.client.address import MachineAddress, is_elected
 from unistream.client.background import in_background
 from unistream.client.home import ClusterEntry
 from unistream.client.leftovers import sentence_about, why_ended
@@ -86,7 +86,7 @@ def running_clusters(config: Configuration) -> list[RestClient]:
 
 
 def _client(entry: ClusterEntry, limit_s: float) -> RestClient:
-    return RestClient(entry.url, timeout_s=limit_s, why_ended=lambda: why_ended(entry))
+    return RestClient(MachineAddress(entry), timeout_s=limit_s, why_ended=lambda: why_ended(entry))
 
 
 def all_jobs(
@@ -95,6 +95,7 @@ def all_jobs(
     *,
     patience_s: float = ALL_WITHIN_S,
     on_note: Callable[[Note], None] = lambda _note: None,
+    is_needed: bool = True,
 ) -> list[Found]:
     """Jobs that these clusters list, each once; the other arguments are those of `ask_all`."""
     answers = ask_all(
@@ -102,6 +103,7 @@ def all_jobs(
         lambda cluster, limit_s: cluster.job_list(timeout_s=limit_s),
         on_silence,
         patience_s=patience_s,
+        is_needed=is_needed,
     )
     found: list[Found] = []
     for cluster, listed in answers:
@@ -188,14 +190,22 @@ def ask_all(
     on_silence: OnSilence,
     *,
     patience_s: float = ALL_WITHIN_S,
+    is_needed: bool = True,
 ) -> list[tuple[RestClient, T]]:
-    """The answers of `ask_each`. `on_silence`: called for each cluster without one, if another one has.
+    """The answers of `ask_each`.
+
+    Args:
+        clusters: As there.
+        ask: As there.
+        on_silence: Called for each cluster without an answer, if another one has one or none is needed.
+        patience_s: As there.
+        is_needed: One answer at least; False: the caller knows something without any.
 
     Raises:
-        Unreachable: no cluster answers.
+        Unreachable: no cluster answers, and one answer is needed.
     """
     answers, silent = ask_each(clusters, ask, patience_s=patience_s)
-    if silent and not answers:
+    if silent and not answers and is_needed:
         raise silent[0].error if len(silent) == 1 else Unreachable("; ".join(map(str, silent)))
     for silence in silent:
         on_silence(silence)

@@ -98,7 +98,9 @@ def find_cluster(config: Configuration, text: str | None) -> tuple[RestClient, C
 def _only_session() -> ClusterEntry | None:
     found = [entry for entry in home.clusters() if entry.session]
     if len(found) > 1:
-        urls = ", ".join(f"{entry.id[:8]} at {entry.url} ({entry.target})" for entry in found)
+        urls = ", ".join(
+            f"{(entry.cluster or entry.id)[:8]} at {entry.url} ({entry.target})" for entry in found
+        )
         raise ConfigError(f"several clusters run here: {urls}; name one of them")
     return found[0] if found else None
 
@@ -108,7 +110,7 @@ def _entry_of(text: str) -> ClusterEntry | None:
     if named is not None:
         return named
     is_prefix = len(text) >= ID_PREFIX_CHARS_MIN
-    found = [entry for entry in home.clusters() if is_prefix and entry.id.startswith(text.lower())]
+    found = [entry for entry in home.clusters() if is_prefix and entry.is_named(text)]
     if len(found) > 1:
         raise ConfigError(f"{text!r} matches {len(found)} clusters; give more of the id")
     if not found and not (_is_name(text) and session_folder(text).is_dir()):

@@ -12,7 +12,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.extras import is_installed
 from unistream.base.ids import JobId
 from unistream.client import at_exit, home
-from unistream.client.address import elected_address, is_elected
+from unistream.client.address import MachineAddress, elected_address, is_elected
 from unistream.client.job_client import JobClient, identified
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.versions import check_version
@@ -139,4 +139,4 @@ def connect(config: Configuration) -> RestClient:
     if len(found) > 1:
         urls = ", ".join(f"{entry.url} ({entry.target})" for entry in found)
         raise ConfigError(f"several clusters run here: {urls}; choose one with -m HOST:PORT")
-    return RestClient(found[0].url, timeout_s=timeout_s(config))
+    return RestClient(MachineAddress(found[0]), timeout_s=timeout_s(config))

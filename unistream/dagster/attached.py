@@ -61,6 +61,8 @@ INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 LOST: Final = (Unreachable, OutcomeUnknown)
 """Contact to the job, and no job: what cannot be reached for a while is not to be stopped."""
 
+_MAY_RUN: Final = "the job may run on, and the next run attaches to it if it does"
+
 PATIENCE_S: Final = timeout_s(Configuration())
 
 OnTerminate = Literal["stop_with_savepoint", "drain", "cancel", "detach"]
@@ -289,7 +291,9 @@ def _end(
 ) -> None:
     """Ends the job, if there is one; raises further interruptions."""
     if isinstance(error, LOST) and starting.done():
-        listener.note("the job may run on, and the next run attaches to it if it does", is_error=True)
+        known = not starting.cancelled() and starting.exception() is None
+        text = f"the job is left as it is; {_runs_on(starting.result())}" if known else _MAY_RUN
+        listener.note(text, is_error=True)
         return
     client = None
     try:
@@ -398,7 +402,16 @@ def _cancel(client: JobClient, listener: StepListener) -> None:
         listener.note(str(late), is_error=False)
     except (UnistreamError, TimeoutError) as failure:
         why = str(failure) or f"no end within {CANCEL_WAIT_S:.0f} s"
-        listener.note(f"job {client.job_id} could not be cancelled: {why}", is_error=True)
+        text = f"job {client.job_id} could not be cancelled: {why}; {_runs_on(client)}"
+        listener.note(text, is_error=True)
+
+
+def _runs_on(client: JobClient) -> str:
+    where = "" if client.rest_url is None else f" in the cluster at {client.rest_url}"
+    return (
+        f"it may run on{where}: 'unistream list' shows whether it does, 'unistream cancel {client.job_id}' "
+        "ends it, and the next run attaches to it"
+    )
 
 
 def _close(starting: Future[JobClient], listener: StepListener) -> None:

@@ -11,33 +11,37 @@ import uvicorn
 from fastapi import FastAPI
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.rest.connections import ConnectionLimits, guarded
 
 START_TIMEOUT_S: Final = 15.0
 CLOSE_TIMEOUT_S: Final = 10.0
 KEEP_ALIVE_S: Final = 10
-CONNECTIONS_MAX: Final = 200
+SERVED_MAX: Final = 400  # requests at the same time, above the limit of connections: more are answered by 503
 BACKLOG: Final = 128
 
 
 class RestServer:
-    """Listens when the constructor returns.
+    """Listens when the constructor returns. `limits`: of each connection.
 
     Raises:
         ConfigError: the address is not a loopback one, or the port is taken.
     """
 
-    def __init__(self, app: FastAPI, *, host: str, port: int) -> None:
+    def __init__(
+        self, app: FastAPI, *, host: str, port: int, limits: ConnectionLimits | None = None
+    ) -> None:
         _check_loopback(host)
         self._socket = _listen(host, port)
         self.host = host
         self.port = int(self._socket.getsockname()[1])
         config = uvicorn.Config(
             app,
+            http=guarded(limits or ConnectionLimits()),
             log_config=None,
             access_log=False,
             lifespan="off",
             timeout_keep_alive=KEEP_ALIVE_S,
-            limit_concurrency=CONNECTIONS_MAX,
+            limit_concurrency=SERVED_MAX,
             timeout_graceful_shutdown=2,
             server_header=False,
             ws="none",

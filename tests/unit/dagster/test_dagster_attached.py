@@ -36,6 +36,7 @@ from unistream.dagster.attached import (
 from unistream.master.job_info import ExceptionInfo, JobInfo
 from unistream.master.job_log import JobLine
 
+URL = "http://127.0.0.1:8081"
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"
 WAIT_S = 60
@@ -68,6 +69,10 @@ class FakeJob:
     @property
     def job_id(self) -> JobId:
         return JOB
+
+    @property
+    def rest_url(self) -> str:
+        return URL
 
     def log(self, after: int = 0) -> list[JobLine]:
         if self.log_fails is not None:
@@ -339,7 +344,10 @@ def test_a_job_that_can_neither_be_stopped_nor_cancelled_is_named() -> None:
     job.stop_fails = job.cancel_fails = Unreachable("no answer")
     story = interrupted_run(job)
     assert job.calls[-1] == "close"
-    assert story.notes[-1] == f"job {JOB} could not be cancelled: no answer"
+    assert story.notes[-1] == (
+        f"job {JOB} could not be cancelled: no answer; it may run on in the cluster at {URL}: 'unistream "
+        f"list' shows whether it does, 'unistream cancel {JOB}' ends it, and the next run attaches to it"
+    )
 
 
 def test_a_second_signal_cancels_while_the_first_still_stops() -> None:
