@@ -8,9 +8,10 @@ Any user of the machine can connect, so what a connection that is not served may
     response    read on within `unread_s`
     idle        uvicorn's own `timeout_keep_alive`
 
-Of more than `connections_max` connections the oldest one that is not served is closed: first those that wait
-for a head, then idle ones, then those that wait for a body or whose response is not read. So half-written requests shut nobody out, however
-many there are; a limit for each peer could not tell one user of this machine from another one.
+Of more than `connections_max` connections the oldest one that is not served is closed: first those that
+wait for a head, then idle ones, then those that wait for a body or whose response is not read. So half-
+written requests shut nobody out, however many there are; a limit for each peer could not tell one user of
+this machine from another one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class ConnectionLimits:
 
     head_s: float = 10.0  # a client sends it at once; a busy machine delays it by less
     body_s: float = 20.0
-    body_rate: float = 64 * 1024  # bytes in a second, over loopback: a fraction of what the slowest client sends
+    body_rate: float = (
+        64 * 1024
+    )  # bytes in a second, over loopback: a fraction of what the slowest client sends
     unread_s: float = 30.0
     connections_max: int = 200
     check_s: float = 1.0
@@ -115,11 +118,13 @@ class GuardedConnection(H11Protocol):
 
     def _phase(self) -> Phase:
         """Of what is known now; a head of which something has come stays one until it is complete."""
+        if (
+            self.flow.write_paused
+        ):  # also of a response that is complete for uvicorn, which keeps it in memory
+            return Phase.UNREAD
         if self.cycle is None or self.cycle.response_complete:
             began = self.cycle is None or bool(self.conn.trailing_data[0])
             return Phase.HEAD if began else Phase.IDLE
-        if self.flow.write_paused:
-            return Phase.UNREAD
         waits = self.cycle.more_body and not self.flow.read_paused
         return Phase.BODY if waits else Phase.SERVED
 

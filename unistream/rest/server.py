@@ -27,9 +27,7 @@ class RestServer:
         ConfigError: the address is not a loopback one, or the port is taken.
     """
 
-    def __init__(
-        self, app: FastAPI, *, host: str, port: int, limits: ConnectionLimits | None = None
-    ) -> None:
+    def __init__(self, app: FastAPI, *, host: str, port: int, limits: ConnectionLimits | None = None) -> None:
         _check_loopback(host)
         self._socket = _listen(host, port)
         self.host = host
