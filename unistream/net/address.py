@@ -38,11 +38,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def advertised_host(bind_host: str) -> str:
-    """The host that peers connect to; the wildcard address names none."""
-    return socket.getfqdn() if bind_host in ("0.0.0.0", "::") else bind_host  # noqa: S104 - compared, not bound
-
-
 class SocketFolder(PrivateFolder):
     """A private folder for one server's unix socket, removed by `close`.
 

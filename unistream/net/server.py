@@ -17,7 +17,6 @@ from unistream.net.address import (
     TCP_SCHEME,
     UNIX_SCHEME,
     SocketFolder,
-    advertised_host,
     break_connections,
     is_loopback,
 )
@@ -39,8 +38,8 @@ class FlightServer:
 
     Args:
         bind_host: A loopback address: a unix socket (unless `unix` is False), created again when it or its
-            folder is removed. Any other: TCP, which has neither TLS nor authentication yet and runs code for
-            every peer that connects; therefore it needs `allow_plaintext`.
+            folder is removed. Any other is refused: TCP has neither TLS nor authentication yet, and the
+            server runs code for every peer that connects.
         control: Called on a server thread for each control message; its errors go to the caller.
         partitions: Those of this process; None: it produces nothing.
         unix_dir: Where the private folder of the unix socket is created; None: the system's choice.
@@ -58,17 +57,15 @@ class FlightServer:
         partitions: PartitionSource | None,
         unix_dir: str | None = None,
         unix: bool = True,
-        allow_plaintext: bool = False,
         port: int = 0,
     ) -> None:
-        local = is_loopback(bind_host)
-        if not local and not allow_plaintext:
+        if not is_loopback(bind_host):
             raise ConfigError(
-                f"jobmanager.bind-host {bind_host or repr('')} is not a loopback address: without TLS and"
-                " authentication, anyone who can connect could run code here; use 127.0.0.1, or allow"
-                " plaintext on a network that you trust"
+                f"jobmanager.bind-host {bind_host or repr('')} is not a loopback address: every peer that"
+                " connects can run code here, so it needs TLS and authentication first, which this version"
+                " does not have; use 127.0.0.1"
             )
-        self._folder = SocketFolder(unix_dir) if local and unix and not port else None
+        self._folder = SocketFolder(unix_dir) if unix and not port else None
         tcp = f"{TCP_SCHEME}{bind_host}:{port}"
         listen = UNIX_SCHEME + self._folder.socket_path if self._folder else tcp
         self._streams = _Streams()
@@ -79,9 +76,7 @@ class FlightServer:
             if self._folder:
                 self._folder.close()
             raise ConfigError(f"cannot listen on {listen}: {wire.from_peer(error, 'gRPC')}") from error
-        self.address = (
-            listen if self._folder else f"{TCP_SCHEME}{advertised_host(bind_host)}:{self._services[0].port}"
-        )
+        self.address = listen if self._folder else f"{TCP_SCHEME}{bind_host}:{self._services[0].port}"
         self._closing = threading.Lock()
         self._closed = False
         self._stopping = threading.Event()

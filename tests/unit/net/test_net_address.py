@@ -17,7 +17,6 @@ from unistream.net.address import (
     FOLDER_PREFIX,
     UNIX_SCHEME,
     SocketFolder,
-    advertised_host,
     break_connections,
     is_loopback,
 )
@@ -47,11 +46,6 @@ def short_tmp(tmp_path: Path) -> Path:
 )
 def test_loopback_is_told_from_the_network(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
-
-
-def test_the_wildcard_is_not_what_peers_are_told() -> None:
-    assert advertised_host("0.0.0.0") == socket.getfqdn()
-    assert advertised_host("10.0.0.1") == "10.0.0.1"
 
 
 def test_the_folder_is_private_and_goes_with_close(short_tmp: Path) -> None:
