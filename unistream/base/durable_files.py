@@ -4,11 +4,16 @@ A new file is written under a hidden name next to its own, synced, and named by 
 name exists; then the folder is synced. (`rename` would replace a file, and with `O_EXCL` on the final name
 readers would see a partial file.) A name is durable once its folder is synced, also that of a folder.
 
+Files and folders are the owner's alone (0600 and 0700), whatever the umask: they hold rows, state, and code
+with its secrets. Those of a user's own table are `shared`: the umask says who may read them, as with all
+other writers of tables.
+
 `fsync` syncs an open file or folder; tests of power cuts pass their own.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -17,6 +22,11 @@ from pathlib import Path
 from typing import Final
 
 _TEMPORARY_NAME: Final = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+_SHARED_FILE: Final = 0o666  # less the umask
+_SHARED_FOLDER: Final = 0o777
 
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024  # per system call; the limit of Linux is 2 GiB
 
@@ -27,7 +37,9 @@ def _fsync(handle: int) -> None:
     os.fsync(handle)
 
 
-def create(path: str, content: bytes, root: str | None = None, fsync: Fsync = _fsync) -> bool:
+def create(
+    path: str, content: bytes, root: str | None = None, fsync: Fsync = _fsync, *, shared: bool = False
+) -> bool:
     """Creates a durable file if it is absent. False: it exists, and is durable now.
 
     Args:
@@ -35,11 +47,12 @@ def create(path: str, content: bytes, root: str | None = None, fsync: Fsync = _f
         content: All of it.
         root: Folders up to this one may be new, and are synced too. None: none is new.
         fsync: See above.
+        shared: See above.
     """
     target = Path(path)
     temporary = temporary_of(target)
     try:
-        write(temporary, content, fsync)
+        write(temporary, content, fsync, shared=shared)
         os.link(temporary, target)
     except FileExistsError:
         sync(target.parent, fsync)  # the process that created it may have died before
@@ -66,9 +79,10 @@ def named_after(temporary: str) -> str | None:
     return None if match is None else match[1]
 
 
-def write(path: Path, content: bytes | memoryview, fsync: Fsync = _fsync) -> None:
+def write(path: Path, content: bytes | memoryview, fsync: Fsync = _fsync, *, shared: bool = False) -> None:
     """Writes a new file with durable content; its name is not durable yet. Raises FileExistsError."""
-    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    mode = _SHARED_FILE if shared else PRIVATE_FILE
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
         rest = memoryview(content).cast("B")
         while rest:
@@ -78,13 +92,26 @@ def write(path: Path, content: bytes | memoryview, fsync: Fsync = _fsync) -> Non
         os.close(handle)
 
 
-def make_folders(folder: str | Path, fsync: Fsync = _fsync, *, exist_ok: bool = True) -> None:
-    """Creates a folder and its parents, all durable."""
+def private(path: str, flags: int) -> int:
+    """An `opener` of `open`: what it creates is the owner's alone."""
+    return os.open(path, flags, PRIVATE_FILE)
+
+
+def make_folders(
+    folder: str | Path, fsync: Fsync = _fsync, *, exist_ok: bool = True, shared: bool = False
+) -> None:
+    """Creates a folder and its parents, all durable. Those that exist stay as they are."""
     target = Path(folder)
     missing = [path for path in (target, *target.parents) if not path.exists()]
-    os.makedirs(target, exist_ok=exist_ok)
-    for created in missing:
-        sync(created.parent, fsync)
+    if not missing and not (exist_ok and target.is_dir()):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    for path in reversed(missing):
+        try:
+            path.mkdir(_SHARED_FOLDER if shared else PRIVATE_FOLDER)
+        except FileExistsError:  # made by another process meanwhile
+            if not path.is_dir() or (path == target and not exist_ok):
+                raise
+        sync(path.parent, fsync)
 
 
 def sync_folders(folder: str, root: str, fsync: Fsync = _fsync) -> None:

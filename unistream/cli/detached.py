@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from unistream.base.durable_files import private
 from unistream.base.errors import Unreachable
 from unistream.cli.application import Accepted, Answer, Application, Refused
 from unistream.client import home
@@ -46,7 +47,7 @@ def start(application: Application) -> Detached | Refused:
     log = _log_file()
     content = msgspec.msgpack.encode(application)
     reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as answers, log.open("wb") as output:
+    with os.fdopen(reader, "rb") as answers, open(log, "wb", opener=private) as output:
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "unistream.cli.application", str(writer)],

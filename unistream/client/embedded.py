@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from unistream.base import durable_files
 from unistream.base.closing import Closing
 from unistream.base.config import (
     HA_CLUSTER_ID,
@@ -221,7 +222,7 @@ class EmbeddedCluster(Closing):
     def _prepare_workdir(self) -> None:
         try:
             for name in ("", "logs", "checkpoints", "savepoints", "artifacts"):
-                (self.workdir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+                durable_files.make_folders(self.workdir / name)
         except OSError as error:
             raise ConfigError(
                 f"cannot use {self.workdir} as the cluster's folder: {error.strerror}"

@@ -12,11 +12,14 @@ other's.
 
 from __future__ import annotations
 
+import os
+import stat
 import uuid
 from typing import Final
 
 import msgspec
 
+from unistream.base import durable_files
 from unistream.base.config import HA_CLUSTER_ID, HA_STORAGE_DIR, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.base.object_stores import is_s3
@@ -105,6 +108,8 @@ def _own(folder: Location, owner: str) -> None:
     file = folder.below(OWNER)
     with transient(f"cannot use {folder.url} for the jobs of this cluster"):
         folder.fs.makedirs(folder.path, exist_ok=True)
+        if folder.is_local:
+            _close_to_others(folder.path)
     try:
         file.fs.pipe_file(file.path, owner.encode(), mode="create")
     except FileExistsError:
@@ -118,6 +123,13 @@ def _own(folder: Location, owner: str) -> None:
         raise Transient(f"cannot use {folder.url} for the jobs of this cluster: {error}") from error
     except OSError as error:
         raise OutcomeUnknown(f"{file.url} may or may not have been written: {error}") from error
+
+
+def _close_to_others(path: str) -> None:
+    """Jobs and state of a version that left it to the umask who may read them are in it, too."""
+    found = os.stat(path)
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+        os.chmod(path, durable_files.PRIVATE_FOLDER)
 
 
 def _decoded(value: bytes) -> Claim:

@@ -168,10 +168,10 @@ class Ledger:
         path = f"{self._inner}/{name}"
         try:
             if _is_local(self._system):
-                durable_files.make_folders(os.path.dirname(path))
+                durable_files.make_folders(os.path.dirname(path), shared=True)
                 target = durable_files.Path(path)
                 temporary = durable_files.temporary_of(target)
-                durable_files.write(temporary, content)
+                durable_files.write(temporary, content, shared=True)
                 temporary.replace(target)
                 durable_files.sync(target.parent)
             else:

@@ -18,6 +18,7 @@ from typing import IO, Final
 
 import msgspec
 
+from unistream.base import durable_files
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
 from unistream.core.memory import thread_environment
@@ -186,8 +187,8 @@ class _Worker:
             path = log_path(self._spec)
             log: IO[bytes] | None = None
             if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                log = stack.enter_context(path.open("ab"))
+                durable_files.make_folders(path.parent)
+                log = stack.enter_context(open(path, "ab", opener=durable_files.private))
             printed = None if self._echo is None else self._echo.pipe(log)
             try:
                 self._process = subprocess.Popen(

@@ -30,6 +30,7 @@ import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import RDD, TaskContext
 
+from unistream.base import durable_files
 from unistream.base.allocator import choose_allocator
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
@@ -289,9 +290,9 @@ def run_in_task(orders: Iterator[bytes]) -> None:
         return
     path = log_path(spec)
     if path is not None and order.claim_folder:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable_files.make_folders(path.parent)
     if path is not None and path.parent.is_dir():  # else this is another machine: its executor has a log
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         os.dup2(log, 1)  # this process serves no other task afterwards
         os.dup2(log, 2)
         os.close(log)

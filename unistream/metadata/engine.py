@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,11 +109,20 @@ def _sqlite_opener(url: URL, *, create: bool) -> Callable[[], sqlite3.Connection
     mode = "rwc" if create else "rw"
 
     def connect() -> sqlite3.Connection:
+        if create:
+            _create_private(path)
         return sqlite3.connect(
             f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_MS / 1000, check_same_thread=False
         )
 
     return connect
+
+
+def _create_private(path: Path) -> None:
+    """SQLite would leave it to the umask who may read the history; its own files next to it get the mode of
+    this     one. What is there stays as it is, and what cannot be made is SQLite's to refuse."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def _bounded_waits(url: URL) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base import durable_files
-from unistream.base.durable_files import WRITE_BYTES_MAX, temporary_of
+from unistream.base.durable_files import PRIVATE_FOLDER, WRITE_BYTES_MAX, private, temporary_of
 
 
 class NotWritten(OSError):
@@ -50,7 +50,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
     def temporary_for(self, path: str) -> IO[bytes]:
         """A new hidden file next to `path`, for `name_temporary`; the caller closes and removes it."""
         target = Path(self._strip_protocol(path))
-        return temporary_of(target).open("xb", buffering=WRITE_BYTES_MAX // 8)
+        return open(temporary_of(target), "xb", buffering=WRITE_BYTES_MAX // 8, opener=private)
 
     def name_temporary(self, file: IO[bytes], path: str) -> None:
         """Links a `temporary_for` to its name; it keeps its temporary name too.
@@ -96,7 +96,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
         for name in folders.split("/"):
             path /= name
             try:
-                path.mkdir()
+                path.mkdir(PRIVATE_FOLDER)
             except FileExistsError:
                 continue
             self._sync_path(path.parent)

@@ -71,7 +71,7 @@ class StageFiles:
         """The folder of an absolute path. Raises OSError."""
         folder = full.rpartition("/")[0]
         if self.is_local:
-            durable_files.make_folders(folder)
+            durable_files.make_folders(folder, shared=True)
         elif self._remote_folders:
             self.system.makedirs(folder, exist_ok=True)
 
@@ -91,7 +91,7 @@ class StageFiles:
         try:
             self.make_folders(full)
             if self.is_local:
-                return durable_files.create(full, content, self.root)
+                return durable_files.create(full, content, self.root, shared=True)
             self.system.pipe_file(full, content, mode="create")
         except FileExistsError:
             return False

@@ -54,7 +54,7 @@ class LocalOutput(OutputFile):  # type: ignore[misc]
 
     def create(self, overwrite: bool = False) -> io.BufferedWriter:
         """A stream; closing it makes the file durable. Raises FileExistsError, OSError."""
-        durable_files.make_folders(os.path.dirname(self._path))
+        durable_files.make_folders(os.path.dirname(self._path), shared=True)
         return io.BufferedWriter(_Synced(self._path, "wb" if overwrite else "xb"))
 
 
