@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -23,6 +24,7 @@ _NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
+_LOGIN: Final = re.compile(r"(?<=://)(?:\$\{[^}]*\}|[^/?#@${])*@")  # references in it may have any characters
 _USER_INFO: Final = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+(?=@)")
 
 
@@ -63,25 +65,45 @@ def is_reference(text: str) -> bool:
     return _REFERENCE.fullmatch(text) is not None
 
 
+def has_reference(text: str) -> bool:
+    """What it will be is known only where it is used.
+
+    >>> has_reference("db://u:${env:PW}@host/d"), has_reference("db://u:p@host/d")
+    (True, False)
+    """
+    return _REFERENCE.search(text) is not None
+
+
 def resolved(what: str, value: str | Secret) -> str:
-    """Plain text for a library: of a secret, of the target of a reference, or `value`.
+    """Plain text for a library: of a secret, or `value` with what its references name in their places. In
+    front of the host of a URL that is quoted, so a password may have any characters.
 
     Call it where the connection is made, in the master's discovery or in a worker, so that the pipeline, the
     job graph and savepoints only contain the reference.
 
     Args:
         what: For an error, such as "Kafka property 'ssl.password'".
-        value: Plain text, a reference, or a secret.
+        value: Plain text, which may have references in it, or a secret.
 
     Raises:
         ConfigError: the variable is not set, or the file cannot be read.
     """
     if isinstance(value, Secret):
         return value.reveal()
-    found = _REFERENCE.fullmatch(value)
-    if found is None:
-        return value
-    kind, where = found.groups()
+    with_login = _LOGIN.sub(lambda login: _replaced(what, login[0], quoted=True), value)
+    return _replaced(what, with_login, quoted=False)
+
+
+def _replaced(what: str, text: str, *, quoted: bool) -> str:
+    def named(found: re.Match[str]) -> str:
+        plain = _named(what, *found.groups())
+        return quote(plain, safe="") if quoted else plain
+
+    return _REFERENCE.sub(named, text)
+
+
+def _named(what: str, kind: str, where: str) -> str:
+    """The content of a variable or a file. Raises ConfigError."""
     if kind == "env":
         if where not in os.environ:
             raise ConfigError(f"{what} refers to environment variable {where!r}, which is not set")

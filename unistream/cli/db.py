@@ -10,6 +10,7 @@ import typer
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import LeaderEpoch
+from unistream.base.secrets import resolved
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import print_json
 from unistream.metadata import migrate, upkeep
@@ -31,6 +32,7 @@ Url = Annotated[
         "--url",
         envvar="UNISTREAM_METADATA_URL",
         help="SQLAlchemy URL of the database, as in metadata.url.",
+        callback=lambda url: resolved("--url", url),
     ),
 ]
 

@@ -21,6 +21,7 @@ from unistream.base import process_mark
 from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import NO_CLUSTER, ClusterId
+from unistream.base.secrets import resolved
 
 HOME_VARIABLE = "UNISTREAM_HOME"
 BACKFILLS = "backfills"
@@ -68,8 +69,9 @@ def home() -> Path:
 
 def metadata_url(config: Configuration) -> str:
     """Where clusters with this configuration keep their history. Raises ConfigError: `home` cannot be
-    made."""
-    return config.find(METADATA_URL) or f"sqlite:///{home().absolute() / 'metadata.db'}"
+    made, or the URL refers to a secret that is not there."""
+    given = config.find(METADATA_URL)
+    return resolved(METADATA_URL.key, given) if given else f"sqlite:///{home().absolute() / 'metadata.db'}"
 
 
 def register(

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.base.secrets import HIDDEN, Secret, redacted, resolved_options
+from unistream.base.secrets import HIDDEN, Secret, redacted, resolved, resolved_options
+from unistream.client.home import metadata_url
 from unistream.model.graph import JobGraph, SourceInfo
 
 CANARY = "hunter2"
@@ -102,6 +104,40 @@ def test_plain_text_is_there_where_it_is_used(tmp_path: Path, monkeypatch: pytes
 def test_a_reference_to_nothing_is_named(reference: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         resolved_options("option", {"secret": reference})
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        pytest.param(
+            "db://u:${env:PW}@host/d", "db://u:p%40s%2Fs@host/d", id="a password in a URL is quoted"
+        ),
+        pytest.param("db://${env:PW}@host/d", "db://p%40s%2Fs@host/d", id="a whole login"),
+        pytest.param("db://u:${file:FILE}@host/d", "db://u:p%40s%2Fs@host/d", id="of a file"),
+        pytest.param("db://u@${env:HOST}/d", "db://u@db:5432/d", id="a host is not"),
+        pytest.param("db://${env:HOST}/d?x=a@b", "db://db:5432/d?x=a@b", id="nor one without a login"),
+        pytest.param('user="u" password="${env:PW}";', 'user="u" password="p@s/s";', id="in other text"),
+        pytest.param("${env:HOST},${env:HOST}", "db:5432,db:5432", id="several"),
+        pytest.param("${env:URL}", "db://u:p%40@host/d", id="a whole URL as it is"),
+        pytest.param("${other:PW} $PW {env:PW}", "${other:PW} $PW {env:PW}", id="no reference"),
+    ],
+)
+def test_references_inside_text(
+    value: str, plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in {"PW": "p@s/s", "HOST": "db:5432", "URL": "db://u:p%40@host/d"}.items():
+        monkeypatch.setenv(name, content)
+    file = tmp_path / "a@secret"
+    file.write_text("p@s/s\n")
+    assert resolved("url", value.replace("FILE", str(file))) == plain
+
+
+def test_the_url_of_the_metadata_may_have_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    config = Configuration({"metadata.url": "sqlite:///${env:PLACE}/m.db"})
+    assert metadata_url(config) == f"sqlite:///{tmp_path}/m.db"
+    with pytest.raises(ConfigError, match=r"metadata\.url refers to environment variable 'NOWHERE'"):
+        metadata_url(Configuration({"metadata.url": "db://u:${env:NOWHERE}@host/d"}))
 
 
 def test_a_graph_shows_no_secret() -> None:

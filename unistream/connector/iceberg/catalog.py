@@ -17,7 +17,7 @@ import msgspec
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.extras import require
 from unistream.base.os_failures import stays
-from unistream.base.secrets import Secret, is_reference, is_secret_name, resolved_options
+from unistream.base.secrets import Secret, has_reference, is_reference, is_secret_name, resolved_options
 from unistream.connector.common import absolute, remedy
 
 FORMAT_VERSION: Final = "format-version"
@@ -55,7 +55,7 @@ class TableAddress(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """For people, and to see whether two are the same; without secrets."""
         uri = self.properties.get(URI, "")
-        if isinstance(uri, str) and is_reference(uri):
+        if isinstance(uri, str) and has_reference(uri):
             uri = resolved_options("catalog property", {URI: uri})[URI]
         return f"{self.table} in catalog {self.catalog!r}" + (
             f" at {without_user(uri)}" if isinstance(uri, str) and uri else ""

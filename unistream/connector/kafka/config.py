@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from unistream.base.config import parse_bool
 from unistream.base.errors import ConfigError
-from unistream.base.secrets import Secret, is_reference, redacted, resolved
+from unistream.base.secrets import Secret, has_reference, redacted, resolved
 
 Properties: TypeAlias = Mapping[str, str | Secret]
 
@@ -55,7 +55,7 @@ DEFAULTS: Final[dict[str, Any]] = {
 
 def check_properties(properties: Properties) -> None:
     """Raises ConfigError for an unknown property, or a value of a wrong type."""
-    later = {key for key, value in properties.items() if isinstance(value, str) and is_reference(value)}
+    later = {key for key, value in properties.items() if isinstance(value, str) and has_reference(value)}
     client_settings("checked:1", {k: v for k, v in properties.items() if k not in later})
     _names(dict.fromkeys(later, ""), _known(), "source")
 
@@ -77,7 +77,7 @@ def admin_settings(bootstrap_servers: str, properties: Properties) -> dict[str, 
 
 def check_sink_properties(properties: Properties) -> None:
     """As `check_properties`, of a sink."""
-    later = {key for key, value in properties.items() if isinstance(value, str) and is_reference(value)}
+    later = {key for key, value in properties.items() if isinstance(value, str) and has_reference(value)}
     admin_settings("checked:1", {k: v for k, v in properties.items() if k not in later})
     _names(dict.fromkeys(later, ""), _known_of_sink(), "sink")
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from unistream.base.config import parse_duration_ms
 from unistream.base.errors import ConfigError
-from unistream.base.secrets import Secret, is_reference
+from unistream.base.secrets import Secret, has_reference
 from unistream.connector.common import OnRewind, check_condition, check_delete_when
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
@@ -129,7 +129,7 @@ class SqlSink:
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`."""
-        if isinstance(self._url, Secret) or is_reference(self._url):
+        if isinstance(self._url, Secret) or has_reference(self._url):
             return []
         where = parsed(self._url)
         if where.get_backend_name() == "sqlite":
