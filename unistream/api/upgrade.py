@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import structs
@@ -34,6 +34,7 @@ def upgraded(
     first_checkpoint_s: float = FIRST_CHECKPOINT_S,
     note: Callable[[str], None] = lambda _text: None,
     giving_up: GivingUp | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> JobId:
     """Replaces job `old` of the environment's cluster by its pipeline; the new job, once it has a checkpoint,
     or the one that is there when the upgrade is given up (see `Upgrade.run`).
@@ -47,6 +48,7 @@ def upgraded(
         first_checkpoint_s: How long the new version may take to its first checkpoint.
         note: Is given a sentence about each step.
         giving_up: How it ends before its end; None: it does not.
+        given: Options of the command line, which the next version keeps as well.
 
     Raises:
         ConfigError: the new version cannot start from what the old one has, or reads a DataFrame; the old
@@ -66,7 +68,7 @@ def upgraded(
         return Upgrade(
             cluster=cluster,
             old=old,
-            request=structs.replace(request, request_id=request_id),
+            request=structs.replace(request, request_id=request_id, given=dict(given or {})),
             check=check,
             savepoint_dir=savepoint_dir,
             first_checkpoint_s=first_checkpoint_s,
@@ -103,6 +105,7 @@ def _reasons(found: RestorePlan) -> list[str]:
     """Why the new version would not start."""
     operators = [one for one in found.operators if one.is_refused]
     states = [(one.uid, state) for one in operators for state in one.states if state.outcome is REFUSED]
+    states = [(uid, state) for uid, state in states if state.why]  # else for the reason of its operator
     return [
         *found.problems,
         *(f"operator {one.uid!r}: {one.why}" for one in operators if one.why),

@@ -92,13 +92,14 @@ def run(  # noqa: PLR0917  # typer passes them by name
 
     log_to_stderr(verbose)
     target = checked_target(target, detached=detached, jobmanager=jobmanager)
-    environment = Environment(configuration(defines, parallelism, jobmanager), target=target)
+    given = configuration(defines, parallelism, jobmanager)
+    environment = Environment(given, target=target)
     build(load_function(function), environment)
     savepoint = _found(environment, name) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
     source = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
-    request = structs.replace(request, request_id=request_id, **source)
+    request = structs.replace(request, request_id=request_id, given=given.to_dict(), **source)
     if detached and target != "remote":
         _run_in_background(target, request, verbose=verbose, as_json=as_json)
         return

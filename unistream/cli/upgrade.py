@@ -8,13 +8,16 @@ from typing import Annotated, Final
 import typer
 
 from unistream.api.load import build
+from unistream.base.config import Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.base.secrets import HIDDEN
 from unistream.cli.errors import report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, Pipeline, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.lookup import find_job
+from unistream.master.job_info import JobInfo
 
 FIRST_CHECKPOINT_S: Final = 300.0
 
@@ -37,14 +40,22 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replace a running job by another version of its pipeline, or go back to the old one."""
+    """Replace a running job by another version of its pipeline, or go back to the old one.
+
+    Options that the job was given on the command line (-D, -p) are kept, unless they are given again.
+    """
     from unistream.api.environment import Environment
     from unistream.api.upgrade import is_other_version, upgraded
 
-    environment = Environment(configuration(defines, parallelism, jobmanager=jobmanager), target="remote")
-    build(load_function(function), environment)
-    with find_job(environment.config, job) as client:
+    given = configuration(defines, parallelism, jobmanager=jobmanager)
+    with find_job(given, job) as client:
         running = client.status()
+    kept = kept_options(running, given)
+    if kept:
+        report(f"options of the job are kept: {', '.join(f'{key}={value}' for key, value in kept.items())}")
+    given = Configuration(kept).merged(given.to_dict())
+    environment = Environment(given, target="remote")
+    build(load_function(function), environment)
     if running.is_terminal and request_id is None:
         raise AlreadyEnded(
             f"job {running.job} has ended as {running.state}; 'unistream run -s latest' goes on where it was"
@@ -61,8 +72,25 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
         savepoint_dir=absolute(savepoint_dir),
         first_checkpoint_s=timeout,
         note=report,
+        given=given.to_dict(),
     )
     if as_json:
         print_json({"job": new, "replaces": running.job})
     else:
         console().print(f"job {new} runs the new version", markup=False)
+
+
+def kept_options(running: JobInfo, given: Configuration) -> dict[str, str]:
+    """Options of the command line of a job that its new version is not given.
+
+    Raises:
+        ConfigError: one of them is a secret, which no cluster shows.
+    """
+    kept = {key: value for key, value in running.given.items() if key not in given.to_dict()}
+    hidden = [key for key, value in kept.items() if HIDDEN in value]
+    if hidden:
+        raise ConfigError(
+            f"job {running.job} was submitted with {', '.join(f'-D {key}=…' for key in hidden)}, which its "
+            "cluster does not show: give it again, for the new version to have it, too"
+        )
+    return kept

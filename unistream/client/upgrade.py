@@ -1,6 +1,7 @@
 """An upgrade: a running job is replaced by another version of it, or goes on as it was.
 
-    check the new version against the newest snapshot   it cannot start from that: nothing is touched
+    check the new version against the newest snapshot   it cannot start from that: nothing is touched; of a
+                                                        job without one a checkpoint is taken before
     keep the old version beyond its end
     stop the old job with a savepoint
     check the new version against the savepoint, start it from there
@@ -261,9 +262,11 @@ class _Run:
     def _check_and_keep(self, facts: Facts) -> None:
         assert facts.old is not None
         newest = facts.old.latest_checkpoint
+        if newest is None:
+            self._take_first()
+            return
         try:
-            if newest is not None:
-                self._upgrade.check(newest)
+            self._upgrade.check(newest)
         except DoesNotFit:
             raise
         except (ConfigError, CorruptSnapshot):
@@ -273,6 +276,24 @@ class _Run:
             return  # a newer one has replaced it while it was read
         with contextlib.suppress(NotFound):  # it has just ended
             self._kept.keep(self._name, self._old)
+
+    def _take_first(self) -> None:
+        """A checkpoint of a job that has none: the new version is checked before the old one is stopped."""
+        client = RestJobClient(self._cluster, self._old, accepted=True)
+        poll = Poll(self._upgrade.first_checkpoint_s)
+        while poll.next():
+            info = client.status()
+            if self._upgrade.giving_up.requested.is_set() or info.is_terminal or info.latest_checkpoint:
+                return
+            if info.all_tasks_run:
+                with contextlib.suppress(AlreadyEnded):
+                    client.checkpoint()
+                return
+        raise ConfigError(
+            f"job {self._old} has no checkpoint against which the new version can be checked, and took none "
+            f"within {self._upgrade.first_checkpoint_s:.0f} s, because not all its tasks run; it goes on as "
+            "it is"
+        )
 
     def _stop(self) -> None:
         """As soon as all its tasks run: a savepoint cannot be taken while it starts or restarts."""

@@ -417,4 +417,5 @@ def _stored(request: SubmitRequest, setup: JobSetup) -> StoredJob:
         savepoint=None if setup.start.restore is None else setup.start.restore.directory,
         allow_non_restored=request.allow_non_restored,
         first_checkpoint_pause_ms=request.first_checkpoint_pause_ms,
+        given=request.given,
     )

@@ -175,6 +175,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         cluster: Whose job it is.
         digest: Of what was submitted (`unistream.master.job_setup.digest_of`); empty: the job has no master
             now.
+        given: Options of the command line, without secrets; empty also as `digest` is.
         writes: See `unistream.model.graph.JobGraph`; empty also if only the end of the job is known, or if it
             is not started again yet.
         incomplete: What is missing here, of a job that has ended; "": nothing.
@@ -210,6 +211,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     failure: TaskFailure | None = None
     cluster: ClusterId = NO_CLUSTER
     digest: str = ""
+    given: dict[str, str] = {}
     writes: dict[OperatorUid, tuple[str, ...]] = {}
     incomplete: str = ""
 

@@ -75,6 +75,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
         allow_non_restored: State without an operator is dropped instead of refused.
         first_checkpoint_pause_ms: No periodic checkpoint is taken before all tasks have run that long; after
             a restart the same again, until one is complete.
+        given: Options of the command line, which are in `config`, too: another version of the job keeps them.
         alone: It is refused if a job that has not ended writes one of the same outputs, with a sink of the
             same uid. Jobs that a new leader is about to recover are not asked.
     """
@@ -86,6 +87,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     allow_non_restored: bool = False
     first_checkpoint_pause_ms: int = 0
+    given: dict[str, str] = {}
     alone: bool = False
 
     __repr__ = redacted_repr
@@ -147,6 +149,7 @@ class JobSetup:
         checkpoint_root: Of `storage`.
         artifact: SHA-256 of the user's code, which has `artifact_bytes`.
         digest: Of what was submitted (`digest_of`).
+        given: As submitted.
     """
 
     job: JobId
@@ -159,6 +162,7 @@ class JobSetup:
     artifact: str
     artifact_bytes: int = 0
     digest: str = ""
+    given: Mapping[str, str] = field(default_factory=dict)
     engine: str = NATIVE_ENGINE
     memory_bytes: int = 0
     offloads: bool = False
@@ -235,6 +239,7 @@ def prepare(
         artifact=settings.artifact,
         artifact_bytes=len(request.artifact),
         digest=digest_of(request),
+        given=_of_job(request.given),
         engine=NATIVE_ENGINE if native else engine,
         memory_bytes=_memory_bytes(config, cluster) if engine != NATIVE_ENGINE else 0,
         offloads=offloads,

@@ -76,6 +76,7 @@ class KeptJobs:
                 savepoint=savepoint,
                 request_id=request_id,
                 allow_non_restored=stored.allow_non_restored,
+                given=stored.given,
             )
         )
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from unistream.base.config import SCHEDULER
 from unistream.base.ids import ClusterId, VertexId
+from unistream.base.secrets import redacted
 from unistream.core.contract import JobEnded, JobStatus, JobView
 from unistream.core.job import with_parallelism
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
@@ -84,6 +85,7 @@ def live_info(
         failure=view.failure if end is None else end.failure,
         cluster=cluster,
         digest=setup.digest,
+        given=redacted(dict(setup.given)),
         writes=setup.graph.writes,
     )
 

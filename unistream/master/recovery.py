@@ -313,6 +313,7 @@ class Recovery:
             savepoint=stored.savepoint,
             allow_non_restored=stored.allow_non_restored,
             first_checkpoint_pause_ms=stored.first_checkpoint_pause_ms,
+            given=stored.given,
         )
         return prepare(
             request,

@@ -43,7 +43,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A submitted job. Options of the cluster are not in it: those of the cluster that recovers it apply.
 
     Attributes:
-        graph, config, savepoint, allow_non_restored, first_checkpoint_pause_ms: As submitted.
+        graph, config, savepoint, allow_non_restored, first_checkpoint_pause_ms, given: As submitted.
         artifact: Name of the user's code in the artifact store.
         parallelism: Of vertices whose parallelism a user has changed since.
     """
@@ -57,6 +57,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     savepoint: str | None = None
     allow_non_restored: bool = False
     first_checkpoint_pause_ms: int = 0
+    given: dict[str, str] = {}
     parallelism: dict[VertexId, int] = {}
     format: int = FORMAT
 

@@ -10,17 +10,22 @@ import pytest
 
 from tests.eventually import eventually
 from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError
+from unistream.base.ids import JobId, LineageId
+from unistream.base.secrets import HIDDEN
 from unistream.cli.main import main
+from unistream.cli.upgrade import kept_options
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.lookup import find_job
+from unistream.master.job_info import JobInfo
 
 WAIT_S = 60.0
 VERSIONS = """
 import unistream as us
 
-def version(env, stop_at):
+def version(env, stop_at, uid="numbers"):
     source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=500)
-    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid(uid)
 
     def checked(batch):
         if stop_at == 0:
@@ -31,6 +36,7 @@ def version(env, stop_at):
 
 def first(env): version(env, 1)
 def second(env): version(env, 2)
+def renamed(env): version(env, 2, "ids")
 def broken(env): version(env, 0)
 """
 STREAMING = ("-D", "execution.checkpointing.interval=200 ms", "-D", "restart-strategy.type=none")
@@ -81,3 +87,58 @@ def test_a_job_is_replaced_by_another_version_or_goes_on(
     assert "has ended as FINISHED" in capsys.readouterr().err
     assert running() == [back]
     assert main(["cancel", back]) == 0
+
+
+def test_a_version_that_does_not_fit_is_refused_before_a_job_without_checkpoints_is_stopped(
+    start_cluster: Callable[[], EmbeddedCluster], versions: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = start_cluster()
+    assert main(["run", f"{versions}:first", "-t", "remote", "--detached", "--json"]) == 0
+    job = json.loads(capsys.readouterr().out)["job"]
+    await_up(job)
+    assert main(["upgrade", job, f"{versions}:renamed"]) == 2
+    said = capsys.readouterr().err
+    assert "'numbers': the job has no operator with this uid; give it to the operator, or allow" in said
+    assert said.rstrip()[-1] not in ":;"
+    assert ": ;" not in said
+    info = cluster.dispatcher.job(job)
+    assert (info.state, info.restarts) == ("RUNNING", 0)
+    assert [one.job for one in cluster.dispatcher.jobs()] == [job]
+
+
+def test_a_new_version_keeps_the_options_of_the_command_line(
+    start_cluster: Callable[[], EmbeddedCluster], versions: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = start_cluster()
+    options = ("-D", "execution.checkpointing.interval=200 ms", "-D", "pipeline.max-parallelism=64")
+    assert main(["run", f"{versions}:first", "-t", "remote", "--detached", "--json", *options]) == 0
+    job = json.loads(capsys.readouterr().out)["job"]
+    await_up(job)
+    again = ("-D", "execution.checkpointing.interval=300 ms")
+    for version, words, interval in (("second", (), "200 ms"), ("first", again, "300 ms")):
+        assert main(["upgrade", job, f"{versions}:{version}", "--json", *words]) == 0
+        shown = capsys.readouterr()
+        assert "options of the job are kept: " in shown.err
+        job = json.loads(shown.out)["job"]
+        given = {"execution.checkpointing.interval": interval, "pipeline.max-parallelism": "64"}
+        assert cluster.dispatcher.job(job).given == given
+        graph = cluster.dispatcher.masters()[job].journal.graph
+        assert given.items() <= graph.config.items()
+        assert {vertex.max_parallelism for vertex in graph.vertices} == {64}
+
+
+def test_an_option_that_is_a_secret_has_to_be_given_again() -> None:
+    running = JobInfo(
+        job=JobId("a"),
+        name="flow",
+        lineage=LineageId("l"),
+        state="RUNNING",
+        target="local",
+        submitted_ms=1,
+        given={"s3.secret-key": HIDDEN, "s3.region": "here"},
+    )
+    assert kept_options(running, Configuration({"s3.secret-key": "again"})) == {"s3.region": "here"}
+    with pytest.raises(
+        ConfigError, match=r"-D s3\.secret-key=…, which its cluster does not show: give it again"
+    ):
+        kept_options(running, Configuration())
