@@ -98,6 +98,7 @@ def create_resource_machine(
                 failures=config.get(BLOCK_FAILURES),
                 window_ms=config.get(BLOCK_WINDOW),
                 block_ms=config.get(BLOCK_TIME),
+                event_ms=heartbeat.timeout_ms,  # the last of its workers is noticed by then
                 elsewhere=traits.many_machines,
             ),
         ),

@@ -71,8 +71,8 @@ BLOCK_FAILURES: Final = ConfigOption(
     "cluster.resource-blocklist.failures",
     WholeNumber(0, 1_000),
     "3",
-    "A host that lost this many workers within cluster.resource-blocklist.window gets no new ones for a "
-    "while, as long as there are other hosts; 0: never.",
+    "A host that lost workers this often within cluster.resource-blocklist.window gets no new ones for a "
+    "while, as long as there are other hosts; those lost together count once; 0: never.",
 )
 BLOCK_WINDOW: Final = ConfigOption(
     "cluster.resource-blocklist.window",

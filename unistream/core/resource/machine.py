@@ -117,7 +117,8 @@ class ResourceMachine:
             case WorkerHeartbeat() | WorkerProbed():
                 yield from self._on_sign_of_life(event)
             case WorkerEnded(task_manager=task_manager, reason=reason, host=host):
-                starting = task_manager in self._workers and not self._workers[task_manager].is_up
+                worker = self._workers.get(task_manager)
+                starting = worker is not None and not worker.is_up
                 yield from self._lose(task_manager, reason, host)
                 if starting:
                     yield from self._give_up_starting(event)
@@ -143,7 +144,7 @@ class ResourceMachine:
         if self._began_ms is None:
             self._began_ms = now_ms
             for worker in self._workers.values():
-                worker.heard_ms = worker.idle_since_ms = now_ms
+                worker.started_ms = worker.heard_ms = worker.idle_since_ms = now_ms
             self._now_ms = now_ms
         self._now_ms = max(self._now_ms, now_ms)
 
@@ -193,7 +194,10 @@ class ResourceMachine:
         if worker is None:
             if self._rules.active:
                 return
-            worker = Worker(event.task_manager, event.slots, self._now_ms, self._now_ms)
+            now_ms = self._now_ms
+            worker = Worker(
+                event.task_manager, event.slots, started_ms=now_ms, heard_ms=now_ms, idle_since_ms=now_ms
+            )
             self._workers[worker.id] = worker
         worker.heard_ms = self._now_ms
         if worker.is_up:
@@ -204,6 +208,7 @@ class ResourceMachine:
         if self._rules.active and worker.host in self._shut():
             yield from self._give_up(worker, f"it started on {worker.host}, which is blocked")
             return
+        self._blocklist.placed(worker.host, worker.avoid)
         worker.came_up(event.address, self._now_ms)
         self._failed_starts = self._hopeless_starts = 0
         self._no_start_before_ms = 0
@@ -217,9 +222,12 @@ class ResourceMachine:
         others = (w for w in self._workers.values() if w.is_up and w.host != host)
         blocked = self._blocklist.hosts(self._now_ms)
         alternative = any(other.host not in blocked for other in others)
-        is_new_block = self._blocklist.failed(host, self._now_ms, alternative=alternative)
-        if is_new_block:
-            self._failed_starts = self._no_start_before_ms = 0  # the host is avoided from now on
+        is_new_block = self._blocklist.lost(
+            host, self._now_ms, started_ms=worker.started_ms, alternative=alternative
+        )
+        is_lifted = not worker.is_up and bool(host) and self._blocklist.placed(host, worker.avoid)
+        if is_new_block or is_lifted:
+            self._failed_starts = self._no_start_before_ms = 0  # other hosts serve from now on
         elif not worker.is_up:
             pause_ms = min(START_PAUSE_MS_MIN * 2**self._failed_starts, START_PAUSE_MS_MAX)
             self._failed_starts = min(self._failed_starts + 1, 16)
@@ -359,6 +367,8 @@ class ResourceMachine:
             id=TaskManagerId(self._new_id("tm")),
             slots=self._slots_per_worker if profile == self._rules.slot else 1,
             profile=profile,
+            avoid=tuple(sorted(self._shut())),
+            started_ms=self._now_ms,
             heard_ms=self._now_ms,
             idle_since_ms=self._now_ms,
         )
@@ -367,7 +377,7 @@ class ResourceMachine:
             task_manager=worker.id,
             slots=worker.slots,
             profile=worker.profile,
-            avoid=tuple(sorted(self._shut())),
+            avoid=worker.avoid,
         )
 
     def _refuse_what_none_can_serve(self) -> Iterator[ResourceCommand]:

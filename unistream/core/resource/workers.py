@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError
@@ -15,20 +15,25 @@ from unistream.core.resource.messages import ProbeOutcome, WorkerProbed, WorkerV
 from unistream.core.resource.slot_requests import RequestId
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
+MISPLACED_MAX: Final = 2  # the first may have been placed while the cores of another host became free
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRules:
     """When a host is blocked, and for how long.
 
     Attributes:
-        failures: Workers lost within `window_ms` after which their host is blocked; 0: never.
-        elsewhere: Workers can be started on hosts that have none yet. Otherwise a host is blocked only while
+        failures: Losses within `window_ms` after which their host is blocked; 0: never.
+        event_ms: Workers of a host that ran at the same time and are lost within this time are one loss: an
+            executor, or a machine, takes all its workers with it.
+        elsewhere: Workers may be started on hosts that have none yet. Otherwise a host is blocked only while
             another one has workers.
     """
 
     failures: int = 0
     window_ms: int = 600_000
     block_ms: int = 60_000
+    event_ms: int = 0
     elsewhere: bool = False
 
 
@@ -59,15 +64,17 @@ class ResourceRules:
 @dataclass(slots=True)
 class Worker:
     """`address` None = starting. `heard_ms`: start, registration or last heartbeat; `reached_ms`:
-    registration or last answered probe. `leases`: by request."""
+    registration or last answered probe. `avoid`: hosts that it was not to start on. `leases`: by request."""
 
     id: TaskManagerId
     slots: int
+    started_ms: int
     heard_ms: int
     idle_since_ms: int
     profile: ResourceProfile = ANY_PROFILE
     address: str | None = None
     host: str = ""
+    avoid: tuple[str, ...] = ()
     reached_ms: int = 0
     probed_ms: int = 0
     is_probed: bool = False  # a probe is in progress
@@ -146,29 +153,49 @@ class Worker:
 
 
 class Blocklist:
-    """Counts failures by host. A host without a name is never blocked."""
+    """Counts losses by host. A host without a name is never blocked.
+
+    Whether there are other hosts is not known in advance where workers can be started on hosts that have none
+    (Spark): it is believed until workers that were to avoid the blocked ones were placed there nevertheless.
+    """
 
     def __init__(self, rules: BlockRules) -> None:
         self._rules = rules
-        self._failures: dict[str, deque[int]] = {}
+        self._losses: dict[str, deque[int]] = {}
         self._until_ms: dict[str, int] = {}
+        self._misplaced = 0
 
-    def failed(self, host: str, now_ms: int, *, alternative: bool) -> bool:
+    def lost(self, host: str, now_ms: int, *, started_ms: int, alternative: bool) -> bool:
         """A worker was lost there, or could not start. True: the host is blocked from now on.
 
-        Failures on a blocked host do not count. `alternative`: another host that is not blocked has workers.
+        Losses on a blocked host do not count. `started_ms`: when the worker was started;
+        `alternative`: another host that is not blocked has workers.
         """
         rules = self._rules
         if not host or not rules.failures or self.left_ms(host, now_ms):
             return False
-        failures = self._failures.setdefault(host, deque(maxlen=rules.failures))
-        failures.append(now_ms)
-        often = len(failures) == rules.failures and now_ms - failures[0] <= rules.window_ms
+        losses = self._losses.setdefault(host, deque(maxlen=rules.failures))
+        if losses and started_ms < losses[-1] and now_ms - losses[-1] <= rules.event_ms:
+            return False
+        losses.append(now_ms)
+        often = len(losses) == rules.failures and now_ms - losses[0] <= rules.window_ms
         if not often or not (alternative or rules.elsewhere):
             return False
         self._until_ms[host] = now_ms + rules.block_ms
-        failures.clear()
+        losses.clear()
         return True
+
+    def placed(self, host: str, avoid: Iterable[str]) -> bool:
+        """A worker that was to avoid some hosts has started on `host`. True: it is blocked no more, since
+        `MISPLACED_MAX` such workers in a row were placed on one of them: the others, if any, have no room."""
+        if host not in avoid:
+            self._misplaced = 0
+            return False
+        self._misplaced += 1
+        if self._misplaced < MISPLACED_MAX:
+            return False
+        self._misplaced = 0
+        return self._until_ms.pop(host, None) is not None
 
     def left_ms(self, host: str, now_ms: int) -> int:
         """For how much longer the host is blocked; 0: it is not."""
@@ -179,10 +206,10 @@ class Blocklist:
         over = tuple(host for host, until_ms in self._until_ms.items() if until_ms <= now_ms)
         for host in over:
             del self._until_ms[host]
-        self._failures = {
-            host: failures
-            for host, failures in self._failures.items()
-            if failures and now_ms - failures[-1] <= self._rules.window_ms
+        self._losses = {
+            host: losses
+            for host, losses in self._losses.items()
+            if losses and now_ms - losses[-1] <= self._rules.window_ms
         }
         return over
 
