@@ -22,6 +22,8 @@ import unistream as us
 from tests.eventually import eventually
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.client.embedded import EmbeddedCluster
+from unistream.client.hosts import host_traits
+from unistream.host.spark_application import SparkApplication
 from unistream.host.spark_frames import FrameFolder
 
 if TYPE_CHECKING:
@@ -290,6 +292,24 @@ def test_a_type_without_an_arrow_form_is_refused_where_the_pipeline_is_written(s
         us.Environment().from_dataframe(twice)
     with pytest.raises(ConfigError, match="a streaming DataFrame is unbounded"):
         us.Environment().from_dataframe(spark.readStream.format("rate").load())
+
+
+def test_the_session_of_the_program_has_its_own_settings_and_what_is_ignored_is_named(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {
+        "spark.master": "spark://127.0.0.1:1",
+        "spark.task.maxFailures": "9",
+        "spark.ui.enabled": "false",
+    }
+    application = SparkApplication("spark://127.0.0.1:1", 4, config)
+    assert (application.is_local, application.cores) == (True, 2)
+    assert host_traits("spark", us.Configuration(config)) == host_traits("local", us.Configuration({}))
+    (warning,) = [line for line in caplog.messages if "event=spark_options_ignored" in line]
+    assert "master=local[2]" in warning
+    assert "where spark.master, spark.task.maxFailures of its configuration have no effect" in warning
+    application.close()
+    assert spark.range(3).count() == 3, "the session is the program's"
 
 
 def test_the_guide_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,7 +280,7 @@ class EmbeddedCluster(Closing):
             session=session,
             rest=rest,
             create_host=create_host or host_factory(target, config, self._echo),
-            create_engine=engine_factory(target, config) if create_host is None else None,
+            create_engine=engine_factory(target) if create_host is None else None,
             traits=host_traits(target if create_host is None else LOCAL, config),
             max_workers=workers_max(target),
             on_shutdown_request=self._request_shutdown,

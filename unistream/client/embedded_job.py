@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import Final, Protocol
 
 from unistream.base.closing import Closing
 from unistream.base.ids import JobId
+from unistream.client.background import awaited
 from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
@@ -104,7 +105,7 @@ class EmbeddedJobClient(Closing):
             on_progress(self.status())
             if time.monotonic() > deadline_s:
                 break
-        answer.result(max(0.0, deadline_s - time.monotonic()))
+        awaited(answer, deadline_s - time.monotonic(), f"job {self._job} to be rescaled")
 
     def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
         form = SavepointFormat.parse(format)
@@ -112,7 +113,8 @@ class EmbeddedJobClient(Closing):
         return self._snapshot(SnapshotRequest(kind=kind, target=target, format=form))
 
     def _snapshot(self, request: SnapshotRequest) -> str:
-        return _directory(self._dispatcher.snapshot(self._job, request))
+        answer = self._dispatcher.snapshot(self._job, request)
+        return awaited(answer, SNAPSHOT_TIMEOUT_S, f"the {request.kind.title} of job {self._job}")
 
     def abandon(self, timeout_s: float) -> None:
         """A `close` that runs meanwhile, on another thread, does not wait for the job's tasks any more."""
@@ -123,7 +125,3 @@ class EmbeddedJobClient(Closing):
         self.end_was_seen = True
         if self._owned is not None:
             self._owned.close()
-
-
-def _directory(answer: Future[str]) -> str:
-    return answer.result(SNAPSHOT_TIMEOUT_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -20,27 +21,34 @@ LOCAL: Final = "local"
 TARGETS: Final = (SPARK, LOCAL)
 """Targets of an embedded cluster. "remote" is a cluster of another process."""
 STANDALONE: Final = "standalone"
+_CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 SPARK_WORKERS_MAX: Final = 64  # of a local[*] Spark: threads that wait, not cores
 
 logger = logging.getLogger(__name__)
 
 
 def default_target() -> str:
-    """Where a job runs without a target: Spark, or child processes if Spark is not installed."""
-    return SPARK if is_installed(SPARK) else LOCAL
+    """Where a job runs without a target: Spark, or child processes if Spark is not installed, or if the
+    program uses Spark Connect, which cannot host workers."""
+    return SPARK if is_installed(SPARK) and not _uses_connect() else LOCAL
 
 
 def chosen_target(target: str | None) -> str:
-    """`target`, or the default one; a warning says if that is because Spark is not installed."""
+    """`target`, or the default one; a warning says why that is not Spark."""
     if target is not None:
         return target
     chosen = default_target()
     if chosen == LOCAL:
-        logger.warning(
-            'event=default_target target=local: Spark is not installed (pip install "unistream[spark]"), so '
-            "workers are child processes"
-        )
+        why = 'Spark is not installed (pip install "unistream[spark]")'
+        if is_installed(SPARK):
+            why = "this program uses Spark Connect, which cannot host workers"
+        logger.warning("event=default_target target=local: %s, so workers are child processes", why)
     return chosen
+
+
+def _uses_connect() -> bool:
+    """Asked of the environment, where pyspark notes it, since its import takes a second."""
+    return _CONNECT_MODE in os.environ
 
 
 def host_factory(target: str, config: Configuration, echo: Echo | None = None) -> HostFactory:
@@ -67,7 +75,7 @@ def host_factory(target: str, config: Configuration, echo: Echo | None = None) -
     raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, {STANDALONE}, remote")
 
 
-def engine_factory(target: str, config: Configuration) -> Callable[[WorkerHost], BatchEngine] | None:
+def engine_factory(target: str) -> Callable[[WorkerHost], BatchEngine] | None:
     """Makes the engine of BATCH jobs next to the target's host; None: the target has none."""
     if target != SPARK:
         return None
@@ -77,7 +85,7 @@ def engine_factory(target: str, config: Configuration) -> Callable[[WorkerHost],
         from unistream.host.spark_engine import SparkEngine
 
         assert isinstance(host, SparkHost), f"the target {target} has a host of its own"
-        return SparkEngine(host.application, config.get(SPARK_MASTER))
+        return SparkEngine(host.application)
 
     return create
 
@@ -88,9 +96,16 @@ def host_traits(target: str, config: Configuration) -> HostTraits:
 
     if target == STANDALONE:
         return HostTraits(active=False)
-    if target == "spark" and not config.get(SPARK_MASTER).startswith("local"):
+    if target == SPARK and not _is_local_spark(config):
         return HostTraits(many_machines=True)  # only Spark knows how large its executors are
     return HostTraits(largest=machine_profile())
+
+
+def _is_local_spark(config: Configuration) -> bool:
+    """By the program's own Spark context, if it has one: its workers run there."""
+    from unistream.host.spark_master import actual_master, is_local
+
+    return is_local(actual_master(config.get(SPARK_MASTER)))
 
 
 def control_port(target: str, config: Configuration) -> int:

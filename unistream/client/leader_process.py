@@ -27,7 +27,7 @@ from unistream.base.config import (
 )
 from unistream.base.errors import Unreachable
 from unistream.client import home
-from unistream.client.background import in_background
+from unistream.client.background import awaited, in_background
 from unistream.client.contending import Term
 from unistream.client.hosts import STANDALONE, control_port
 from unistream.client.job_folder import claim
@@ -48,7 +48,7 @@ from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 
-REST_START_TIMEOUT_S: Final = 30.0  # above that of the server itself
+REST_START_TIMEOUT_S: Final = 90.0  # above that of the server itself
 LINGER_S: Final = 2.5  # a client that polls for a savepoint does so again within 2 s
 
 logger = logging.getLogger(__name__)
@@ -138,9 +138,13 @@ class LeaderProcess(Closing):
 
         Raises:
             ConfigError: its address cannot be used.
+            Unreachable: it does not listen in time.
         """
         if self._rest is not None:
-            self._rest.result(REST_START_TIMEOUT_S)
+            try:
+                awaited(self._rest, REST_START_TIMEOUT_S, "the REST API of this cluster to listen")
+            except TimeoutError as error:
+                raise Unreachable(f"{error}: is this machine overloaded? Nothing was started") from error
 
     def step_down(self, reason: str) -> None:
         """Leaves all jobs to the next leader, whom clients look for at once; its workers and servers end."""

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.client.background import in_background
+from unistream.client.background import awaited, in_background
 
 POLL_S: Final = 0.5
 START_S: Final = 30.0  # of a process, before it is to be ended
@@ -188,7 +188,7 @@ def _forward(lines: queue.SimpleQueue[str], log: Callable[[str], None]) -> None:
 
 def _end(started: Future[subprocess.Popen[bytes]], ended: Future[Ended], end_s: float) -> None:
     """SIGTERM, which the command handles as Ctrl-C: a parent may have it ignore that."""
-    process = started.result(START_S)
+    process = awaited(started, START_S, "the backfill's process to start")
     process.terminate()
     try:
         wait([ended], end_s)

@@ -42,9 +42,10 @@ from unistream.host.executor import executor_host
 from unistream.host.logs import log_path
 from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
-from unistream.host.spark_application import LiveSpark, SparkApplication, is_local
-from unistream.host.spark_errors import failed_on, in_words, unusable_python
+from unistream.host.spark_application import LiveSpark, SparkApplication
+from unistream.host.spark_errors import failed_task, in_words, unusable_python
 from unistream.host.spark_status import SparkStatus, SparkTask
+from unistream.host.spark_wait import PlaceWait
 from unistream.port.host import LostListener, TaskManagerSpec
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
@@ -78,7 +79,7 @@ class SparkHost:
         self._on_lost = on_lost
         self._workers: Roster[_Worker] = Roster()
         self._application = SparkApplication(master, workers_max, config)
-        self._claims = Claims() if is_local(master) else None
+        self._claims = Claims() if self._application.is_local else None
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._watch_workers, name="spark-watch", daemon=True)
         self._watch.start()
@@ -156,6 +157,7 @@ class _Worker:
         self._status: SparkStatus | None = None
         self._failed: SparkTask | None = None
         self._group = f"unistream-{spec.id}"
+        self._wait = PlaceWait(spec.id)
         self._stopping = threading.Event()
         self._ended = threading.Event()
         # The job group is a property of the thread's own twin in the JVM.
@@ -181,6 +183,8 @@ class _Worker:
             self._failed = next(iter(self._status.failed_tasks()), None)
             if self._failed is not None:
                 spark.context.cancelJobGroup(self._group)
+            elif self._wait.is_pending:
+                self._wait.look(spark, self._status)
 
     def join(self, timeout_s: float) -> None:
         if self._thread is threading.current_thread():
@@ -241,13 +245,19 @@ class _Worker:
             return "Spark has ended (its JVM or its context), and its workers with it"
         if self._failed is not None:
             error = self._failed.error
+        host, where = self._failed_at(error)
         if self._spark.placement is not None:
-            self._failed_on = failed_on(error) if self._failed is None else self._failed.host
+            self._failed_on = host
         unusable = unusable_python(error, str(self._spark.context.pythonExec))
         if unusable is not None:
             self._hopeless = True
             return unusable
-        return f"its Spark job failed: {in_words(error)}"
+        return f"its Spark job failed{where}: {in_words(error)}"
+
+    def _failed_at(self, error: Exception | str) -> tuple[str, str]:
+        """The host of its failed task, and the words for it; both empty if it failed nowhere."""
+        task = failed_task(error) if self._failed is None else self._failed
+        return (task.host, f" on {task.host}, executor {task.executor}") if task is not None else ("", "")
 
     def _order(self, spark: LiveSpark, text: bytes) -> RDD[bytes]:
         if spark.placement is None:

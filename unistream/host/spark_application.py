@@ -1,5 +1,8 @@
 """The Spark context that a host runs its workers in: that of this process, or its own.
 
+A context that the program has made itself has its master and its settings: a warning names those of the
+configuration that have no effect in it.
+
 A context may end at any time: its JVM is killed, the Spark master removes an application whose executors keep
 failing, a program stops the context that it shares with its cluster. Its workers are lost then, and no other
 can start. So each start of a worker gets the current context, and an ended one is replaced.
@@ -10,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +33,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.core.memory import cpu_threads
 from unistream.host.processes import Processes, below
 from unistream.host.spark_errors import in_words
+from unistream.host.spark_master import is_local, local_cores, refuse_connect, running_context
 from unistream.host.spark_placement import Placement
 
 DAEMON: Final = "unistream.host.spark_daemon"
@@ -39,7 +42,6 @@ JVM_EXIT_S: Final = 10.0
 WORKERS_EXIT_S: Final = 5.0  # they follow their JVM at once
 
 _LOG: Final = logging.getLogger("unistream.host")
-_LOCAL: Final = re.compile(r"^local(\[.*\])?$")
 
 _DEFAULTS: Final = {
     "spark.app.name": "unistream",
@@ -55,11 +57,6 @@ _LOCAL_DEFAULTS: Final = {
     "spark.driver.memory": "1g",  # rows of bounded jobs pass through it, a piece at a time
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent}/log4j2.properties",
 }
-
-
-def is_local(master: str) -> bool:
-    """Spark's threads in this machine's JVM are the places for workers."""
-    return _LOCAL.match(master) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +117,19 @@ class SparkApplication:
                 self._spark = self._begin(jvm_owned=self._spark.jvm_owned)
             return self._spark
 
+    @property
+    def is_local(self) -> bool:
+        """Workers run on this machine, on Spark's threads."""
+        return is_local(str(self._spark.context.master))
+
+    @property
+    def cores(self) -> int | None:
+        """How many tasks of a bounded job run at a time in local mode; None: Spark's executors say it.
+
+        A context that is started here has more threads than that, as places for workers."""
+        spark = self._spark
+        return local_cores(self._master if spark.owned else str(spark.context.master))
+
     def close(self) -> None:
         """Ends the context and its JVM if they were started here. Safe to repeat."""
         with self._lock:
@@ -135,11 +145,36 @@ class SparkApplication:
 
     def _begin(self, *, jvm_owned: bool = False) -> LiveSpark:
         jvm_owned |= SparkContext._gateway is None
-        owned = SparkContext._active_spark_context is None
-        context = _context(self._master, self._workers_max, self._config, may_end_jvm=jvm_owned)
+        found = running_context()
+        owned = found is None
+        if found is None:
+            context = _context(self._master, self._workers_max, self._config, may_end_jvm=jvm_owned)
+        else:
+            context = found
+            _warn_of_ignored(context, self._config)
         pid = int(context._jvm.java.lang.ProcessHandle.current().pid())
-        placement = None if is_local(self._master) else Placement(context)
+        placement = None if is_local(str(context.master)) else Placement(context)
         return LiveSpark(context, placement, pid, owned, jvm_owned)
+
+
+def _warn_of_ignored(context: SparkContext, config: Mapping[str, str]) -> None:
+    """Says which options of the configuration a context that the program has made does not have. (Names only:
+    values may be secrets.)"""
+    actual = context.getConf()
+    ignored = [
+        key
+        for key, value in sorted(config.items())
+        if key.startswith("spark.")
+        and value != (context.master if key == "spark.master" else actual.get(key))
+    ]
+    if ignored:
+        _LOG.warning(
+            "event=spark_options_ignored master=%s: the job runs in the Spark session that this program has "
+            "made, where %s of its configuration %s no effect: set them where the session is made",
+            context.master,
+            ", ".join(ignored),
+            "has" if len(ignored) == 1 else "have",
+        )
 
 
 def _forget_dead(spark: LiveSpark) -> None:
@@ -165,6 +200,7 @@ def _stop(context: SparkContext) -> None:
 
 
 def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_end_jvm: bool) -> SparkContext:
+    refuse_connect()
     _check_java()
     local = is_local(master)
     if local:

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +34,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.core.graph import StagePlan
 from unistream.host.spark_application import SparkApplication
-from unistream.host.spark_errors import in_words, unusable_python
+from unistream.host.spark_errors import failed_task, in_words, unusable_python
+from unistream.host.spark_master import attempts_max
 from unistream.host.spark_progress import PlannedStage, RunProgress, planned_commit, planned_stages
 from unistream.host.spark_status import SparkStatus, stage_name
 from unistream.host.spark_tasks import (
@@ -62,9 +61,7 @@ from unistream.port.engine import EngineRun
 
 CANCEL_S: Final = 15.0  # Spark kills the Python worker of a cancelled task after a pause of its own
 CANCEL_REPEAT_S: Final = 0.5  # cancelling a group has no effect before Spark knows its job
-ATTEMPTS_MAX: Final = 4  # Spark's default of spark.task.maxFailures
 
-_LOCAL: Final = re.compile(r"^local(?:\[(\*|\d+)(?:,(\d+))?\])?$")
 _LOG: Final = logging.getLogger("unistream.host")
 
 
@@ -72,16 +69,12 @@ class SparkEngine:
     """`port.engine.BatchEngine` in the Spark context of a host.
 
     Args:
-        application: Owned by the host.
-        master: The Spark master of the cluster's configuration, which says how many tasks run at a time.
+        application: Owned by the host. Its master says how many tasks run at a time.
     """
 
-    def __init__(self, application: SparkApplication, master: str) -> None:
+    def __init__(self, application: SparkApplication) -> None:
         self._application = application
-        self._cores = local_cores(master)
-        self._slots = None
-        if self._cores:
-            self._slots = PrivateFolder(Path(tempfile.gettempdir()), "unistream-cores-")
+        self._slots: PrivateFolder | None = None
         self._runs: dict[JobId, _SparkJob] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -153,14 +146,21 @@ class SparkEngine:
 
     def _tasks(self, context: SparkContext, run: EngineRun) -> StageTasks:
         """What the tasks of the run have in common."""
-        folder = "" if self._slots is None else str(self._slots.path)
+        cores = self._application.cores
         return StageTasks(
             run=run.run,
             attempts_max=attempts_max(context),
             tmp_dirs=Configuration(run.job.graph.config).find(TMP_DIRS),
-            slots_folder=folder,
-            slots=self._cores or 0,
+            slots_folder=self._slots_folder() if cores else "",
+            slots=cores or 0,
         )
+
+    def _slots_folder(self) -> str:
+        """Made for the first run in local mode: a program's own Spark may end, and another master follow."""
+        with self._lock:
+            if self._slots is None:
+                self._slots = PrivateFolder(Path(tempfile.gettempdir()), "unistream-cores-")
+            return str(self._slots.path)
 
 
 class _SparkJob:
@@ -239,7 +239,7 @@ class _SparkJob:
             try:
                 done = None if self._cancelled else self._perform(context, reports)
             except Exception as error:
-                done = self._failed(self._in_words(context, error))
+                done = self._failed(self._in_words(context, error, progress.name_of))
         reports.value = {}  # pyspark keeps accumulators for ever
         if progress.failure is not None:
             return progress.failure
@@ -252,13 +252,20 @@ class _SparkJob:
     def _failed(self, failure: TaskFailure) -> RunFailed:
         return RunFailed(run=self._run.run, failure=failure)
 
-    def _in_words(self, context: SparkContext, error: Exception) -> TaskFailure:
+    def _in_words(
+        self, context: SparkContext, error: Exception, name_of: Callable[[int], str | None]
+    ) -> TaskFailure:
+        """`name_of`: the operators of a stage, by Spark's number of it."""
         unusable = unusable_python(error, str(context.pythonExec))
         if unusable is not None:
             return TaskFailure(kind="ConfigError", message=unusable, recoverable=False)
-        return TaskFailure(
-            kind="SparkJobFailed", message=f"its Spark job failed: {in_words(error)}", traceback=str(error)
-        )
+        where, task = "", failed_task(error)
+        if task is not None:
+            stage = name_of(task.stage)
+            place = f"on {task.host}, executor {task.executor}"
+            where = f" in {stage or self._what} (attempt {task.attempts}, {place})"
+        message = f"its Spark job failed{where}: {in_words(error)}"
+        return TaskFailure(kind="SparkJobFailed", message=message, traceback=str(error))
 
 
 def _run_stages(
@@ -325,24 +332,3 @@ def _place(place: int) -> int:
 
 def _contents(rows: Iterator[Sent]) -> Iterator[bytes]:
     return (content for _, content in rows)
-
-
-def local_cores(master: str) -> int | None:
-    """How many tasks a local Spark master runs at a time; None: it is none.
-
-    >>> local_cores("local"), local_cores("local[2]"), local_cores("local[3,4]"), local_cores("spark://m:7077")
-    (1, 2, 3, None)
-    """
-    found = _LOCAL.match(master)
-    if found is None:
-        return None
-    number = found[1] or "1"
-    return len(os.sched_getaffinity(0)) if number == "*" else int(number)
-
-
-def attempts_max(context: SparkContext) -> int:
-    """How often Spark runs a task that fails before it fails the job. In local mode the master says it."""
-    found = _LOCAL.match(context.master)
-    if found is not None:
-        return int(found[2] or 1)
-    return int(context.getConf().get("spark.task.maxFailures") or ATTEMPTS_MAX)

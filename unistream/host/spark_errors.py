@@ -6,7 +6,7 @@ A program with a SparkSession gets other error classes than one with a SparkCont
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
@@ -17,8 +17,19 @@ _NO_DAEMON: Final = re.compile(r"ModuleNotFoundError: No module named 'unistream
 _OTHER_VERSION: Final = re.compile(
     r"Python in worker has different version.*?\.(?=\s|$)|PYTHON_VERSION_MISMATCH"
 )
-_TASK_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor ")
-"""In Spark's text of a task that failed: on which host."""
+_TASK: Final = re.compile(
+    r"Lost task \d+\.(\d+) in stage (\d+)\.\d+ \(TID \d+\) \((\S+) executor ([^)\s]+)\)"
+)
+"""In Spark's text of a task that failed: its attempt, from 0, its stage, its executor's host and name."""
+
+
+class FailedTask(NamedTuple):
+    """Where a task failed at last. `attempts`: how often it was tried; `stage`: by Spark's number."""
+
+    stage: int
+    attempts: int
+    host: str
+    executor: str
 
 
 def in_words(error: Exception | str) -> str:
@@ -43,10 +54,19 @@ def unusable_python(error: Exception | str, python: str) -> str | None:
     )
 
 
-def failed_on(error: Exception | str) -> str:
-    """The executor's host of a failed task; "" if it failed on no host, such as without executors."""
-    found = _TASK_HOST.search(text_of(error))
-    return found[1] if found is not None else ""
+def failed_task(error: Exception | str) -> FailedTask | None:
+    """The task whose failure ended a Spark job; None: it ended for another reason.
+
+    >>> failed_task(
+    ...     "Job aborted due to stage failure: Task 4 in stage 3.0 failed 4 times, most recent failure: "
+    ...     "Lost task 4.3 in stage 3.0 (TID 17) (node-7 executor 2): ExecutorLostFailure (executor 2 exited"
+    ... )
+    FailedTask(stage=3, attempts=4, host='node-7', executor='2')
+    """
+    found = _TASK.search(text_of(error))
+    if found is None:
+        return None
+    return FailedTask(stage=int(found[2]), attempts=int(found[1]) + 1, host=found[3], executor=found[4])
 
 
 def text_of(error: Exception | str) -> str:

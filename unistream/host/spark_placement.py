@@ -15,6 +15,8 @@ from pyspark import RDD, SparkContext
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
 from pyspark.serializers import NoOpSerializer
 
+from unistream.host.spark_status import live_executors
+
 
 class Placement:
     """Makes the data sets of workers' jobs. Thread-safe."""
@@ -38,9 +40,8 @@ class Placement:
         return orders if cores is None else orders.withResources(self._profile(cores))
 
     def hosts(self) -> frozenset[str]:
-        """The hosts of Spark's current executors and of the driver."""
-        infos = self._jvm_context.statusTracker().getExecutorInfos()
-        return frozenset(str(info.host()) for info in infos)
+        """The hosts of Spark's current executors."""
+        return frozenset(executor.host for executor in live_executors(self._context))
 
     @property
     def _jvm_context(self) -> Any:

@@ -114,6 +114,13 @@ class RunProgress(Closing):
             self._poll()
         self._take_reports()
 
+    def name_of(self, stage: int) -> str | None:
+        """The operators of a stage, by Spark's number of it; None: not known."""
+        with contextlib.suppress(Py4JError, OSError):  # Spark has ended: what was seen before is known
+            self._seen = self._status.stages()
+        places = [place for place, seen in enumerate(self._seen) if seen.id == stage]
+        return self._stages[places[0]].name if places and places[0] < len(self._stages) else None
+
     @property
     def snapshots(self) -> tuple[SubtaskSnapshot, ...]:
         """Of a bootstrap: the state of the subtasks that have ended."""

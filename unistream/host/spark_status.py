@@ -1,5 +1,5 @@
-"""The state of Spark's stages and tasks, from the store that Spark's own UI reads (with or without a UI), and
-the names of stages.
+"""The state of Spark's executors, stages and tasks, from the store that Spark's own UI reads (with or without
+a UI), and the names of stages.
 
 Neither is public API: all use of it is here (`tests/integration/test_batch_on_spark.py` shows what it has to
 do). Each value is one call of the JVM.
@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.traceback_utils import SCCallSiteSync
 
+_DRIVER: Final = "driver"  # its name among the executors
 TASKS_MAX: Final = 256  # of a stage: the states of single tasks are not read beyond that
 
 
@@ -44,6 +45,31 @@ class SparkStage:
     finished: int
     failed: int
     shuffle_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SparkExecutor:
+    """A process that runs tasks: `cores` at a time, of which `active` are running now."""
+
+    id: str
+    host: str
+    cores: int
+    active: int
+
+
+def live_executors(context: SparkContext) -> list[SparkExecutor]:
+    """Those of a cluster: without the driver, which runs no tasks there."""
+    listed: Any = context._jsc.sc().statusStore().executorList(True)
+    return [
+        SparkExecutor(
+            id=str(executor.id()),
+            host=str(executor.hostPort()).rpartition(":")[0],
+            cores=int(executor.totalCores()),
+            active=int(executor.activeTasks()),
+        )
+        for executor in _each(listed)
+        if str(executor.id()) != _DRIVER
+    ]
 
 
 class SparkStatus:

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.rest.connections import ConnectionLimits, guarded
 
-START_TIMEOUT_S: Final = 15.0
+START_TIMEOUT_S: Final = 60.0  # of a machine that is overloaded; otherwise a tenth of a second
 CLOSE_TIMEOUT_S: Final = 10.0
 KEEP_ALIVE_S: Final = 10
 SERVED_MAX: Final = 400  # requests at the same time, above the limit of connections: more are answered by 503

@@ -13,6 +13,7 @@ import pytest
 
 import unistream as us
 from unistream.base.extras import EXTRAS, RANGES, is_installed, require
+from unistream.client.hosts import chosen_target
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -200,6 +201,20 @@ def test_where_spark_is_missing_the_default_target_is_local_and_one_line_says_so
     (line,) = done.stderr.splitlines()
     assert "target=local" in line
     assert 'pip install "unistream[spark]"' in line
+
+
+def test_with_spark_connect_the_default_target_is_local_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from unistream.host.spark_master import refuse_connect
+
+    assert chosen_target(None) == "spark"
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as pyspark does when it connects
+    assert chosen_target(None) == "local"
+    (line,) = caplog.messages
+    assert "target=local: this program uses Spark Connect, which cannot host workers" in line
+    with pytest.raises(us.ConfigError, match=r'Spark Connect.*target="local"'):
+        refuse_connect()
 
 
 def test_a_target_that_was_chosen_is_not_commented_on(tmp_path: Path) -> None:

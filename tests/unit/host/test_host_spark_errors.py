@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unistream.host.spark_errors import failed_on, in_words, unusable_python
+from unistream.host.spark_errors import FailedTask, failed_task, in_words, unusable_python
 
 TRACE = 'Traceback (most recent call last):\n  File "serializers.py", line 483, in loads\n'
 LOST = "Job aborted due to stage failure: Task 0 failed 1 times, most recent failure: Lost task 0.0 in"
@@ -77,9 +77,27 @@ def test_other_failures_are_one_line_and_may_pass(text: str, words: str) -> None
     assert unusable_python(RuntimeError(text), "python3") is None
 
 
-def test_the_host_of_a_task() -> None:
-    assert (
-        failed_on(RuntimeError(f"{LOST} stage 0.0 (TID 0) (node-7 executor 3): java.io.IOException"))
-        == "node-7"
-    )
-    assert failed_on(RuntimeError("no executors")) == ""
+@pytest.mark.parametrize(
+    ("text", "task"),
+    [
+        pytest.param(
+            f"{LOST} stage 0.0 (TID 0) (node-7 executor 3): java.io.IOException",
+            FailedTask(stage=0, attempts=1, host="node-7", executor="3"),
+            id="on a host of a cluster",
+        ),
+        pytest.param(
+            "Job aborted due to stage failure: Task 1 in stage 12.1 failed 4 times, most recent failure: "
+            "Lost task 1.3 in stage 12.1 (TID 40) (localhost executor driver): Python worker exited",
+            FailedTask(stage=12, attempts=4, host="localhost", executor="driver"),
+            id="in local mode, for the fourth time",
+        ),
+        pytest.param(
+            f"{LOST} stage 2.0 (TID 9) (fd00::7 executor 11): ExecutorLostFailure (executor 11 exited)",
+            FailedTask(stage=2, attempts=1, host="fd00::7", executor="11"),
+            id="on a host without a name",
+        ),
+        pytest.param("no executors", None, id="nowhere"),
+    ],
+)
+def test_the_place_of_a_failed_task(text: str, task: FailedTask | None) -> None:
+    assert failed_task(RuntimeError(text)) == task

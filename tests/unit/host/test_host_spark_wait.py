@@ -1,0 +1,74 @@
+"""What is said of a worker for which Spark has no place."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from unistream.base.ids import TaskManagerId
+from unistream.host.spark_status import SparkExecutor, SparkStage
+from unistream.host.spark_wait import AGAIN_MS, FIRST_MS, PlaceWait, lacking
+from unistream.testing.harness.operators import ManualClock
+
+TWO = [SparkExecutor(id=str(n), host=f"node-{n}", cores=2, active=2) for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("master", "executors", "is_local", "said"),
+    [
+        pytest.param("spark://m:7077", [], False, "has given this application no executor", id="none"),
+        pytest.param(
+            "spark://m:7077",
+            TWO,
+            False,
+            "2 executors (node-1, node-2), which run 4 tasks on 4 cores",
+            id="full",
+        ),
+        pytest.param("local[2]", [], True, "local[2] runs 2 tasks at a time", id="a session of few threads"),
+    ],
+)
+def test_what_spark_lacks(master: str, executors: list[SparkExecutor], is_local: bool, said: str) -> None:
+    assert said in lacking(master, executors, is_local=is_local)
+
+
+class Stages:
+    """The store of a Spark, as the look at one job group sees it."""
+
+    def __init__(self) -> None:
+        self.found: list[SparkStage] = []
+
+    def stages(self) -> list[SparkStage]:
+        return self.found
+
+
+def stage(*, running: int) -> SparkStage:
+    return SparkStage(id=1, attempt=0, tasks=1, running=running, finished=0, failed=0, shuffle_bytes=0)
+
+
+def test_it_is_said_after_a_while_and_again_until_the_worker_has_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, status = ManualClock(), Stages()
+    context = SimpleNamespace(master="local[1]", _jsc=None)
+    spark: Any = SimpleNamespace(context=context, placement=None)
+    wait = PlaceWait(TaskManagerId("tm-1"), clock)
+    lines = []
+    with caplog.at_level(logging.WARNING, "unistream.host"):
+        for later_ms, found in [
+            (0, []),
+            (FIRST_MS - 1, [stage(running=0)]),
+            (1, [stage(running=0)]),
+            (AGAIN_MS - 1, [stage(running=0)]),
+            (1, [stage(running=0)]),
+            (AGAIN_MS, [stage(running=1)]),
+        ]:
+            clock.now_ms += later_ms
+            status.found = found
+            wait.look(spark, cast("Any", status))
+            lines.append(len(caplog.messages))
+    assert lines == [0, 0, 1, 1, 2, 2]
+    assert not wait.is_pending
+    assert "event=worker_waits_for_spark task_manager=tm-1 waited_s=75" in caplog.messages[-1]
