@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
 from unistream.base.ids import NO_CLUSTER
@@ -31,12 +33,22 @@ def ended_jobs(config: Configuration) -> list[JobSummary]:
         return [] if store is None else read_ended(store, SystemClock().wall_ms(), NO_CLUSTER)
 
 
-def listed_jobs(config: Configuration) -> list[JobSummary]:
-    """The same with those that run. Raises as `ended_jobs`."""
+def listed_jobs(config: Configuration, name: str) -> list[JobSummary]:
+    """Jobs of that name, also those that run, with what they write; newest first. Raises as `ended_jobs`."""
     from unistream.master.ended_jobs import read_listed
+    from unistream.master.history import graph_of
 
     with open_history(config) as store:
-        return [] if store is None else read_listed(store, SystemClock().wall_ms(), NO_CLUSTER)
+        if store is None:
+            return []
+        listed = [job for job in read_listed(store, SystemClock().wall_ms(), NO_CLUSTER) if job.name == name]
+        records = {job.job: store.job(job.job) for job in listed}
+        return [
+            structs.replace(
+                job, writes={} if (record := records[job.job]) is None else graph_of(record).writes
+            )
+            for job in listed
+        ]
 
 
 def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:

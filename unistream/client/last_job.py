@@ -1,14 +1,16 @@
 """The last job that wrote to the targets of a pipeline, by what its cluster or the history of this machine
-knows of jobs: for targets that do not say so themselves (`unistream.port.line`), such as topics.
+knows of jobs: for targets that do not say so themselves (`unistream.port.line`), such as topics, and for
+tables that no job has committed into yet, whose jobs may have left snapshots all the same.
 
-A job is that of the pipeline if it has its name and writes to one of the same URIs. One that has completed no
-checkpoint has made nothing visible, and is passed over.
+A job is that of the pipeline if it has its name and writes to one of the same topics, or if a sink of the
+same uid writes to the same table (in the history of this machine: and it has its name). One that has
+completed no checkpoint has made nothing visible, and is passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NotFound, Unreachable
@@ -16,20 +18,42 @@ from unistream.client.job_history import listed_jobs, recorded_job
 from unistream.model.snapshot_kind import SnapshotKind
 
 if TYPE_CHECKING:
-    from unistream.base.ids import JobId
+    from unistream.base.ids import JobId, OperatorUid
     from unistream.master.job_info import JobInfo, JobSummary
 
 ASKED_MAX: Final = 100  # jobs of one name, each a request of some ms; more share it among pipelines
 
 
-def last_writer(
-    name: str, uris: frozenset[str], *, config: Configuration, target: str | None
-) -> JobInfo | None:
+class Targets(NamedTuple):
+    """What a pipeline writes. `name`: of its jobs; `topics`: URIs of what keeps no record of jobs; `tables`:
+    uid of the sink and URI of what does."""
+
+    name: str
+    topics: frozenset[str]
+    tables: frozenset[tuple[OperatorUid, str]]
+
+    def may_be_written_by(self, job: JobSummary) -> bool:
+        if not job.writes:  # what the history does not list
+            return job.name == self.name
+        return self.are_written_by(job)
+
+    def are_written_by(self, job: JobInfo | JobSummary) -> bool:
+        pairs = _written(job)
+        return bool(self.tables & pairs) or self.has_topics_of(job)
+
+    def has_topics_of(self, job: JobInfo | JobSummary) -> bool:
+        return job.name == self.name and not self.topics.isdisjoint(uri for _, uri in _written(job))
+
+    def were_committed_by(self, job: JobInfo) -> bool:
+        """It has committed into one of the tables."""
+        return any(uid in job.sinks and job.sinks[uid].commits for uid, _ in self.tables & _written(job))
+
+
+def last_writer(targets: Targets, *, config: Configuration, target: str | None) -> JobInfo | None:
     """The newest of them, which may still run; None: there is none.
 
     Args:
-        name: Of the pipeline's jobs.
-        uris: Of targets that it writes.
+        targets: Of the pipeline.
         config: Which cluster, or which history, to ask.
         target: "remote": the cluster; otherwise the history of this machine.
 
@@ -37,10 +61,10 @@ def last_writer(
         ConfigError: too many jobs have that name to look at all of them.
         Unreachable: the cluster or the database does not answer, or has lost what a job wrote.
     """
-    if not uris:
+    if not (targets.topics or targets.tables):
         return None
     if target != "remote":
-        return _newest(listed_jobs(config), lambda job: recorded_job(config, job), name, uris)
+        return _newest(listed_jobs(config, targets.name), lambda job: recorded_job(config, job), targets)
     from unistream.client.submission import connect
 
     with connect(config) as cluster:
@@ -51,7 +75,7 @@ def last_writer(
             except NotFound:  # pruned meanwhile
                 return None
 
-        return _newest(cluster.jobs(), ask, name, uris)
+        return _newest(cluster.jobs(), ask, targets)
 
 
 def has_read_everything(info: JobInfo) -> bool:
@@ -77,40 +101,36 @@ def visible_up_to(info: JobInfo, uids: Iterable[str]) -> int:
 def _newest(
     jobs: Iterable[JobSummary],
     ask: Callable[[JobId], JobInfo | None],
-    name: str,
-    uris: frozenset[str],
+    targets: Targets,
 ) -> JobInfo | None:
-    of_name = sorted((job for job in jobs if job.name == name), key=lambda job: -job.submitted_ms)
-    asked = 0
-    for summary in of_name:
-        if summary.writes and not uris & _written(summary):
-            continue
-        asked += 1
-        if asked > ASKED_MAX:
+    candidates = sorted(filter(targets.may_be_written_by, jobs), key=lambda job: -job.submitted_ms)
+    for asked, summary in enumerate(candidates):
+        if asked == ASKED_MAX:
+            uris = sorted(targets.topics | {uri for _, uri in targets.tables})
             raise ConfigError(
-                f"more than {ASKED_MAX} jobs are named {name!r}, and none of the newest has written to "
-                f"{', '.join(sorted(uris))}: give the pipeline a name of its own, or name the snapshot to "
-                "start from"
+                f"more than {ASKED_MAX} jobs are named {targets.name!r}, and none of the newest has written "
+                f"to {', '.join(uris)}: give the pipeline a name of its own, or name the snapshot to start "
+                "from"
             )
         info = ask(summary.job)
         if info is not None and info.is_terminal and not (info.writes or info.subtasks):
             raise Unreachable(
-                f"which targets job {info.job} ({name}) wrote is not known: the metadata database does not "
-                "answer, or has lost the job; name the snapshot to start from"
+                f"which targets job {info.job} ({info.name}) wrote is not known: the metadata database does "
+                "not answer, or has lost the job; name the snapshot to start from"
             )
-        if info is not None and _wrote(info, uris):
+        if info is not None and _wrote(info, targets):
             return info
     return None
 
 
-def _wrote(info: JobInfo, uris: frozenset[str]) -> bool:
+def _wrote(info: JobInfo, targets: Targets) -> bool:
     if not info.is_terminal:
         is_recovering = not info.lineage  # nothing but its name is known yet
-        return is_recovering or bool(uris & _written(info))
+        return is_recovering or targets.are_written_by(info)
     left = info.checkpoints_completed or info.latest_checkpoint or info.savepoint
     commits = any(sink.commits for sink in info.sinks.values())
-    return bool(left or commits) and bool(uris & _written(info))
+    return bool(left or commits) and targets.are_written_by(info)
 
 
-def _written(job: JobInfo | JobSummary) -> set[str]:
-    return {uri for uris in job.writes.values() for uri in uris}
+def _written(job: JobInfo | JobSummary) -> set[tuple[OperatorUid, str]]:
+    return {(uid, uri) for uid, uris in job.writes.items() for uri in uris}

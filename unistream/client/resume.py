@@ -1,7 +1,8 @@
 """The snapshot from which a pipeline goes on, however its last job has ended.
 
     the targets of its sinks   which job made the last commit, with which checkpoint, and where that is
-    else the jobs of that name   which one wrote last to the same URIs, if its targets do not say so
+    else the jobs that are known   which one wrote last to the same targets, if these do not say so: topics,
+                               and tables without a commit yet
     that job, if it is known   its newest savepoint and checkpoint; it must not run any more
     the folder of its checkpoints   what it completed after that and could not report
 
@@ -21,7 +22,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import JobId, OperatorUid
 from unistream.client.job_history import recorded_job
-from unistream.client.last_job import has_read_everything, last_writer, visible_up_to
+from unistream.client.last_job import Targets, has_read_everything, last_writer, visible_up_to
 from unistream.port.line import LineCommit
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def latest_snapshot(
         target: The same.
         name: Of the pipeline's jobs.
         without_line: Uids of the sinks whose targets do not record who has written them. Without a commit of
-            the others, the last job is the newest one of that name that has written to one of these.
+            the others, the last job is the newest one of that name that has written to one of these, or that
+            was to write to the same tables with sinks of the same uids.
         bounded: The pipeline ends by itself.
 
     Returns:
@@ -86,9 +88,13 @@ def latest_snapshot(
         last = max((commit for _, commit in commits), key=lambda commit: commit.checkpoint)
         info = known_job(JobId(last.job), config, target)
     else:
-        uris = frozenset(uri for found in named.values() for uri in found)
-        info = last_writer(name, uris, config=config, target=target)
-        if info is None:
+        targets = Targets(
+            name=name,
+            topics=frozenset(uri for uris in named.values() for uri in uris),
+            tables=frozenset((uid, uri) for uid, uris in writes.items() if uid not in named for uri in uris),
+        )
+        info = last_writer(targets, config=config, target=target)
+        if info is None or (info.is_terminal and _has_left_nothing(info, targets)):
             return None
         last = LineCommit(lineage=info.lineage, job=info.job, checkpoint=0)
     if info is not None:
@@ -105,6 +111,19 @@ def latest_snapshot(
     if not usable and not (commits and _has_ended(info, bounded=bounded)):
         raise _nothing_left(last, info, found, is_named_by_targets=bool(commits))
     return max(usable, key=usable.__getitem__, default=None)
+
+
+def _has_left_nothing(info: JobInfo, targets: Targets) -> bool:
+    """Whether a job of the tables, which have no commit, is none to go on from: they had some and were
+    removed; it has read everything and written nothing; or it was cancelled or has failed, and its checkpoints
+    were removed with it, as configured."""
+    if targets.has_topics_of(info):
+        return False
+    if targets.were_committed_by(info) or has_read_everything(info):
+        return True
+    return info.savepoint is None and not any(
+        True for _ in _snapshots(_directories(LineCommit(lineage="", job=info.job, checkpoint=0), info))
+    )
 
 
 def _has_ended(info: JobInfo | None, *, bounded: bool) -> bool:

@@ -163,11 +163,85 @@ def test_a_job_whose_targets_are_lost_is_not_passed_over(history: History) -> No
         found()
 
 
-def test_a_name_that_many_pipelines_share_is_refused(history: History) -> None:
+def test_a_name_that_many_pipelines_share_hides_none(tmp_path: Path, history: History) -> None:
+    savepoint = Stored("sp/one", 3, SnapshotKind.SUSPEND).write(tmp_path)
+    history.job()
+    history.snapshot(3, savepoint)
     for number in range(ASKED_MAX + 1):
-        history.job(JobId(f"{number:032x}"), at_ms=number, writes=f"kafka://broker:9092/{number}")
+        history.job(JobId(f"{number:032x}"), at_ms=9 + number, writes=f"kafka://broker:9092/{number}")
+    assert found() == savepoint
+
+
+def test_too_many_jobs_that_have_left_nothing_are_refused(history: History) -> None:
+    for number in range(ASKED_MAX + 1):
+        history.job(JobId(f"{number:032x}"), at_ms=number, state="FAILED")
     with pytest.raises(ConfigError, match=rf"more than {ASKED_MAX} jobs are named 'copy'"):
         found()
+
+
+TABLE = "file:///lake/per_day"
+
+
+def of_table(uid: OperatorUid = UID, name: str = "copy", uri: str = TABLE) -> str:
+    """Where the table has no commit."""
+    directory = latest_snapshot([], {uid: (uri,)}, config=CONFIG, target="local", name=name)
+    return (directory or "").removeprefix("file://")
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "state"),
+    [
+        ("sp/one", SnapshotKind.SUSPEND, "FINISHED"),
+        (f"{JOB}/chk-3", SnapshotKind.CHECKPOINT, "SUSPENDED"),
+        (f"{JOB}/chk-3", SnapshotKind.CHECKPOINT, "FAILED"),
+    ],
+    ids=["stopped with a savepoint", "killed", "failed, its checkpoints are kept"],
+)
+def test_a_job_that_ended_before_the_first_commit_of_its_table_is_continued(
+    tmp_path: Path, history: History, place: str, kind: SnapshotKind, state: str
+) -> None:
+    snapshot = Stored(place, 3, kind).write(tmp_path)
+    history.job(writes=TABLE, state=state)
+    history.snapshot(3, snapshot, kind)
+    assert of_table() == snapshot
+    assert of_table(OperatorUid("another sink")) == ""
+    assert of_table(uri="file:///lake/another") == ""
+    assert of_table(name="another") == ""
+
+
+def test_the_newest_of_the_jobs_before_the_first_commit_counts(tmp_path: Path, history: History) -> None:
+    for number, job in enumerate([JOB, LATER], start=3):
+        history.job(job, at_ms=number, writes=TABLE)
+        savepoint = Stored(f"sp/{number}", number, SnapshotKind.SUSPEND, job=job).write(tmp_path)
+        history.snapshot(number, savepoint, job=job)
+    assert of_table() == savepoint
+
+
+def test_a_table_that_was_removed_is_written_from_the_beginning(tmp_path: Path, history: History) -> None:
+    history.job(writes=TABLE)
+    history.commit(3)
+    history.snapshot(3, Stored("sp/one", 3, SnapshotKind.SUSPEND).write(tmp_path))
+    assert of_table() == ""
+
+
+def test_a_failed_job_whose_checkpoints_were_removed_as_configured_is_begun_anew(
+    tmp_path: Path, history: History
+) -> None:
+    history.job(writes=TABLE, state="FAILED")
+    history.snapshot(3, f"{tmp_path}/{JOB}/chk-3", SnapshotKind.CHECKPOINT)
+    assert of_table() == ""
+
+
+def test_a_savepoint_that_somebody_removed_is_missed(tmp_path: Path, history: History) -> None:
+    history.job(writes=TABLE)
+    history.snapshot(3, f"{tmp_path}/sp/one")
+    with pytest.raises(ConfigError, match=r"/sp/one is gone.*resume='none'"):
+        of_table()
+
+
+def test_a_bounded_job_that_had_nothing_to_write_is_run_again(history: History) -> None:
+    history.job(writes=TABLE)
+    assert of_table() == ""
 
 
 def test_a_sink_that_names_no_target_begins(history: History) -> None:
