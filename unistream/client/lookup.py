@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError, Unreachable
-from unistream.base.ids import JobId
+from unistream.base.ids import JobId, OperatorUid
 from unistream.client import home
 from unistream.client.address import MachineAddress, is_elected
 from unistream.client.background import in_background
@@ -24,7 +25,10 @@ ID_PREFIX_CHARS_MIN: Final = 4
 CLUSTER_ID_CHARS: Final = 8
 ALL_WITHIN_S: Final = 3.0  # for all clusters together: a person waits for the list
 GRACE_S: Final = 0.3  # above that: a call that is late ends by its own deadline, which knows why
+ENDED_ASKED_MAX: Final = 20  # of a name; each is a request of some ms
 ONE_WITHIN_S: Final = 15.0  # for a cluster that is the only one, when it is busy
+
+Writes = Callable[[str, Mapping[OperatorUid, tuple[str, ...]]], bool]
 
 T = TypeVar("T")
 
@@ -138,6 +142,25 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
         ClusterEnded: no cluster has it, and the folder of one that has ended does.
         Unreachable: no cluster runs here, or none answers.
     """
+    return _found(config, text, lambda jobs: _choose(jobs, text))
+
+
+def find_writer(config: Configuration, name: str, writes: Writes, what: str) -> RestJobClient:
+    """The job that writes some targets, whatever its name; of those that have ended the newest.
+
+    Args:
+        config: Says which cluster to ask, or that all of this machine are.
+        name: Of the job, as it is expected.
+        writes: (name, URIs by uid of its sinks) -> whether a job does; where the latter are not known they
+            are empty.
+        what: The targets, for people.
+
+    Raises as `find_job`.
+    """
+    return _found(config, name, lambda jobs: _writer(jobs, name, writes, what))
+
+
+def _found(config: Configuration, text: str, choose: Callable[[list[Found]], Found]) -> RestJobClient:
     try:
         clusters = running_clusters(config)
     except NothingRuns as error:
@@ -146,7 +169,7 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
     cluster: RestClient | None = None
     patience_s = ONE_WITHIN_S if len(clusters) == 1 else ALL_WITHIN_S
     try:
-        found = _choose(all_jobs(clusters, silent.append, patience_s=patience_s), text)
+        found = choose(all_jobs(clusters, silent.append, patience_s=patience_s))
         cluster = found.cluster
     except NotFound as error:
         left = _left(text)
@@ -167,6 +190,24 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
 def _left(text: str) -> ClusterEnded | None:
     sentence = sentence_about(text)
     return None if sentence is None else ClusterEnded(sentence)
+
+
+def _writer(jobs: list[Found], name: str, writes: Writes, what: str) -> Found:
+    candidates = [found for found in jobs if writes(found.job.name, found.job.writes)]
+    running = [found for found in candidates if found.job.state not in TERMINAL_STATES]
+    if len(running) > 1:
+        ids = ", ".join(f"{found.job.job} ({found.job.name}, {found.job.state})" for found in running[:5])
+        raise ConfigError(f"{len(running)} jobs write {what}: {ids}; stop all but one")
+    if running:
+        return running[0]
+    ended = sorted(candidates, key=lambda found: -found.job.submitted_ms)
+    for found in ended[:ENDED_ASKED_MAX]:  # lists of ended jobs do not have what they wrote
+        if found.cluster is None or found.job.writes:
+            return found
+        with suppress(NotFound):  # pruned meanwhile
+            if writes(found.job.name, found.cluster.info(found.job.job).writes):
+                return found
+    raise NotFound(f"no job {name!r} here writes {what}; 'unistream list --all' shows all jobs")
 
 
 def _choose(jobs: list[Found], text: str) -> Found:

@@ -115,8 +115,8 @@ def latest_snapshot(
 
 def _has_left_nothing(info: JobInfo, targets: Targets) -> bool:
     """Whether a job of the tables, which have no commit, is none to go on from: they had some and were
-    removed; it has read everything and written nothing; or it was cancelled or has failed, and its checkpoints
-    were removed with it, as configured."""
+    removed; it has read everything and written nothing; or it was cancelled or has failed, and its
+    checkpoints were removed with it, as configured."""
     if targets.has_topics_of(info):
         return False
     if targets.were_committed_by(info) or has_read_everything(info):

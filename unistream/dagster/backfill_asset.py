@@ -24,12 +24,15 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.lookup import find_job
+from unistream.client.rest_client import RestJobClient
 from unistream.dagster.attached import INTERRUPTIONS
 from unistream.dagster.backfill_command import Ended, Figures, perform
 from unistream.dagster.operations import RESOURCE
 from unistream.dagster.report import BACKFILL_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.stream import Stream
 from unistream.dagster.watching import LeftToAnother, RunWatch
+from unistream.master.job_info import JobInfo
 from unistream.model.time_range import moment_ms, time_text
 
 logger = logging.getLogger(__name__)
@@ -92,7 +95,7 @@ def build_backfill_asset(
     """
     _check(partitions_def)
     backfill = _Backfill(
-        job=job_name or stream.op.name,
+        stream=Stream.of(stream, job_name),
         pipeline=reference_of(pipeline),
         target=compute_on,
         config=dict(config or {}),
@@ -140,13 +143,18 @@ def reference_of(pipeline: str | Callable[[Environment], object]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Backfill:
-    """What a run does. `job`: name of the stream's job; `words`: further options of the command."""
+    """What a run does. `words`: further options of the command."""
 
-    job: str
+    stream: Stream
     pipeline: str
     target: str
     config: dict[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
+
+    @property
+    def job(self) -> str:
+        """Name of the stream's job."""
+        return self.stream.name
 
     def run(
         self, context: dg.AssetExecutionContext, unistream: UnistreamResource
@@ -155,7 +163,7 @@ class _Backfill:
         window = context.partition_time_window
         try:
             options = self.options(unistream)
-            words = self.command(window.start, window.end)
+            words = self.command(self.job_for_command(unistream), window.start, window.end)
         except ConfigError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         context.log.info("unistream %s", " ".join(words))
@@ -174,7 +182,7 @@ class _Backfill:
     def watched(self, watch: RunWatch, unistream: UnistreamResource) -> RunWatch:
         """Its heartbeats, as those of the runs that watch the job: of a host that dies, the run is found."""
         try:
-            with closing(find_job(unistream.configuration(), self.job)) as client:
+            with closing(self.stream.find(unistream.configuration())) as client:
                 watch.begin(JobId(client.job_id))
         except UnistreamError as error:  # the command says what is wrong
             logger.info("event=backfill_not_watched job=%s reason=%r", self.job, str(error))
@@ -201,11 +209,28 @@ class _Backfill:
             )
             raise
 
-    def command(self, begin: datetime, end: datetime) -> list[str]:
+    def job_for_command(self, unistream: UnistreamResource) -> str:
+        """Its name; or its id, where another job has that name, too.
+
+        Raises:
+            ConfigError: a job of that name runs, and writes other tables.
+        """
+        if not self.stream.knows_tables:
+            return self.job
+        own = _job_of(lambda: self.stream.find(unistream.configuration()))
+        named = _job_of(lambda: find_job(unistream.configuration(), self.job))
+        if own is None and named is not None and not named.is_terminal:
+            raise ConfigError(
+                f"job {self.job!r} here ({named.job}) writes other tables than those of this asset: nothing "
+                "was computed. Start the stream of the asset first, or give it a name of its own"
+            )
+        return self.job if own is None or named is None or own.job == named.job else str(own.job)
+
+    def command(self, job: str, begin: datetime, end: datetime) -> list[str]:
         """As the log of the run shows it: without the configuration, in which there may be secrets."""
         times = ("--from", time_text(moment_ms(begin)), "--to", time_text(moment_ms(end)))
         where = ("-t", self.target, "--json")
-        return ["backfill", self.job, "--pipeline", self.pipeline, *times, *where, *self.words]
+        return ["backfill", job, "--pipeline", self.pipeline, *times, *where, *self.words]
 
     def options(self, unistream: UnistreamResource) -> list[str]:
         """The configuration of the stream's runs, with which the job is resumed. Raises ConfigError."""
@@ -217,6 +242,15 @@ class _Backfill:
             )
         values = Configuration({**unistream.configuration().to_dict(), **self.config}).to_dict()
         return [word for name, value in values.items() for word in ("-D", f"{name}={value}")]
+
+
+def _job_of(find: Callable[[], RestJobClient]) -> JobInfo | None:
+    """None: there is none, or several, or the cluster does not answer: the command says what is wrong."""
+    try:
+        with closing(find()) as client:
+            return client.status()
+    except UnistreamError:
+        return None
 
 
 def result_of(ended: Ended) -> dg.MaterializeResult[Any]:

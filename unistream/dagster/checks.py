@@ -13,11 +13,11 @@ import dagster as dg
 from unistream.api.environment import Environment
 from unistream.base.config.parsing import parse_duration_ms
 from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError
-from unistream.client.lookup import find_job
 from unistream.client.submission import NothingRuns
 from unistream.dagster.judging import Limits, Verdict, judged, row_count_verdict
 from unistream.dagster.report import SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.stream import Stream
 from unistream.port.sink import DescribesTable
 
 
@@ -72,13 +72,13 @@ def build_stream_checks(
         records_behind=max_records_behind,
         dead_letter_ratio=_share("max_dead_letter_ratio", max_dead_letter_ratio),
     )
-    step = assets.op.name
+    step, stream = assets.op.name, Stream.of(assets, job_name)
     specs = [dg.AssetCheckSpec(name, asset=key) for key in sorted(assets.keys) for name in limits.names]
 
     @dg.multi_asset_check(name=f"{step}_checks", specs=specs, required_resource_keys={resource})
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         unistream: UnistreamResource = getattr(context.resources, resource)
-        verdicts = _verdicts(unistream, job_name or step, limits, int(clock() * 1000))
+        verdicts = _verdicts(unistream, stream, limits, int(clock() * 1000))
         yield from _results(specs, verdicts, severity)
 
     return checks
@@ -162,13 +162,15 @@ def _share(name: str, value: float | None) -> float | None:
     return value
 
 
-def _verdicts(unistream: UnistreamResource, name: str, limits: Limits, now_ms: int) -> dict[str, Verdict]:
+def _verdicts(
+    unistream: UnistreamResource, stream: Stream, limits: Limits, now_ms: int
+) -> dict[str, Verdict]:
     try:
-        client = find_job(unistream.configuration(), name)
+        client = stream.find(unistream.configuration())
     except (NotFound, NothingRuns, ClusterEnded) as error:
         return dict.fromkeys(limits.names, Verdict(False, f"the job does not run: {error}", {}))
     except UnistreamError as error:
-        raise dg.Failure(f"job {name}: {error}") from error
+        raise dg.Failure(f"job {stream.name}: {error}") from error
     with closing(client):
         info, figures = client.status(), client.checkpoints()
     complete = (figures.latest_completed, figures.latest_savepoint)

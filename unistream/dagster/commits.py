@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import dagster as dg
 
@@ -34,6 +34,7 @@ from unistream.dagster.report import (
     table_rows_metadata,
 )
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.stream import Committed, Written
 from unistream.master.job_info import JobInfo
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import CommitRecord, OutboxRecord
@@ -46,9 +47,6 @@ LOOK_BACK: Final = 100  # events of an asset that are read at once to find the l
 READ_S: Final = 15.0  # of a tick, which Dagster ends after 60 s; what is left is read by the next one
 ASK_S: Final = 30.0  # since the begin of a tick: later the jobs are not asked for what they are at now
 CALL_S: Final = 10.0  # longest wait for an answer of the cluster
-
-Written: TypeAlias = tuple[str, str]
-"""(name of the job, uid of the sink)."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +78,14 @@ class Visible:
 
 def coalesced(
     records: Iterable[OutboxRecord],
-    assets: Mapping[Written, dg.AssetKey],
+    assets: Committed,
     reported: Callable[[dg.AssetKey], int],
 ) -> dict[dg.AssetKey, Visible]:
     """What is to be reported of each asset.
 
     Args:
         records: In the order of the outbox.
-        assets: Which one a sink of a job writes; others are left out.
+        assets: Of which one a commit is; those of others are left out.
         reported: The last commit of an asset that was reported, 0: none.
     """
     reading = Reading(assets, reported)
@@ -105,7 +103,7 @@ class Reading:
 
     def __init__(
         self,
-        assets: Mapping[Written, dg.AssetKey],
+        assets: Committed,
         reported: Callable[[dg.AssetKey], int],
         after: int = 0,
     ) -> None:
@@ -123,7 +121,7 @@ class Reading:
         """In the order of the outbox."""
         for record in page:
             commit = record.commit
-            key = self._assets.get((record.job_name, commit.sink_uid))
+            key = self._assets.asset(record)
             if key is None:
                 continue
             if key not in self._known:
@@ -229,7 +227,8 @@ def build_commit_sensor(
         unistream: UnistreamResource = getattr(context.resources, resource)
         began_s, config = time.monotonic(), _impatient(unistream.configuration())
         cursor = Cursor.read(context.cursor)
-        reading = Reading(keys, lambda key: last_reported(context.instance, key), cursor.seq)
+        committed = Committed(keys, lambda job: known_job(job, config, unistream.target))
+        reading = Reading(committed, lambda key: last_reported(context.instance, key), cursor.seq)
         try:
             pages = commits_after(cursor.seq, config=config, target=unistream.target)
             read_within(reading, pages, began_s + READ_S)
@@ -302,6 +301,7 @@ def _closed(key: dg.AssetKey, partitions: Iterable[str], seq: int) -> Iterable[d
 
 def _keys(assets: Sequence[dg.AssetsDefinition], names: Mapping[str, str]) -> dict[Written, dg.AssetKey]:
     found: dict[Written, dg.AssetKey] = {}
+    seen: dict[tuple[str, str], dg.AssetKey] = {}
     for definition in assets:
         step = definition.op.name
         for spec in definition.specs:
@@ -311,12 +311,15 @@ def _keys(assets: Sequence[dg.AssetsDefinition], names: Mapping[str, str]) -> di
                     f"asset {spec.key.to_user_string()} is of no sink: build_commit_sensor takes what "
                     "unistream_assets has made"
                 )
-            other = found.setdefault((names.get(step, step), uid), spec.key)
+            written = Written.of(spec, names.get(step, step))
+            other = seen.setdefault(written.identity, spec.key)
             if other != spec.key:
                 raise ConfigError(
                     f"assets {other.to_user_string()} and {spec.key.to_user_string()} are both of sink "
-                    f"{uid!r} of job {names.get(step, step)!r}: give their jobs different names"
+                    f"{uid!r} of {written.uri or f'job {written.job!r}'}: "
+                    f"{'one table is one asset' if written.uri else 'give their jobs different names'}"
                 )
+            found[written] = spec.key
     return found
 
 

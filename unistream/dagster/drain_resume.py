@@ -32,6 +32,7 @@ from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.savepoints import ended_by
 from unistream.dagster.start import RESUME_TAG
+from unistream.dagster.stream import Stream
 from unistream.dagster.watching import RunWatch
 from unistream.model.snapshot_kind import SnapshotKind
 
@@ -136,7 +137,7 @@ def build_drain_and_resume_schedule(
     """
     step = assets.op.name
     name = f"{step}_{'drain' if drain else 'stop'}_and_resume"
-    turn = _Turn(job_name or step, between, drain, savepoint_dir)
+    turn = _Turn(Stream.of(assets, job_name), between, drain, savepoint_dir)
 
     @dg.op(name=f"{name}_op", required_resource_keys={resource}, pool=f"unistream_{name}")
     def operation(context: dg.OpExecutionContext) -> None:
@@ -182,12 +183,16 @@ def _sensor(assets: dg.AssetsDefinition, job: dg.JobDefinition, name: str) -> dg
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What a run does. `name`: of the stream's job."""
+    """What a run does."""
 
-    name: str
+    stream: Stream
     between: Between | None
     drain: bool
     savepoint_dir: str | None
+
+    @property
+    def name(self) -> str:
+        return self.stream.name
 
     def run(self, context: dg.OpExecutionContext, unistream: UnistreamResource, watch: RunWatch) -> None:
         """Raises dg.Failure: the job could not be drained, or another run goes on with this."""
@@ -231,7 +236,7 @@ class _Turn:
 
     def _found(self, unistream: UnistreamResource) -> Found | None:
         try:
-            with closing(find_job(unistream.configuration(), self.name)) as client:
+            with closing(self.stream.find(unistream.configuration())) as client:
                 info = client.status()
         except (NotFound, NothingRuns, ClusterEnded):
             return None

@@ -13,11 +13,11 @@ from typing import Any, Final
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ClusterEnded, ConfigError, NotFound, UnistreamError
-from unistream.client.lookup import find_job
 from unistream.client.rest_client import RestJobClient
 from unistream.client.submission import NothingRuns
 from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.stream import Stream
 from unistream.dagster.watching import RunWatch
 
 RESOURCE: Final = "unistream"
@@ -102,14 +102,15 @@ def _schedule(
     options: dict[str, Any],
 ) -> dg.ScheduleDefinition:
     step = assets.op.name
-    streamed = job_name or step
+    stream = Stream.of(assets, job_name)
+    streamed = stream.name
     name = f"{step}_{how}"
 
     @dg.op(name=f"{how}_of_{step}", required_resource_keys={resource})
     def operation(context: dg.OpExecutionContext) -> None:
         unistream: UnistreamResource = getattr(context.resources, resource)
         with closing(unistream.watch(context, is_operation=True)) as watch:
-            savepoint = _savepoint_of(context, unistream, streamed, take, watch)
+            savepoint = _savepoint_of(context, unistream, stream, take, watch)
         if savepoint is not None:
             context.log.info("job %s: savepoint %s", streamed, savepoint)
             context.instance.add_run_tags(context.run_id, {SAVEPOINT_TAG: savepoint})
@@ -130,13 +131,14 @@ def _schedule(
 def _savepoint_of(
     context: dg.OpExecutionContext,
     unistream: UnistreamResource,
-    name: str,
+    stream: Stream,
     take: Take,
     watch: RunWatch,
 ) -> str | None:
     """None: the job does not run. Raises dg.Failure: it could not be taken."""
+    name = stream.name
     try:
-        client = find_job(unistream.configuration(), name)
+        client = stream.find(unistream.configuration())
     except (NotFound, NothingRuns, ClusterEnded) as error:
         context.log.info("there is nothing to do: %s", error)
         return None

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from tests.unit.dagster.test_dagster_commits import ASSETS, LATE, ORDERS, assets, commit
+from tests.unit.dagster.test_dagster_commits import LATE, ORDERS, assets, by_name, commit
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
 from unistream.dagster import build_commit_sensor, closing_partitions, sink_asset
@@ -128,7 +128,7 @@ def test_the_highest_watermark_of_all_commits_counts() -> None:
         commit(5, 1, 5, sink="other", watermark=99),
         commit(6, 1, 5, name="other", watermark=99),
     ]
-    reading = Reading(ASSETS, lambda _key: 6)
+    reading = Reading(by_name(), lambda _key: 6)
     reading.add(records)
     assert reading.watermarks == {ORDERS: 30, LATE: 7}
 

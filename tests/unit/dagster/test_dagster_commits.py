@@ -24,14 +24,25 @@ from unistream.dagster.commits import (
     read_within,
 )
 from unistream.dagster.report import positions_metadata
+from unistream.dagster.stream import Committed, Written
+from unistream.master.job_info import JobInfo
 from unistream.metadata import tables
 from unistream.metadata.migrate import upgrade
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import PAGE_ROWS, CommitRecord, OutboxRecord
 
 ORDERS, LATE = dg.AssetKey("orders"), dg.AssetKey("late")
-ASSETS = {("flow", "lake"): ORDERS, ("flow", "late"): LATE}
+NAMED = {Written("flow", "lake", ""): ORDERS, Written("flow", "late", ""): LATE}
 FIRST, SECOND = JobId("a" * 32), JobId("b" * 32)
+
+
+def by_name() -> Committed:
+    """Assets that do not know their tables: no job is asked for what it writes."""
+
+    def ask(job: JobId) -> JobInfo | None:
+        raise AssertionError(f"{job} is asked")
+
+    return Committed(NAMED, ask)
 
 
 def commit(
@@ -98,7 +109,7 @@ def commit(
 def test_commits_of_an_asset_are_one_event(
     records: list[OutboxRecord], reported: int, expected: dict[dg.AssetKey, tuple[object, ...]]
 ) -> None:
-    found = coalesced(records, ASSETS, lambda _key: reported)
+    found = coalesced(records, by_name(), lambda _key: reported)
     shown = {
         key: (one.rows, one.commits, one.job, one.checkpoint_id, one.table_version, one.seq)
         for key, one in found.items()
@@ -111,7 +122,7 @@ def test_commits_of_an_asset_are_one_event(
 )
 def test_the_lag_is_that_of_the_last_commit(watermark: int | None, lag: int | None) -> None:
     records = [commit(1, 1, 5, watermark=1), commit(10, 2, 6, watermark=watermark)]
-    assert coalesced(records, ASSETS, lambda _key: 0)[ORDERS].lag_ms == lag
+    assert coalesced(records, by_name(), lambda _key: 0)[ORDERS].lag_ms == lag
 
 
 def test_offsets_are_by_what_is_read_and_partition() -> None:
@@ -165,7 +176,7 @@ def pages_of(*numbers: int, fails: bool = False) -> Iterator[list[OutboxRecord]]
     ],
 )
 def test_a_tick_reads_as_far_as_it_comes(clock: list[float], fails: bool, seq: int) -> None:
-    reading, times = Reading(ASSETS, lambda _key: 0), iter(clock)
+    reading, times = Reading(by_name(), lambda _key: 0), iter(clock)
     read_within(reading, pages_of(1, 2, 3, fails=fails), 5, lambda: next(times))
     assert reading.seq == seq
     assert reading.visible()[ORDERS].rows == 5 * seq
@@ -173,7 +184,7 @@ def test_a_tick_reads_as_far_as_it_comes(clock: list[float], fails: bool, seq: i
 
 def test_a_tick_that_can_read_nothing_says_so() -> None:
     with pytest.raises(Unreachable):
-        read_within(Reading(ASSETS, lambda _key: 0), pages_of(fails=True), 5)
+        read_within(Reading(by_name(), lambda _key: 0), pages_of(fails=True), 5)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +195,7 @@ def test_a_tick_that_can_read_nothing_says_so() -> None:
 def test_commits_that_were_removed_before_they_were_read_are_counted(
     after: int, numbers: tuple[int, ...], gone: int
 ) -> None:
-    reading = Reading(ASSETS, lambda _key: 0, after)
+    reading = Reading(by_name(), lambda _key: 0, after)
     read_within(reading, pages_of(*numbers), 5, lambda: 0)
     assert reading.not_kept == gone
 
