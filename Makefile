@@ -4,6 +4,10 @@ CACHE := $(or $(UNISTREAM_CACHE),$(HOME)/.cache/unistream)
 UV := $(shell command -v uv 2>/dev/null || echo $(CACHE)/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 FAST := tests/unit tests/conformance tests/contract tests/tidy
+# What is too long for the gate, in the order in which a night runs it; the newest and the oldest versions of what
+# we depend on have their place before `browser`, as `versions-nightly`.
+NIGHTLY := test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix browser sim-nightly
+TIMES := $(UNISTREAM_GATE_TIMES)
 TARGET ?= spark
 REPEAT ?= 1
 PORT ?= 3000
@@ -12,7 +16,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev browser screenshots bench clean
+.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev browser screenshots bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,25 +37,30 @@ check: setup  ## format, lint, types, layers
 format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-# Three integration tests keep two cores busy; a fourth makes all of them wait. Who has none left takes over from others.
-# None is run twice: a test that fails on a busy machine asserts a time, or shows a race.
-test: setup  ## all tests, with a real Kafka, a real Spark and real kills
+# Two sessions: tests that compute keep two cores busy by two, those that wait for processes by three; a fourth makes
+# all of them wait. Who has none left takes over from others. None is run twice: a test that fails on a busy machine
+# asserts a time, or shows a race. Tests of pandas need it installed, and no other test has it.
+test: export UNISTREAM_GATE_TIMES := $(or $(TIMES),$(CURDIR)/.gate-times)
+test: setup  ## all tests, with a real Kafka, a real Spark and real kills; then what each part has taken
+	@$(if $(TIMES),,rm -f .gate-times)
 	@$(RUN) python -m tests.spark_start
-	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
 	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
-	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py
-	@$(RUN) pytest -q -n 2 tests/simulation --ignore tests/simulation/test_simulation_seeds.py
-	@$(RUN) pytest -q -n 2 tests/equality
+	@$(RUN) pytest -q -n 2 --dist worksteal $(FAST) tests/simulation tests/equality
 	@$(RUN) pytest -q -n 3 --dist worksteal --durations=15 tests/integration
+	@$(if $(TIMES),,$(MAKE) --no-print-directory budget)
+
+budget:
+	@$(RUN) python -m tests.budget
 
 test-fast: setup  ## the tests that start no server
-	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
+	@$(RUN) pytest -q -n 2 --dist worksteal $(FAST)
 
 test-nightly: setup  ## the long tests that `make test` leaves out
 	@$(RUN) python -m tests.spark_start
 	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 3 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
 
-nightly: test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix browser  ## all that is long but simulated runs: some five hours
+nightly: setup  ## all that is long, for hours: goes on where it was stopped, and prints one table
+	@$(RUN) python -m tests.night $(NIGHTLY)
 
 crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
 	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 --dist worksteal -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py tests/contract/test_*.py)
@@ -73,9 +82,9 @@ sim-nightly: setup  ## 100,000 simulated runs, and 20,000 with several masters
 	@$(RUN) python -m unistream.testing.sim --seeds 0:100000 --jobs 2
 	@$(RUN) python -m unistream.testing.sim --masters --seeds 0:20000 --jobs 2
 
-random-nightly: setup  ## new random examples for every property, twenty times over
-	@for round in $$(seq 20); do \
-	  $(RUN) pytest -q -n 2 -m hypothesis --hypothesis-profile=random tests/unit || exit 1; done
+random-nightly: setup  ## 500 new random examples for every property, four times over
+	@for round in $$(seq 4); do \
+	  $(RUN) pytest -q -n 2 --dist worksteal -m hypothesis --hypothesis-profile=random $(FAST) || exit 1; done
 
 equality-nightly: setup  ## random pipelines over random rows: STREAMING, BATCH, Spark and plain Python agree
 	@for round in $$(seq 5); do \

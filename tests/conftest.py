@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests import budget
+from tests.examples import register_profiles, scale
 from tests.nightly import is_due
 from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
@@ -27,12 +29,7 @@ from unistream.testing.devtools.object_store import make_bucket
 from unistream.testing.devtools.servers import KAFKA, S3, ZOOKEEPER
 from unistream.testing.devtools.stack import shared_server
 
-# A change is judged by the same examples every time; `make random-nightly` looks for new ones.
-# How fast examples are made, and run, says how busy the machine is.
-BUSY = [HealthCheck.too_slow]
-settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=BUSY)
-settings.register_profile("random", derandomize=False, deadline=None, suppress_health_check=BUSY)
-settings.load_profile("same")
+register_profiles()
 
 SERVERS = pytest.StashKey[ExitStack]()
 
@@ -45,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[HOME_VARIABLE] = home
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    if (notes := os.environ.get(budget.VARIABLE)) and not os.environ.get("PYTEST_XDIST_WORKER"):
+        recorder = budget.Recorder(Path(notes), time.monotonic())
+        config.pluginmanager.register(recorder)
+        config.add_cleanup(lambda: recorder.end(time.monotonic()))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -52,7 +53,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests are deselected, unless one is asked for by its id."""
+    """Long tests are deselected, unless one is asked for by its id; of the others the longest come first."""
+    scale(items)
+    items.sort(key=lambda item: budget.part_of(item.nodeid) == budget.NEAR)
     if any("::" in word for word in config.invocation_params.args):
         return
     due = is_due()

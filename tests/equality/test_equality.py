@@ -25,12 +25,11 @@ from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.testing.mini_cluster import MiniCluster
 
-MORE = 1 if settings().derandomize else 20  # with `--hypothesis-profile=random`
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def examples(number: int) -> settings:
-    return settings(max_examples=number * MORE, deadline=None, suppress_health_check=FIXTURES)
+    return settings(max_examples=number, deadline=None, suppress_health_check=FIXTURES)
 
 
 OFTEN = {"pipeline.auto-watermark-interval": "1 ms"}

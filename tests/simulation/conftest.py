@@ -1,21 +1,21 @@
-"""The table of planted bugs at the end of the report, whichever process has found them."""
+"""Planted bugs that were found, and branches that seeds reached: the end of the report of all processes."""
 
 from __future__ import annotations
 
 import pytest
 
 PLANTED = "planted bug"
+SEEDS = "seeds"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each that was found: its name, the seeds it took, what found it."""
-    found = [
-        value
-        for report in terminalreporter.getreports("passed")
-        for name, value in report.user_properties
-        if name == PLANTED
-    ]
-    if found:
+    """One line for each bug that was found: its name, the seeds it took, what found it."""
+    passed = terminalreporter.getreports("passed")
+    said = [one for report in passed for one in report.user_properties]
+    for text in [value for name, value in said if name == SEEDS]:
+        terminalreporter.section("seeds")
+        terminalreporter.write_line(text)
+    if found := [value for name, value in said if name == PLANTED]:
         terminalreporter.section("planted bugs")
         terminalreporter.write_line(f"{'bug':34s}  seeds  found by")
         for line in sorted(found):

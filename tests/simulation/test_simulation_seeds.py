@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -28,9 +29,11 @@ def regressions() -> list[int]:
 
 
 @pytest.mark.timeout(3_600)
-def test_every_invariant_holds_in_every_run_and_every_rare_branch_is_reached() -> None:
+def test_every_invariant_holds_in_every_run_and_every_rare_branch_is_reached(
+    record_property: Callable[[str, object], None],
+) -> None:
     report = run_batch([*regressions(), *range(SEEDS)], jobs=JOBS)
-    print(report.text())
+    record_property("seeds", report.text())
     assert report.failed == [], report.text()
     assert report.unreached(REQUIRED_MARKS) == [] or SEEDS < 1_000
 
