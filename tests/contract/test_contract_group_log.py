@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.connector.group.logs import log_at
 from unistream.port.group import GroupCommit, GroupLog, TableVersion
 
@@ -79,7 +80,7 @@ def test_of_those_who_write_at_once_one_succeeds(opened: Callable[..., GroupLog]
 
     def write(job: str) -> bool:
         log = opened()
-        start.wait(30)
+        start.wait(WAIT_S)
         return log.append(record(2, job=job))
 
     with ThreadPoolExecutor(WRITERS) as pool:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.contract.given_metadata import ONE, TWO, commit, job, job_id, snapshot
 from tests.contract.test_contract_metadata_migrations import execute
+from tests.eventually import WAIT_S
 from unistream.base import process_mark
 from unistream.base.errors import Fenced, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, ClusterId, LeaderEpoch, VertexId
@@ -264,12 +265,12 @@ def test_a_cluster_that_lives_is_kept_however_short_the_age_is(metadata: SqlMeta
 
 
 def _upgrade(url: str, begin: Any) -> None:
-    begin.wait(60)
+    begin.wait(WAIT_S)
     ensure(url) if url.startswith("sqlite") else migrate.upgrade(url)
 
 
 def _write(url: str, number: int, begin: Any) -> None:
-    begin.wait(60)
+    begin.wait(WAIT_S)
     ensure(url)
     store = SqlMetadataStore(url)
     id_ = ClusterId(f"{number:032x}")
@@ -291,7 +292,7 @@ def together(target: Callable[..., None], *arguments: tuple[Any, ...]) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(WAIT_S)
     assert [process.exitcode for process in processes] == [0] * len(processes)
 
 

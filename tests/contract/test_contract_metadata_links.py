@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.contract.given_metadata import ONE, job, job_id, snapshot
+from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError
 from unistream.base.ids import LineageId
 from unistream.metadata.store import SqlMetadataStore
@@ -124,7 +125,7 @@ def together(work: Callable[[int], RunLink | None]) -> list[RunLink | None]:
     start = threading.Barrier(RUNS)
 
     def run(number: int) -> RunLink | None:
-        start.wait(30)
+        start.wait(WAIT_S)
         return work(number)
 
     with ThreadPoolExecutor(RUNS) as pool:

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.single_messages import decode_single
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
@@ -27,8 +28,8 @@ from unistream.model.messages import Ack, Heartbeat, RegisterTaskManager
 from unistream.net.server import FlightServer
 from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
 
-START_S = 60
-STOP_S = 60
+START_S = WAIT_S
+STOP_S = WAIT_S
 SILENT_S = 600  # heartbeat.timeout: what is noticed in a test, is noticed sooner
 
 MakeHost = Callable[[LostListener], WorkerHost]

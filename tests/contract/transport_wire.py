@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tests.eventually import WAIT_S
 from unistream.base.ids import (
     AttemptId,
     EdgeId,
@@ -28,7 +29,6 @@ from unistream.net.in_channel import InChannel
 from unistream.net.server import FlightServer
 from unistream.port.transport import ControlHandler
 
-WAIT_S = 60
 COST = 4 * KIB + 8  # of a batch with one row of one integer
 
 

@@ -16,6 +16,7 @@ from tests.equality.functions import rows_of
 from tests.equality.model import expected
 from tests.equality.pipelines import Pipeline, name_of
 from tests.equality.plain import text
+from tests.eventually import WAIT_S
 from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_setup import SubmitRequest
 from unistream.testing import simulate
@@ -39,7 +40,6 @@ RESTARTS = {
     "restart-strategy.fixed-delay.attempts": "2",
     "restart-strategy.fixed-delay.delay": "1 ms",
 }
-WAIT_S = 60.0
 
 
 def simulated(

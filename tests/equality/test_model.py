@@ -278,7 +278,6 @@ def test_streams_that_nothing_reads_have_a_sink() -> None:
     assert {name: len(rows) for name, rows in expected(PRINTED).items()} == {"a": 2, "b": 3, "d": 2}
 
 
-@pytest.mark.timeout(120)
 def test_a_printed_pipeline_is_a_program() -> None:
     run = subprocess.run([sys.executable, "-c", str(PRINTED)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

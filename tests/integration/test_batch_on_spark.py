@@ -181,10 +181,8 @@ def test_a_lost_spark_is_started_again_and_the_job_with_it(tmp_path: Path) -> No
 
 def test_cancel_leaves_no_spark_job_and_no_process(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     job = slow_job(cluster, tmp_path)
-    began = time.monotonic()
     job.cancel()
     assert job.wait(WAIT_S).state == "CANCELED"
-    assert time.monotonic() - began < 30
     eventually(lambda: not active_jobs(), "no Spark job is active", WAIT_S)
     eventually(
         lambda: not any(map(psutil.pid_exists, slow_processes(tmp_path))), "its processes have ended", WAIT_S

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,15 +63,13 @@ def test_who_waits_hears_at_once_that_the_cluster_was_killed(start: Start, tmp_p
     facts = detached(start, "slow_pipelines:slow")
     job = JobId(facts["job"])
     await_checkpoints(facts["url"], job, 1)
-    stopping = start("stop", job)
+    stopping = start("stop", job, "-D", "client.timeout=1 h")  # which is not waited for
     [folder] = (tmp_path / "home" / "runs").iterdir()
     request = folder / "ha" / "values" / "jobs" / job / "request"
     while not request.exists():
         assert stopping.process.poll() is None, stopping.wait() or stopping.err
     killed(facts["pid"])
-    began = time.monotonic()
     assert stopping.wait() == 3
-    assert time.monotonic() - began < 10, "not a minute"
     [sentence] = stopping.err.splitlines()
     assert f"(process {facts['pid']}), and its job runs no more; its newest checkpoint is " in sentence
     goes_on(start, sentence, job)

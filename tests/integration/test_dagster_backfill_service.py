@@ -19,7 +19,7 @@ from tests.integration.dagster_minutes import (
 )
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
 
-pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [OF_DAGSTER_MATRIX, pytest.mark.kafka]
 
 
 def test_a_backfill_of_the_dialog_is_one_run_though_the_daemon_dies(

@@ -484,7 +484,6 @@ def test_a_savepoint_is_taken_once_though_its_run_and_the_daemon_are_killed(serv
     service.assert_exact("saved")
 
 
-@pytest.mark.timeout(500)  # two runs lost and repeated, three started and refused
 def test_a_maintenance_whose_host_dies_goes_on_and_nobody_writes_meanwhile(service: Service) -> None:
     """A click on *Materialize* while the step between works, the worker of that step and the process that had
     started it killed, another click before the retry: no job runs until the table is free."""

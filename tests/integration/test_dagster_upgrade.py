@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.session_jobs import stop
 from tests.modes import STREAMING
 from tests.unit.dagster.test_dagster_attached import Story, policy
@@ -168,7 +168,7 @@ class Meets(Notes):
 
     def note(self, text: str, *, is_error: bool) -> None:
         if "starts from the beginning" in text:
-            self._barrier.wait(30)
+            self._barrier.wait(WAIT_S)
 
 
 @pytest.mark.parametrize("on_running", ["upgrade", "refuse"])

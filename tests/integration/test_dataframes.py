@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.hosts import host_traits
@@ -225,7 +225,7 @@ def test_a_client_that_is_closed_early_leaves_no_rows(spark: SparkSession, home:
     watchers = [thread for thread in threading.enumerate() if thread.name.startswith("frames-")]
     assert len(watchers) == 1
     job.close()
-    watchers[0].join(60)
+    watchers[0].join(WAIT_S)
     assert (watchers[0].is_alive(), staged(home)) == (False, [])
 
 

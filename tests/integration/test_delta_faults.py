@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
+from tests.eventually import WAIT_S
 from unistream.base.crash_points import POINTS_VARIABLE
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
@@ -123,12 +124,12 @@ def test_two_committers_that_race_for_the_same_checkpoints_commit_each_once(uri:
 
     def run() -> int:
         mine = committer(uri)
-        start.wait(10)
+        start.wait(WAIT_S)
         return sum(commit(mine, request).outcome is CommitOutcome.COMMITTED for request in requests)
 
     with ThreadPoolExecutor(2) as pool:
         done = [pool.submit(run) for _ in range(2)]
-        assert sum(one.result(60) for one in done) >= len(requests)
+        assert sum(one.result(WAIT_S) for one in done) >= len(requests)
     assert ids(uri) == sorted(n * 10 + k for n in range(1, 9) for k in (0, 1))
 
 
@@ -138,19 +139,19 @@ def test_two_sinks_and_a_compaction_share_one_table(uri: str) -> None:
 
     def write(uid: str, first: int) -> None:
         mine = committer(uri, uid, restored=1 if uid == "a" else None)
-        start.wait(10)
+        start.wait(WAIT_S)
         for n in range(2, 12):
             assert commit(mine, stage(uri, n, first + n, uid=uid)).outcome is CommitOutcome.COMMITTED
 
     def compact() -> None:
-        start.wait(10)
+        start.wait(WAIT_S)
         for _ in range(3):
             DeltaTable(uri).optimize.compact()
 
     with ThreadPoolExecutor(3) as pool:
         jobs = [pool.submit(write, "a", 100), pool.submit(write, "b", 200), pool.submit(compact)]
         for job in jobs:
-            job.result(60)
+            job.result(WAIT_S)
     assert ids(uri) == [0, *range(102, 112), *range(202, 212)]
 
 
@@ -159,12 +160,12 @@ def test_the_loser_of_the_race_to_create_the_table_uses_the_winners(uri: str) ->
 
     def run(uid: str, row: int) -> None:
         mine, request = committer(uri, uid), stage(uri, 1, row, uid=uid)
-        start.wait(10)
+        start.wait(WAIT_S)
         commit(mine, request)
 
     with ThreadPoolExecutor(2) as pool:
         for job in [pool.submit(run, "a", 1), pool.submit(run, "b", 2)]:
-            job.result(60)
+            job.result(WAIT_S)
     assert ids(uri) == [1, 2]
 
 

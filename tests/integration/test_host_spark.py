@@ -89,7 +89,6 @@ def stop_context() -> None:
 
 
 @pytest.mark.parametrize("end", [kill_jvm, stop_context])
-@pytest.mark.timeout(600)
 def test_when_spark_has_ended_the_next_worker_begins_a_new_one(end: Callable[[], None]) -> None:
     from unistream.host.spark import SparkHost
 

@@ -42,7 +42,7 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.worker.code import pack
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark]
 
 NAME = "mixed"
 SPARK = {

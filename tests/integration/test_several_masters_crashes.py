@@ -70,7 +70,6 @@ def assert_nothing_of_it_is_left(cluster: Masters, job: JobId) -> None:
     eventually(lambda: not list((folder / "artifacts").iterdir()), "the store is swept", WAIT_S, 0.2)
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "points",
     in_the_gate(
@@ -122,7 +121,6 @@ def _names(points: list[str]) -> set[str]:
     return {point.partition(":")[0] for point in points}
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "point",
     in_the_gate([*SUBMITTING, *RUNNING, *ENDING], len(SUBMITTING) + RUNNING.index("pointer.before_swap")),

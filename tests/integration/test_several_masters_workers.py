@@ -121,7 +121,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 @pytest.mark.spark
 @OF_HA_MATRIX
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "standing still"])
 def test_each_leader_has_a_spark_application_of_its_own(  # noqa: PLR0917  # fixtures
     tmp_path: Path, zookeeper: str, flow: Flow, data: Path, spark: SparkCluster, number: signal.Signals

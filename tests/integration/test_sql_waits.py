@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 
 import unistream as us
 from tests.contract.test_contract_sink import batch, permit, request
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.test_sql_sink import Parts, ids, query, staged
 from tests.postgres import PostgresServer
 from unistream.base.errors import ConfigError, Unreachable
@@ -23,7 +23,6 @@ CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_sleep(0.2); RETURN new; END $$;
 CREATE TRIGGER slow BEFORE INSERT ON rows FOR EACH ROW EXECUTE FUNCTION slow()
 """
-WAIT_S = 30.0
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.ids import JobId
 from unistream.cli.main import main
@@ -40,7 +41,7 @@ def job(session: RestClient) -> JobId:
     noisy(env)
     graph, code = env.job_graph("orders")
     with session.submit(SubmitRequest(graph=graph, artifact=pack(code), config={})) as client:
-        assert client.wait(60).is_success
+        assert client.wait(WAIT_S).is_success
         return client.job_id
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.integration.zookeeper_leaders import (
     ROOT,
-    SESSION_S,
     contending,
     new_cluster,
     plain_client,
@@ -32,9 +31,11 @@ from unistream.port.ha import LeaderInfo
 from unistream.port.storage import Created
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TAKEN_OVER_S = SESSION_S + 5
-NO_LOOK_S = 3.0  # with sessions of 30 s it looks every 3.75 s: what is faster, a notification has caused
+NIGHT = os.environ.get("UNISTREAM_NIGHTLY") == "1"  # the gate asserts no time
+# With sessions of 30 s it looks every 3.75 s: what is faster, a notification has caused.
+NO_LOOK_S = 3.0 if NIGHT else WAIT_S
 PATIENT = {"client_session_timeout": "30 s"}
+WAITING = {"client_connection_timeout": "1 h"}
 UNHURRIED = {"client_session_timeout": "5 s"}  # its lease ends 625 ms before: time for a machine that is busy
 
 
@@ -87,9 +88,7 @@ def test_a_leader_that_is_killed_is_followed_by_another_one(zookeeper: str, clus
         eventually(lambda: waiting(zookeeper, cluster) == 2, "both take part")
         assert other.words == []
         leader.process.kill()
-        killed_s = time.monotonic()
-        other.expect("granted", within_s=TAKEN_OVER_S)
-        assert time.monotonic() - killed_s < TAKEN_OVER_S
+        other.expect("granted")
         store = other.granted_store
         assert store.epoch > epoch
         assert store.read("jobs/1") is not None
@@ -105,7 +104,7 @@ def test_a_leader_that_slept_writes_nothing_and_is_revoked(zookeeper: str, clust
         eventually(lambda: waiting(zookeeper, cluster) == 2, "both take part")
         leader.process.send_signal(signal.SIGSTOP)
         leader.create("jobs/1", "late")
-        other.expect("granted", within_s=TAKEN_OVER_S)
+        other.expect("granted")
         store = other.granted_store
         store.create("jobs/2", b"new")
         leader.process.send_signal(signal.SIGCONT)
@@ -134,7 +133,7 @@ def test_a_leader_that_is_cut_off_is_revoked_before_another_one_leads(
         first = leader.granted_store
         first.create("a", b"1")
         proxy.mode = mode
-        other.expect("granted", within_s=TAKEN_OVER_S)
+        other.expect("granted")
         leader.expect("granted", "suspended", "revoked")
         [*_, (_, revoked_s)], [(_, granted_s)] = leader.seen, other.seen
         assert revoked_s < granted_s
@@ -160,7 +159,10 @@ def test_a_connection_that_comes_back_in_time_costs_nothing(zookeeper: str, clus
     settings = settings_of(zookeeper, cluster)
     with (
         ZooKeeperProxy(zookeeper) as proxy,
-        contending(settings_of(proxy.address, cluster)) as (election, leader),
+        contending(settings_of(proxy.address, cluster, client_connection_timeout="1 h")) as (
+            election,
+            leader,
+        ),
     ):
         leader.expect("granted")
         store = leader.granted_store
@@ -169,11 +171,9 @@ def test_a_connection_that_comes_back_in_time_costs_nothing(zookeeper: str, clus
             for n in range(1, 4):
                 proxy.mode = Mode.CUT
                 leader.expect("granted", *["suspended", "resumed"] * (n - 1), "suspended")
-                begin_s = time.monotonic()
                 for use in (store.check, lambda n=n: store.create(f"a/{n}", b"1"), lambda: store.remove("a")):
                     with pytest.raises(Unreachable, match="is not connected; nothing was changed"):
-                        use()
-                assert time.monotonic() - begin_s < 1, "it does not wait for the connection"
+                        use()  # it does not wait for the connection
                 proxy.mode = Mode.OPEN
                 leader.expect("granted", *["suspended", "resumed"] * n)
                 assert store.create(f"a/{n}", b"1") is Created.NEW
@@ -258,10 +258,8 @@ def test_a_leader_that_goes_is_followed_at_once_and_found(zookeeper: str, cluste
             ):
                 second_election.publish(info)
                 assert retrieval.leader(5) == info
-            begin_s = time.monotonic()
             second_election.close()
-            third.expect("granted", within_s=5)
-            assert time.monotonic() - begin_s < NO_LOOK_S
+            third.expect("granted", within_s=NO_LOOK_S)
             second.expect("granted", "revoked")
             assert retrieval.leader(5) is None
             with pytest.raises(Fenced, match="not the leader of epoch"):

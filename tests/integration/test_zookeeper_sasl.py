@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.zookeeper_leaders import Recorder, contending, new_cluster, settings_of
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperRetrieval, ZooKeeperSettings
@@ -30,7 +30,7 @@ def test_a_master_and_a_client_log_in_and_what_they_write_is_their_own(guarded: 
         store = leader.granted_store
         store.create("jobs/1/job", b"1")
         election.publish(LeaderInfo(epoch=store.epoch, cluster="a"))
-        found = retrieval.leader(10.0)
+        found = retrieval.leader(WAIT_S)
         assert found is not None
         assert found.epoch == store.epoch
         theirs = settings_of(guarded, name, client_acl="creator", client_authorization="sasl:bob:other")
@@ -40,13 +40,12 @@ def test_a_master_and_a_client_log_in_and_what_they_write_is_their_own(guarded: 
 
 @pytest.mark.parametrize("credentials", ["sasl:ann:wrong", "sasl:eve:s3cret"])
 def test_a_login_that_is_refused_gets_one_sentence_at_once(guarded: str, credentials: str) -> None:
-    settings = settings_of(guarded, new_cluster(), client_authorization=credentials)
-    began = time.monotonic()
+    patient = {"client_connection_timeout": "1 h"}  # which is not waited for
+    settings = settings_of(guarded, new_cluster(), client_authorization=credentials, **patient)
     said = refusal(settings)
     assert "denies access" in said
     assert "with these credentials (sasl)" in said
     assert "s3cret" not in said
-    assert time.monotonic() - began < settings.request_s
 
 
 @pytest.mark.parametrize("given", [{}, {"client_authorization": "digest:ann:s3cret"}], ids=["none", "digest"])

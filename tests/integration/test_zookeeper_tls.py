@@ -8,11 +8,12 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.zookeeper_leaders import Recorder, contending, new_cluster, settings_of
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperRetrieval, ZooKeeperSettings
@@ -62,7 +63,7 @@ class Secured:
         """`options`: other ones below ``ssl.``; None: without."""
         given = {key: value for key, value in {**self.options, **options}.items() if value is not None}
         named = {f"client_ssl.{key}": value for key, value in given.items()}
-        return settings_of(address or self.address, new_cluster(), client_connection_timeout="2 s", **named)
+        return settings_of(address or self.address, new_cluster(), client_connection_timeout="60 s", **named)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_what_was_decrypted_with_the_answer_before_is_not_waited_for(secured: Se
                 assert handler.select([client], [], [], 10.0)[0] == [client]
                 assert client.recv(1) == expected
             client.sendall(b"0")
-        answered.result(10)
+        answered.result(WAIT_S)
 
 
 def test_a_master_leads_and_a_client_finds_it(secured: Secured) -> None:
@@ -131,7 +132,7 @@ def test_a_master_leads_and_a_client_finds_it(secured: Secured) -> None:
         store.create("jobs/1/job", b"x" * 100_000)
         assert list(store.children("jobs")) == ["1"]
         election.publish(LeaderInfo(epoch=store.epoch, cluster="a"))
-        found = retrieval.leader(10.0)
+        found = retrieval.leader(WAIT_S)
         assert found is not None
         assert found.epoch == store.epoch
         assert leader.words == ["granted"]
@@ -172,7 +173,7 @@ def test_a_port_without_tls_is_named(secured: Secured) -> None:
 
 
 def refusal(settings: ZooKeeperSettings) -> str:
-    recorder = Recorder()
+    recorder, settings = Recorder(), replace(settings, request_s=5.0)  # for so long it tries again
     with ZooKeeperElection(settings) as election, pytest.raises((ConfigError, Unreachable)) as caught:
         election.start(recorder)
     assert recorder.words == []

@@ -12,7 +12,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.clock import Clock
 from unistream.base.config import Configuration
 from unistream.core.leadership import NodeFirst
@@ -116,7 +116,7 @@ class Recorder:
     def words(self) -> list[str]:
         return [what for what, _ in self.seen]
 
-    def expect(self, *words: str, within_s: float = 20.0) -> None:
+    def expect(self, *words: str, within_s: float = WAIT_S) -> None:
         """Waits until it was notified of exactly these, in this order."""
         eventually(lambda: len(self.words) >= len(words), f"{words}, but only {self.words}", within_s)
         assert self.words == list(words)

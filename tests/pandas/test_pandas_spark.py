@@ -8,6 +8,7 @@ import pytest
 
 import unistream as us
 from tests.bounded_pipeline import check_results, pipeline, write_rows
+from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_setup import SubmitRequest
@@ -25,5 +26,5 @@ def test_the_result_is_the_same(tmp_path: Path) -> None:
     config = Configuration({"spark.master": "local[2]"})
     with EmbeddedCluster("spark", config, workdir=tmp_path / "work", rest=False) as cluster:
         job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=env.config.to_dict()))
-        assert job.wait(150).state == "FINISHED"
+        assert job.wait(WAIT_S).state == "FINISHED"
     check_results(tmp_path)

@@ -40,7 +40,6 @@ def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_rea
     assert report.unreached(REQUIRED_MARKS) == [] or SEEDS < 400
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [n for n in MUTANTS if RARE.get(n, 0) < max(SEEDS, MUTANT_SEEDS_MAX)])
 def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     with plant(MUTANTS[name]):
@@ -53,7 +52,6 @@ def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[
     pytest.fail(f"{MUTANTS[name].lesson}: not found in {max(SEEDS, MUTANT_SEEDS_MAX)} seeds")
 
 
-@pytest.mark.timeout(600)
 def test_a_seed_of_several_masters_is_a_run_under_any_hash_seed() -> None:
     """I17, in two processes with different hashes of texts."""
     code = (

@@ -13,7 +13,6 @@ from unistream.testing.sim.run import run_seed
 SEEDS_MAX = 1_000
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     with planted(name):

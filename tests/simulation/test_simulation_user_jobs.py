@@ -74,7 +74,6 @@ def from_kafka(env: us.Environment) -> None:
     rows.key_by("k").process(CountInState(), returns=COUNTED).sink_to(us.BlackholeSink()).uid("counts")
 
 
-@pytest.mark.timeout(300)
 def test_a_right_pipeline_passes_two_hundred_seeds() -> None:
     report = simulate(right, seeds=range(200))
     report.raise_for_failures()
@@ -317,7 +316,6 @@ def test_the_guide_runs() -> None:
     names["test_counts"]()  # type: ignore[operator]
 
 
-@pytest.mark.timeout(60)
 def test_an_operator_that_emits_more_than_its_output_takes_waits_for_nobody() -> None:
     """One thread runs all tasks, so none could make room meanwhile."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.unit.backfill.test_journal import ORDER
 from tests.unit.master.conftest import make_cluster  # noqa: F401 - a fixture
 from tests.unit.master.scripted_workers import ScriptedWorkers
@@ -24,8 +24,6 @@ from unistream.base.errors import Unreachable
 from unistream.client.rest_client import RestClient
 from unistream.master.dispatcher import Dispatcher
 from unistream.model import messages as mm
-
-WAIT_S = 20.0
 
 
 class Led:

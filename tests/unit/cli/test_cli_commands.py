@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.cli.main import main
 from unistream.client import home
 from unistream.client.embedded import EmbeddedCluster
 from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.reading import read_savepoint
 
-WAIT_S = 60.0
 Start = Callable[[], EmbeddedCluster]
 
 

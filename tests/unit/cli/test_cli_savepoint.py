@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import OperatorUid
@@ -24,7 +25,6 @@ from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.model.state import ValueStateDescriptor
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 PIPELINE = """
 import pyarrow as pa
 import unistream as us

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, LineageId
@@ -19,7 +19,6 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.client.lookup import find_job
 from unistream.master.job_info import JobInfo
 
-WAIT_S = 60.0
 VERSIONS = """
 import unistream as us
 

@@ -14,6 +14,7 @@ from typing import Self
 import dagster as dg
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import (
     AlreadyEnded,
     ConfigError,
@@ -39,7 +40,6 @@ from unistream.master.job_log import JobLine
 URL = "http://127.0.0.1:8081"
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"
-WAIT_S = 60
 
 
 class FakeJob:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -249,7 +248,7 @@ def test_a_command_that_is_refused() -> None:
 def test_a_command_does_not_outlive_a_call_that_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, end_s: float, by_check: bool
 ) -> None:
-    lines = ("import signal, sys, time", does, "sys.stderr.write('here\\n')", "time.sleep(100)")
+    lines = ("import signal, sys, time", does, "sys.stderr.write('here\\n')", "time.sleep(10_000)")
     (tmp_path / "slow_to_load.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(psutil.Process().children(recursive=True))
@@ -266,8 +265,6 @@ def test_a_command_does_not_outlive_a_call_that_is_interrupted(
         if seen:
             raise KeyboardInterrupt
 
-    began_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         perform(words("slow_to_load"), interrupt, end_s=end_s, check=check)
     assert set(psutil.Process().children(recursive=True)) <= before
-    assert time.monotonic() - began_s < 90

@@ -1,6 +1,7 @@
 """Who may start a stream while a run works on its table, in a real instance of Dagster."""
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
+
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.unit.dagster.test_dagster_attached import FakeJob
 from unistream.base.errors import ConfigError
 from unistream.client.job_client import JobClient
@@ -16,7 +18,6 @@ from unistream.dagster.drain_resume import DRAINS_TAG
 from unistream.dagster.maintenance import MAINTAINS_TAG, STAGE_TAG, STARTING_TAG, GuardedStart, await_starts
 
 Status = dg.DagsterRunStatus
-WAIT_S = 20.0
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base import durable_files
 from unistream.base.errors import (
     ConfigError,
@@ -270,7 +271,7 @@ def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="in use by another cluster"):
             FolderLock(tmp_path)
         holder.kill()
-        holder.wait(10)
+        holder.wait(WAIT_S)
     FolderLock(tmp_path).close()
 
 

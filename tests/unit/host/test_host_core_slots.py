@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.host.core_slots import core_slot
 
 HOLD = """
@@ -37,7 +37,7 @@ def test_as_many_at_a_time_as_there_are(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert most == 2
 
 
@@ -54,7 +54,7 @@ def test_a_killed_process_leaves_its_slot(tmp_path: Path) -> None:
     threading.Thread(target=wait, daemon=True).start()
     assert not got.wait(0.2)
     holder.kill()
-    holder.wait(30)
+    holder.wait(WAIT_S)
     holder.stdout.close()
     eventually(got.is_set, "the slot is free", 30)
 

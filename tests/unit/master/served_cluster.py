@@ -8,13 +8,12 @@ from typing import Any
 
 import httpx
 
+from tests.eventually import WAIT_S
 from unistream import __version__
 from unistream.base.clock import SystemClock
 from unistream.rest.app import create_app
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
-
-WAIT_S = 60.0
 
 
 class Api:

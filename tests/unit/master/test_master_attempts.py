@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.metadata_rows import rows
 from tests.unit.master.conftest import request
 from tests.unit.master.scripted_workers import ScriptedWorkers
@@ -20,7 +20,6 @@ from unistream.metadata import tables
 from unistream.model import messages as mm
 from unistream.model.stored_job import NOTHING_USED, AttemptCounter
 
-WAIT_S = 20.0
 Make = Callable[..., Any]
 
 

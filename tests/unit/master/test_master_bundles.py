@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import NothingListens, ProtocolError, Unreachable
 from unistream.base.ids import (
     AllocationId,
@@ -28,7 +29,6 @@ from unistream.model.codec import decode_answer, decode_for_task_manager, decode
 from unistream.model.deployment import TaskDeployment
 from unistream.model.graph import JobVertex
 
-WAIT_S = 60.0
 WORKER = TaskManagerId("tm")
 JOB = JobId("j")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.postgres import PostgresServer
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import ConfigError
@@ -27,7 +27,6 @@ from unistream.port.retention import Retention
 
 FullDisk = Callable[[int], AbstractContextManager[None]]
 JOBS = [JobId(str(number) * 32) for number in range(3)]
-WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from tests.unit.master.test_master_operations import STOP
@@ -17,8 +17,6 @@ from tests.unit.master.test_master_stop_twice import DRAIN, running
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
-
-WAIT_S = 20.0
 
 
 class Ended:

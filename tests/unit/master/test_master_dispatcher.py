@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.eventually import WAIT_S
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
@@ -20,7 +21,6 @@ from unistream.model.snapshot_kind import SnapshotKind
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 
-WAIT_S = 60.0
 Make = Callable[..., Any]
 
 

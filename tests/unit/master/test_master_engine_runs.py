@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.unit.master.conftest import Cluster
 from tests.unit.master.test_master_engine import graph, prepared, with_part
 from tests.unit.master.test_master_journal import NOBODY
@@ -22,8 +23,6 @@ from unistream.model.stored_rows import StoredRows
 from unistream.port.engine import EngineRun
 from unistream.storage.state_files import FsStateWriter
 from unistream.testing.harness.operators import ManualClock
-
-WAIT_S = 10.0
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
@@ -28,7 +28,6 @@ from unistream.model import messages as mm
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import ArchiveRecord, AttemptLine, ClusterRecord, JobRecord
 
-WAIT_S = 20.0
 Make = Callable[..., Any]
 OURS, OTHER = ClusterId("a" * 32), ClusterId("b" * 32)
 JOBS = [JobId(f"{number:032x}") for number in range(5)]

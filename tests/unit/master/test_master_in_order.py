@@ -8,9 +8,8 @@ from concurrent.futures import CancelledError
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.master.ordered import InOrder, Pool
-
-WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 NO_TIME = us.WatermarkStrategy.no_watermarks()
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.errors import Unreachable
 from unistream.client.background import in_background
 from unistream.master.leadership import Leadership
@@ -47,13 +47,13 @@ def test_a_decision_waits_for_the_end_of_a_suspension(store: Store, leadership: 
         return leadership.await_leading()
 
     decision = in_background(wait, "decision")
-    began.wait(10)
+    began.wait(WAIT_S)
     with pytest.raises(Unreachable, match="decides nothing now: it has no contact"):
         leadership.demand()
     assert not decision.done()
     store.leading = True
     leadership.resumed()
-    assert decision.result(10) is None
+    assert decision.result(WAIT_S) is None
     leadership.demand()
 
 
@@ -63,7 +63,7 @@ def test_a_suspension_that_ends_in_a_revocation_is_never_decided_on(
     store.leading = False
     decision = in_background(leadership.await_leading, "decision")
     leadership.end("another one leads")
-    assert decision.result(10) == "another one leads"
+    assert decision.result(WAIT_S) == "another one leads"
     store.leading = True
     assert leadership.await_leading() == "another one leads"
     leadership.end("later")
@@ -92,5 +92,5 @@ def test_an_attempt_that_is_shut_down_is_not_the_end_of_the_next_one(
     store.leading = False
     decision = in_background(second.await_leading, "decision")
     leadership.end("another one leads")
-    assert decision.result(10) == second.over == "another one leads"
+    assert decision.result(WAIT_S) == second.over == "another one leads"
     assert first.over == "it could not begin"

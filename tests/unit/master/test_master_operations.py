@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from tests.unit.master.store_away import AWAY, UNSURE, StoreAway
@@ -23,7 +23,6 @@ from unistream.master.dispatcher import Dispatcher
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 
-WAIT_S = 20.0
 TRIGGER = "ab" * 16
 OTHER = "cd" * 16
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.base.crash_points import (
     DIRECTORY_VARIABLE,
@@ -28,7 +29,6 @@ from unistream.master.senders import Failed, Senders
 from unistream.model import messages as mm
 from unistream.port.host import HostTraits
 
-WAIT_S = 60.0
 WORKER = TaskManagerId("tm")
 CANCEL = mm.CancelTask(attempt=AttemptId(JobId("j"), VertexId("v"), 0, 0))
 

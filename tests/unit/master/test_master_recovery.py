@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from unistream.base.errors import AlreadyEnded, Fenced, NotFound, OutcomeUnknown, Unreachable
@@ -29,7 +29,6 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import Leftover, Sealed, StoredRequest, StoredResult
 from unistream.storage.fs import FsCheckpointStorage
 
-WAIT_S = 20.0
 Make = Callable[..., Any]
 
 

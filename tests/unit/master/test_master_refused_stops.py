@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.store_away import AWAY, UNSURE, StoreAway
 from tests.unit.master.test_master_recovery import Succession, is_in
@@ -19,7 +19,6 @@ from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
-WAIT_S = 20.0
 SELDOM = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 ms"}
 
 

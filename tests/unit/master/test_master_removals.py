@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract.test_contract_checkpoint_storage import JOB, manifest
+from tests.eventually import WAIT_S
 from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from unistream.base.ids import CheckpointId
 from unistream.core import contract
@@ -21,8 +22,6 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import CheckpointPointer, TotalsSoFar
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.fs import FsCheckpointStorage
-
-WAIT_S = 60.0
 
 
 class Job:

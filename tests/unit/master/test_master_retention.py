@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.modes import STREAMING
 from tests.unit.master.conftest import request
 from tests.unit.master.scripted_workers import ScriptedWorkers
@@ -20,7 +20,6 @@ from unistream.model import messages as mm
 from unistream.model.stored_job import StoredRequest
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
 NONE, DELETE, RETAIN = "NO_EXTERNALIZED_CHECKPOINTS", "DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from tests.unit.master.conftest import request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
@@ -20,7 +20,6 @@ from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 
-WAIT_S = 20.0
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 DRAIN = SnapshotRequest(kind=SnapshotKind.TERMINATE)
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)

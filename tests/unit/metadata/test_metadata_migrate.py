@@ -14,6 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, inspect
 from typer.testing import CliRunner
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import ClusterId, LeaderEpoch
 from unistream.cli.db import app
@@ -132,7 +133,7 @@ def test_a_new_file_is_opened_by_many_at_the_same_moment(tmp_path: Path) -> None
 
     def journal_mode(url: str) -> str:
         engine = open_engine(url)
-        together.wait(60)
+        together.wait(WAIT_S)
         with contextlib.closing(engine.raw_connection()) as connection:
             [mode] = connection.cursor().execute("PRAGMA journal_mode").fetchone()
         engine.dispose()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import PartitionLost, ProtocolError, UnistreamError, Unreachable
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import KIB
@@ -20,7 +21,6 @@ from unistream.model.elements import Element, EndOfPartition, Watermark
 from unistream.net import frames
 from unistream.net.client import FlightDataClient
 
-WAIT_S = 60
 CREDIT = 64 * KIB
 ROWS = pa.record_batch({"value": pa.array(range(1_000), pa.int64())})
 LABEL = frames.encode_label(0, ROWS.nbytes, ROWS.nbytes)

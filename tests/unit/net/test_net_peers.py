@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.clock import SystemClock
 from unistream.base.errors import ConfigError
 from unistream.net.peers import CONNECTIONS_MAX, Alarm, Alarms, Connections
 
-WAIT_S = 60.0
 PEER, OTHER = "grpc+tcp://127.0.0.1:1", "grpc+tcp://127.0.0.1:2"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.client.rest_client import Poll
@@ -20,7 +21,6 @@ from unistream.net.client import FlightControlClient
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 from unistream.net.server import FlightServer
 
-WAIT_S = 60.0
 PING = Ping(task_manager=TaskManagerId("tm"))
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.cli.main import main
@@ -20,7 +21,6 @@ from unistream.model.state import MapStateDescriptor, OperatorListDescriptor
 from unistream.savepoint.query import query
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 POINT = pa.struct([("x", pa.int32()), ("label", pa.string_view())])
 POINTS = pa.array([{"x": 1, "label": "one"}, None, {"x": 2, "label": "longer than twelve bytes"}], POINT)
 LIST = OperatorListDescriptor("points", POINT)

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
@@ -23,7 +24,6 @@ from unistream.savepoint.plan import plan
 from unistream.savepoint.query import query
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 KEYS = 50
 
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.core.restore import StateOutcome
 from unistream.savepoint.plan import plan
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 FAR = 10**15
 LIMITS = us.MapStateDescriptor("limits", pa.int32(), key_type=pa.string())
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.connector.collect import read_collected
@@ -25,7 +26,6 @@ from unistream.model.state import (
 )
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 60.0
 KEYS = 1_000
 COUNT = ValueStateDescriptor("count", pa.int64())
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from unistream.api.finalizing import refuse_if_running
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
@@ -37,7 +38,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         yield started
     finally:
         started.kill()
-        started.wait(10)
+        started.wait(WAIT_S)
         assert started.stdin is not None
         started.stdin.close()
 

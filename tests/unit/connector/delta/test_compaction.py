@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.contract.test_contract_sink import batch, context, permit, request
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.common import StageFiles
@@ -101,7 +101,7 @@ class Looks:
 
     def open(self, _uri: str, _options: object) -> None:
         self.looks += 1
-        assert self.may_go_on.wait(10)
+        assert self.may_go_on.wait(WAIT_S)
         self._answer()
 
 

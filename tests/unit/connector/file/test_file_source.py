@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import Chunk, decoded_split
 from unistream.connector.common.read_ahead import READ_AHEAD_CHUNKS, ReadAhead
@@ -503,12 +504,12 @@ def test_reading_ahead_stops_when_enough_is_ready_and_ends_with_close() -> None:
     woken = threading.Event()
     ahead = ReadAhead(work, woken.set)
     ahead.submit(SPLIT)
-    assert woken.wait(10)
+    assert woken.wait(WAIT_S)
     for _ in range(READ_AHEAD_CHUNKS):
-        assert produced.acquire(timeout=10)
+        assert produced.acquire(timeout=WAIT_S)
     assert not produced.acquire(blocking=False)
     assert isinstance(ahead.take(), Chunk)
-    assert produced.acquire(timeout=10)
+    assert produced.acquire(timeout=WAIT_S)
     ahead.close()
     mine = set(threading.enumerate()) - before
     assert not any(thread.name == "file-read-ahead" and thread.is_alive() for thread in mine)
@@ -540,7 +541,7 @@ def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(
 
     def next_polled() -> object:
         while isinstance(polled := reader.poll(), Idle):
-            assert awake.wait(10)
+            assert awake.wait(WAIT_S)
             awake.clear()
         return polled
 

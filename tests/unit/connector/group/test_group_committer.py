@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.contract.test_contract_sink import LINEAGE, batch, context, permit
+from tests.eventually import WAIT_S
 from tests.iceberg_lake import Lake
 from unistream.api.described import described
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, NotFound
@@ -264,7 +265,7 @@ class SlowSink(us.DeltaSink):
 
 def test_members_are_committed_at_the_same_time(tmp_path: Path) -> None:
     shop = two_delta(tmp_path)
-    meeting = threading.Barrier(2, timeout=30)  # broken, if one comes alone
+    meeting = threading.Barrier(2, timeout=WAIT_S)  # broken, if one comes alone
     for uid in (A, B):
         shop.sinks[uid] = SlowSink(str(tmp_path / uid))
         shop.sinks[uid].before = meeting.wait  # type: ignore[attr-defined]

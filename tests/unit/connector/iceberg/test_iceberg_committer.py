@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from tests.contract.test_contract_sink import batch, permit, request
+from tests.eventually import WAIT_S
 from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, answerless, between, rows
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown
@@ -105,7 +106,7 @@ def test_lines_of_jobs_and_others_who_commit_at_once_lose_and_double_nothing(
 
     with ThreadPoolExecutor(4) as pool:
         for done in [*(pool.submit(line, number) for number in (1, 2, 3)), pool.submit(others)]:
-            done.result(60)
+            done.result(WAIT_S)
     ours = [1_000 * number + checkpoint for number in (1, 2, 3) for checkpoint in range(1, commits + 1)]
     assert lake.ids() == sorted([0, *ours, *[100, 101] * 3])
     assert metadata_files(lake) >= used_files(lake)

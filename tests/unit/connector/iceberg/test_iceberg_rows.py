@@ -23,6 +23,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
 from tests.contract.test_contract_sink import batch, context, permit, request
+from tests.eventually import WAIT_S
 from tests.fault_fs import PowerCut
 from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, between, rows
@@ -312,7 +313,7 @@ def test_writers_that_create_one_table_at_once_write_to_one(lake: Lake, parts: P
 
     def stage(index: int) -> list[bytes]:
         writer = parts.writer(index=index)
-        start.wait(30)
+        start.wait(WAIT_S)
         return parts.staged(1, batch(index), writer)
 
     with ThreadPoolExecutor(4) as pool:

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.api.bootstrap import BootstrapOrder
 from unistream.base.errors import ConfigError
@@ -25,7 +26,6 @@ FENCE = 1_000
 BOTH = 100
 END = 2_000
 GAP = 25
-WAIT_S = 60.0
 SESSION = pa.schema([("user", pa.int64()), ("until", pa.int64()), ("rows", pa.int64())])
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.eventually import eventually
+from tests.eventually import WAIT_S, eventually
 from unistream.base.ids import EdgeId
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.testing.harness.stages import bounded_job
@@ -112,5 +112,5 @@ def test_an_error_comes_behind_the_last_piece() -> None:
     between.put(piece(1))
     eventually(lambda: found == [piece(1)], "it waits for the next")
     between.end(error)
-    thread.join(10)
+    thread.join(WAIT_S)
     assert found == [piece(1), error]

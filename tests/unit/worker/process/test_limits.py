@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.core.memory import config_with, cpu_threads, memory_limit, slot_profile, thread_environment
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
@@ -18,7 +19,7 @@ def test_the_watch_says_once_how_much_there_was() -> None:
     sizes = iter([100, 101 << 20])
     watch = MemoryWatch(100 << 20, used=lambda: next(sizes), on_excess=said.put)
     watch.start()
-    assert "holds 101 MiB, its limit is 100 MiB" in said.get(timeout=10)
+    assert "holds 101 MiB, its limit is 100 MiB" in said.get(timeout=WAIT_S)
     watch.close()
     assert said.empty()
 

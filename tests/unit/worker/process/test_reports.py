@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.clock import SystemClock
 from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
@@ -16,8 +17,6 @@ from unistream.model.codec import decode_answer, decode_for_job_manager, decode_
 from unistream.model.snapshot import TaskSnapshot
 from unistream.worker.process.reports import ReportSender
 from unistream.worker.task import task_failure
-
-WAIT_S = 60.0
 
 
 def report(number: int) -> mm.EndOfDataReached:
