@@ -20,5 +20,6 @@ PARALLELISM_MAX: Final = 4_096
 KEY_GROUPS_MAX: Final = 32_768  # as Flink
 VERTICES_MAX: Final = 10_000
 MIN_WATERMARK: Final = -(2**63)  # Long.MIN_VALUE
+NEVER_MS: Final = 2**63 - 1  # the last moment that int64 has
 MAX_WATERMARK: Final = 2**63 - 1  # Long.MAX_VALUE; sent once per input at the end of all data
 RPC_TIMEOUT_S: Final = 10.0  # pekko.ask.timeout

@@ -329,7 +329,7 @@ def generate(columns: Mapping[str, Column], seed: int, index: _Int64s) -> pa.Rec
 def _column(kind: Column, seed: int, name: str, index: _Int64s) -> pa.Array:
     match kind:
         case Sequential(start, step):
-            return pa.array(index * step + start)
+            return pa.array(_on_a_line(name, index, step, start))
         case RandomInt(low, high):
             offsets = _draws(seed, name, index) % np.uint64(high - low)
             return pa.array((offsets + np.uint64(low & _MASK64)).view(np.int64))
@@ -341,7 +341,20 @@ def _column(kind: Column, seed: int, name: str, index: _Int64s) -> pa.Array:
             return pa.array(values).take(pa.array(picked))
         case EventTime(start_ms, step_ms, disorder_ms):
             late = (_draws(seed, name, index) % np.uint64(disorder_ms + 1)).view(np.int64)
-            return pa.array(index * step_ms + start_ms - late).cast(pa.timestamp("ms", tz="UTC"))
+            times = _on_a_line(name, index, step_ms, start_ms, margin=disorder_ms) - late
+            return pa.array(times).cast(pa.timestamp("ms", tz="UTC"))
+
+
+def _on_a_line(name: str, index: _Int64s, step: int, start: int, *, margin: int = 0) -> _Int64s:
+    """`index * step + start`. Raises ConfigError where int64 does not have it, or what is `margin` less."""
+    if len(index):
+        ends = [row * step + start for row in (int(index.min()), int(index.max()))]
+        if max(ends) >= 2**63 or min(ends) - margin < -(2**63) or max(abs(step), abs(start)) >= 2**63:
+            row = int(index.max())
+            raise ConfigError(
+                f"datagen column {name!r}: row {row} would be {ends[1]}, which int64 does not hold"
+            )
+    return index * step + start
 
 
 def _draws(seed: int, name: str, index: _Int64s) -> _Uint64s:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.base.limits import NEVER_MS
 from unistream.model.arrow_layouts import taken
 from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.model.keyed_snapshot import StateKind
@@ -112,7 +113,7 @@ def keyed_rows(
     _check_values(declared.name, kind, table, key_schema.names)
     check_unique(declared.name, table, unique)
     if expires is not None and not has_times:
-        table = _expiring(table, kind, now_ms + expires.time_to_live_ms)
+        table = _expiring(table, kind, min(now_ms + expires.time_to_live_ms, NEVER_MS))
     return StateRows(declared.name, kind, tuple(key_schema.names), table, pickled)
 
 
@@ -223,7 +224,7 @@ def _expiring(table: pa.Table, kind: StateKind, until_ms: int) -> pa.Table:
     if kind is not StateKind.LIST:
         return table.append_column(EXPIRES_COLUMN, pa.repeat(pa.scalar(until_ms, pa.int64()), table.num_rows))
     lengths = pc.list_value_length(table.column(VALUE_COLUMN)).to_numpy()
-    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))), pa.int32())  # checked
     times = pa.repeat(pa.scalar(until_ms, pa.int64()), int(lengths.sum()))
     return table.append_column(EXPIRES_COLUMN, pa.ListArray.from_arrays(offsets, times))
 

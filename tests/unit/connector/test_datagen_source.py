@@ -74,6 +74,25 @@ def test_rows_do_not_depend_on_the_number_of_splits(splits: int) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("column", "row"),
+    [
+        pytest.param(Sequential(2**63 - 3, 1), 3, id="up"),
+        pytest.param(Sequential(-(2**63) + 2, -1), 3, id="down"),
+        pytest.param(Sequential(0, 2**62), 2, id="by a large step"),
+        pytest.param(EventTime(2**63 - 3, 1), 3, id="times"),
+        pytest.param(EventTime(-(2**63), 1, disorder_ms=1), 0, id="times that are late"),
+    ],
+)
+def test_a_row_that_int64_does_not_hold_is_refused(column: Sequential | EventTime, row: int) -> None:
+    with pytest.raises(
+        ConfigError, match=f"datagen column 'n': row {row} would be .*, which int64 does not h"
+    ):
+        generate({"n": column}, 0, np.arange(row + 1))
+    if row:
+        assert generate({"n": column}, 0, np.arange(row)).num_rows == row
+
+
 def test_another_seed_makes_other_rows() -> None:
     index = np.arange(100)
     assert not generate(COLUMNS, 1, index).column("int").equals(generate(COLUMNS, 2, index).column("int"))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from unistream.base.clock import Clock
+from unistream.base.limits import NEVER_MS
 from unistream.model.state import StateDescriptor, StateTtl, TtlUpdate, TtlVisibility
-
-INT64_MAX: Final = 2**63 - 1
 
 
 class Lifetime:
@@ -26,7 +23,7 @@ class Lifetime:
 
     def expiry(self) -> int:
         """When a value that is written now expires; a time that int64 does not have is never."""
-        return min(self._clock.wall_ms() + self._ms, INT64_MAX)
+        return min(self._clock.wall_ms() + self._ms, NEVER_MS)
 
 
 def lifetime_of(descriptor: StateDescriptor, clock: Clock) -> Lifetime | None:
