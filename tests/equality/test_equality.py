@@ -68,16 +68,16 @@ BATCH_WAYS = [way for way in WAYS if way.mode == "batch"]
 @given(pipelines(), PARALLELISM, st.integers(0, 1_000), st.integers(0, 1_000))
 def test_simulated(ways: Sequence[Way], pipeline: Pipeline, parallelism: str, seed: int, way: int) -> None:
     """Without faults, and with those of a seed: killed and paused workers, lost messages, failed storage."""
-    agrees(ways[way % len(ways)], pipeline, parallelism, seed)
+    assert_agrees(ways[way % len(ways)], pipeline, parallelism, seed)
 
 
 @pytest.mark.parametrize("way", STREAMING_WAYS, ids=str)
 def test_windows_that_overlap_in_each_way(way: Way) -> None:
     """Each mode with each width, whatever is drawn above."""
-    agrees(way, OVERLAPPING, "2", 7)
+    assert_agrees(way, OVERLAPPING, "2", 7)
 
 
-def agrees(way: Way, pipeline: Pipeline, parallelism: str, seed: int) -> None:
+def assert_agrees(way: Way, pipeline: Pipeline, parallelism: str, seed: int) -> None:
     config = {**way.config, "parallelism.default": parallelism}
     quiet, disturbed = simulated(pipeline, config, seed, rescale=way.rescales)
     where = f"{way}, a parallelism of {parallelism}"

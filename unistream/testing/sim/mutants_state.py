@@ -8,10 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
+from unistream.core.task import BarrierSettings
 from unistream.model.snapshot import ListMode, ListState
+from unistream.operator.sink import Committables
 from unistream.operator.window import FIRED, FIRED_TABLE, WindowAggregate
 from unistream.testing.sim.mutants import Mutant
 from unistream.testing.sim.mutants_shared import Patch
+
+_ALL: Final = 1 << 62  # above all checkpoint ids
 
 
 def fired_of_another() -> list[Patch]:
@@ -31,8 +35,34 @@ def fired_of_another() -> list[Patch]:
     return [(WindowAggregate, "snapshot_state", snapshot_state)]
 
 
+def lists_the_next() -> list[Patch]:
+    """Barriers behind committables are aligned in no mode but EXACTLY_ONCE, and a snapshot lists all that has
+    come."""
+    original = BarrierSettings.handler
+
+    def handler(self: Any, channels: int, **_: bool) -> Any:
+        return original(self, channels)
+
+    return [
+        (BarrierSettings, "handler", handler),
+        (Committables, "encoded", _all_encoded(Committables.encoded)),
+        (Committables, "restore", _all_restored(Committables.restore)),
+    ]
+
+
+def _all_encoded(original: Any) -> Any:
+    return lambda self, _up_to, *names: original(self, _ALL, *names)
+
+
+def _all_restored(original: Any) -> Any:
+    return lambda self, items, _up_to: original(self, items, _ALL)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "fired-of-another": Mutant(
         "a rescaled window operator takes what another subtask has fired for its own", fired_of_another
+    ),
+    "lists-the-next": Mutant(
+        "a snapshot of a sink lists what is staged for a later checkpoint", lists_the_next
     ),
 }
