@@ -42,6 +42,7 @@ from unistream.core.execution import (
 from unistream.core.graph import why_no_checkpoints
 from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
 from unistream.core.job.exception_history import LOST_KIND
+from unistream.core.job.room import why_no_room
 from unistream.core.job.scheduling import JobSlots, Scheduling
 from unistream.core.job.suspension import suspension
 from unistream.core.resource import SlotPool
@@ -151,6 +152,19 @@ class JobParts:
         except UnistreamError as error:
             return str(error)
         return None
+
+    def why_no_room(self, graph: JobGraph) -> str | None:
+        """Why the state of the latest snapshot cannot fit into the slots of `graph`, as far as is known;
+        None: it may."""
+        latest = self.coordinator.completed.latest
+        if latest is None:
+            return None
+        allow = self._settings.allow_non_restored
+        try:
+            restores = assign_state(latest.manifest, latest.directory, graph, allow_non_restored=allow)
+        except UnistreamError:
+            return None  # `why_not_in` says it
+        return why_no_room(graph, restores, self.slots.pool.room_mb)
 
     def snapshot_completed(self) -> None:
         """Releases stored results that were read before the latest checkpoint."""

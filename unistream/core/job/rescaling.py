@@ -3,7 +3,8 @@
 A change begins with a checkpoint, so that little is done twice; then all tasks restart from it at the new
 parallelism. `CHANGES` has the steps. A job that is to be wider keeps running until it has the slots. If the
 slots allow an adaptive job no other parallelism than its own, it keeps running, too, and the requested
-parallelism is its upper bound from then on.
+parallelism is its upper bound from then on. What is sure not to fit into the memory of the slots is refused,
+by the state of the latest checkpoint, and again by that of the change (`room`).
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ class Rescaling:
             self._answer(event.request, self._parts.coordinator.why_inactive)
         elif wanted == desired:
             self._answer(event.request, None)
+        elif (why := self._parts.why_no_room(wanted)) is not None:
+            self._answer(event.request, f"the job was not rescaled: {why}")
         else:
             self._request, self._wanted = event.request, wanted
             if self._parts.scheduling.may_rescale(wanted, self._parts.run.graph):
@@ -190,8 +193,11 @@ class Rescaling:
 
     def _end_tasks(self) -> TaskFailure | None:
         """All tasks end, unless they could not start again."""
+        no_room = self._parts.why_no_room(self._target)
         why = self._parts.why_not_in(self._target)
-        if why is None:
+        if no_room is not None:
+            self.give_up(no_room)
+        elif why is None:
             self.take()
         elif self.state is Change.DUE:
             return self._begin(Change.ALIGNED)

@@ -127,6 +127,14 @@ class SlotPool:
         return tuple(cancelled)
 
     @property
+    def room_mb(self) -> dict[str, int]:
+        """Slot sharing group -> MiB of memory of its biggest slot; 0: one of them does not say."""
+        found: dict[str, list[int]] = {}
+        for (group, _), lease in self._leases.items():
+            found.setdefault(group, []).append(lease.profile.memory_mb)
+        return {group: max(sizes) if all(sizes) else 0 for group, sizes in found.items()}
+
+    @property
     def leases(self) -> tuple[SlotLease, ...]:
         return tuple(self._leases.values())
 

@@ -40,3 +40,15 @@ def without_groups(part: StateTable, groups: npt.NDArray[np.uint16]) -> StateTab
 def _groups(batch: pa.RecordBatch) -> npt.NDArray[np.uint16]:
     found: npt.NDArray[np.uint16] = batch.column(KEY_GROUP_COLUMN).to_numpy()
     return found
+
+
+def in_group_order(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in the order of their key groups, those of one group in the given order: slices, nothing
+    is copied. Each batch is in that order already."""
+    slices: list[tuple[int, pa.RecordBatch]] = []
+    for batch in batches:
+        groups = batch.column(KEY_GROUP_COLUMN).to_numpy()
+        starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist()]
+        for start, stop in zip(starts, [*starts[1:], len(groups)], strict=True):
+            slices.append((int(groups[start]), batch.slice(start, stop - start)))
+    return [piece for _, piece in sorted(slices, key=lambda one: one[0])]

@@ -11,6 +11,7 @@ Restored state stays in stored tables until it is requested, and is part of ever
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,13 +23,12 @@ import pyarrow as pa
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.model.arrow_layouts import taken
 from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateKind, StateTable
 from unistream.model.state import StateDescriptor, check_declarations
 from unistream.port.state import CurrentKey, KeyTuple
 from unistream.state.common import pickled
 from unistream.state.common.columns import COMPACT_SLOTS_MIN, Column, check_column
-from unistream.state.common.groups import groups_in, of_groups, without_groups
+from unistream.state.common.groups import groups_in, in_group_order, of_groups, without_groups
 from unistream.state.common.key_codec import KeyCodec
 from unistream.state.common.lifetime import lifetime_of
 from unistream.state.common.migration import check_fits, key_schema_of
@@ -135,20 +135,16 @@ class HashMapStateBackend:
 
     def _open(self, descriptor: StateDescriptor, store: Rows | Column) -> _State:
         check_declarations("this operator", [*(one.descriptor for one in self._states.values()), descriptor])
-        parts = self._stored(descriptor)
-        for part in parts:
-            check_fits(descriptor, part.name, part.kind, part.schema, pickled=part.pickled)
+        waiting = self._taken(descriptor)
         life = lifetime_of(descriptor, self._clock)
         expiry_ms = 0 if life is None else life.expiry()
-        for part in parts:
+        while waiting:  # a stored batch is gone when its rows are here: memory holds the state once
+            batch = waiting.popleft()
             assert self._codec is not None, "restore sets it"
-            for batch in part.batches:
-                if isinstance(store, Rows):
-                    load_rows(descriptor, batch, self._codec, expiry_ms, store.rows)
-                else:
-                    load_column(store, batch, self._codec, expiry_ms)
-        for name in (descriptor.name, *descriptor.options.renamed_from):
-            self._restored.pop(name, None)
+            if isinstance(store, Rows):
+                load_rows(descriptor, batch, self._codec, expiry_ms, store.rows)
+            else:
+                load_column(store, batch, self._codec, expiry_ms)
         made = _State(descriptor, store, None)
         if isinstance(store, Rows):
             made.handle = make_handle(descriptor, store, self._current, life)
@@ -157,6 +153,15 @@ class HashMapStateBackend:
                 self._sweeps.append(made.sweep)
         self._states[descriptor.name] = made
         return made
+
+    def _taken(self, descriptor: StateDescriptor) -> deque[pa.RecordBatch]:
+        """The stored rows of a state, which nobody else has from now on."""
+        parts = self._stored(descriptor)
+        for part in parts:
+            check_fits(descriptor, part.name, part.kind, part.schema, pickled=part.pickled)
+        for name in (descriptor.name, *descriptor.options.renamed_from):
+            self._restored.pop(name, None)
+        return deque(batch for part in parts for batch in part.batches)
 
     def _stored(self, descriptor: StateDescriptor) -> list[StateTable]:
         """Rows under a former name count only in key groups without rows under a later one."""
@@ -206,6 +211,9 @@ class HashMapStateBackend:
             sweep.step()
 
     def close(self) -> None:
+        """The memory is free at once, for the next attempt: handles of user functions are in cycles with
+        their task, which are collected some time later. Snapshots that are still stored have copies."""
+        self.forget_keys()
         self._states.clear()
         self._sweeps.clear()
         self._restored.clear()
@@ -287,11 +295,5 @@ def _merged(parts: Iterable[StateTable], now_ms: int) -> Iterator[StateTable]:
     for same in alike.values():
         found = (live_batch(batch, now_ms) for part in same for batch in part.batches)
         batches = [batch for batch in found if batch.num_rows]
-        if not batches:
-            continue
-        first = same[0]
-        if len(same) > 1:
-            table = pa.Table.from_batches(batches, first.schema)
-            order = np.argsort(table.column(0).to_numpy(), kind="stable")
-            batches = taken(table, order).combine_chunks().to_batches()
-        yield replace(first, batches=batches)
+        if batches:
+            yield replace(same[0], batches=in_group_order(batches) if len(same) > 1 else batches)

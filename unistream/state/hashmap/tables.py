@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from unistream.base.errors import UserCodeError
+from unistream.base.limits import MIB
 from unistream.model.column_values import column_values
 from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
@@ -32,6 +33,8 @@ from unistream.state.common.key_codec import KeyCodec
 from unistream.state.common.pickled import pickler, unpickled
 
 PIECE_ROWS: Final = 65_536
+PIECE_BYTES: Final = 8 * MIB  # about; some copies of a piece exist while it is written
+FIRST_PIECE_ROWS: Final = 1_024  # before the size of a row is known
 _Dump = Callable[[Any], bytes]
 
 
@@ -69,10 +72,16 @@ class FrozenRows:
         waiting = iter(self.rows.values())
         while piece := list(itertools.islice(waiting, PIECE_ROWS)):
             values.extend(piece)
-        for start in range(0, len(order), PIECE_ROWS):
-            places = order[start : start + PIECE_ROWS]
+        start, rows = 0, FIRST_PIECE_ROWS
+        while start < len(order):
+            places = order[start : start + rows]
             cells = [values[place] for place in places.tolist()]
-            yield from self._piece(keys.take(pa.array(places)), groups[places], cells)
+            made = 0
+            for piece in self._piece(keys.take(pa.array(places)), groups[places], cells):
+                made += piece.nbytes
+                yield piece
+            start += rows
+            rows = min(PIECE_ROWS, max(1, len(places) * PIECE_BYTES // max(1, made)))
 
     def _piece(
         self, keys: pa.RecordBatch, groups: npt.NDArray[np.uint16], cells: list[Any]
