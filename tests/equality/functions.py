@@ -162,6 +162,25 @@ class Stamp(us.ProcessFunction):
         out.emit({**row, "at": context.timestamp})
 
 
+class Hold(us.ProcessFunction):
+    """Passes rows on in groups of three; the rest at the end."""
+
+    held = us.OperatorListDescriptor("held", pa.struct(list(R)), us.ListMode.SPLIT)
+
+    def open(self, context: us.FunctionContext) -> None:
+        self.rows = context.operator_state(self.held)
+
+    def process_element(self, row: dict, context: us.FunctionContext, out: us.Collector) -> None:
+        self.rows.add(columns_of(row))
+        if len(self.rows.get()) == 3:
+            self.finish(context, out)
+            self.rows.clear()
+
+    def finish(self, context: us.FunctionContext, out: us.Collector) -> None:
+        for row in self.rows.get():
+            out.emit(row)
+
+
 class Total(us.KeyedProcessFunction):
     """The number of rows of a key and the sum of their `v`, at the end."""
 

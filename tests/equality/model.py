@@ -22,6 +22,7 @@ from tests.equality.pipelines import (
     Assign,
     Exchange,
     Fails,
+    Hold,
     Join,
     Key,
     Pipeline,
@@ -89,7 +90,7 @@ def stream_of(step: Step, inputs: Sequence[Stream]) -> Stream:
             return Stream(applied(step, rows))
         case Stamp() | Assign():
             return Stream(timed(step, rows))
-        case Union() | Exchange() | Fails():
+        case Union() | Exchange() | Fails() | Hold():
             return Stream(rows)
 
 

@@ -240,6 +240,21 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """A function without a key, which passes rows on in groups, and at its end those that are left. Nothing
+    reads it: what it emits last comes behind the end of time."""
+
+    input: int
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        return (self.input,)
+
+    def text(self, me: str, inputs: Sequence[str]) -> str:
+        return f"{inputs[0]}.process(Hold(), returns=R).uid({me!r})"
+
+
+@dataclass(frozen=True, slots=True)
 class Assign:
     """New event times: those in the column `at`. No bound of theirs is known, so a very large one."""
 
@@ -299,7 +314,7 @@ class Join:
 
 
 Step: TypeAlias = (
-    Source | Apply | Split | Side | Union | Exchange | Window | Process | Stamp | Assign | Fails | Join
+    Source | Apply | Split | Side | Union | Exchange | Window | Process | Stamp | Hold | Assign | Fails | Join
 )
 
 

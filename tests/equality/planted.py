@@ -20,6 +20,7 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator import lookup_table
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.window import local
+from unistream.testing.sim.mutants import MUTANTS
 from unistream.worker.exchange import shipping
 from unistream.worker.sort import sorter
 from unistream.worker.task.split_watermarks import SplitWatermarks
@@ -85,6 +86,11 @@ def disorder_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SplitWatermarks, "__init__", init)
 
 
+def finishes_again(patch: pytest.MonkeyPatch) -> None:
+    for owner, name, replacement in MUTANTS["finishes-again"].patches():
+        patch.setattr(owner, name, replacement)
+
+
 PLANTED = {
     "ties": Planted("a sort drops rows of the same key and time", BATCH, ties_are_dropped),
     "bound": Planted("a row at the bound of two windows is in the one before", STREAMING, bound_is_inclusive),
@@ -92,5 +98,6 @@ PLANTED = {
     "zeros": Planted("-0.0 and 0.0 are two keys", STREAMING, zeros_differ),
     "timers": Planted("a deleted timer fires", STREAMING, timers_stay),
     "early": Planted("a watermark does not wait for the allowed disorder", STREAMING, disorder_is_ignored),
+    "finish": Planted("a task restored behind `finish` calls it again", STREAMING, finishes_again),
     "first": Planted("of equal keys of a dimension only one row counts", BATCH, first_of_equal_wins),
 }

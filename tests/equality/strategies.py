@@ -17,6 +17,7 @@ from tests.equality.pipelines import (
     Assign,
     Exchange,
     Fails,
+    Hold,
     Join,
     Key,
     Pipeline,
@@ -158,6 +159,8 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     for _ in range(draw(st.integers(1, STEPS_MAX))):
         steps.append(draw(steps_behind(steps)))
     sinks = draw(st.frozensets(st.integers(0, len(steps) - 1), max_size=1))
+    if draw(st.booleans()):
+        steps.append(Hold(len(steps) - 1))
     return Pipeline(tuple(steps), sinks)
 
 
@@ -168,4 +171,6 @@ def failing(draw: st.DrawFn, how: str) -> Pipeline:
     steps: list[Step] = [source, Fails(0, draw(st.integers(0, max(0, len(source.rows) - 1))), how)]
     for _ in range(draw(st.integers(1, 3))):
         steps.append(draw(steps_behind(steps)))
+    if draw(st.booleans()):
+        steps.append(Hold(len(steps) - 1))
     return Pipeline(tuple(steps))
