@@ -33,9 +33,11 @@ def regressions() -> list[int]:
 
 
 @pytest.mark.timeout(3_600)
-def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_reached() -> None:
+def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_reached(
+    record_property: Callable[[str, object], None],
+) -> None:
     report = run_batch([*regressions(), *range(SEEDS)], jobs=JOBS, run=run_seed, command="make sim-masters")
-    print(report.text())
+    record_property("seeds", report.text())
     assert report.failed == [], report.text()
     assert report.unreached(REQUIRED_MARKS) == [] or SEEDS < 400
 
