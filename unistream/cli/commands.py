@@ -99,6 +99,7 @@ COMMANDS: Final = {
     ),
     "connectors": Lazy("connectors:app", "What can be read and written: sources and sinks."),
     "group": Lazy("group:app", "Sinks whose commits become visible together."),
+    "sinks": Lazy("sinks:app", "Folders that sinks write to: remove what nobody will commit."),
     "dead-letters": Lazy("dead_letters:app", "Rows that failed: list and show them, and process them again."),
     "taskmanager": Lazy("taskmanager:app", "Workers."),
 }

@@ -2,10 +2,12 @@
 
 Source: a split is a part of one file (`split`), read and decoded in columns (`reader`, `decode`, `format`).
 Sink protocol: `sink_writer` stages hidden files; `sink_committer` writes a record of the files of a durable
-checkpoint and renames them. May import: `connector.common`. Start with `source` or `sink`.
+checkpoint and renames them. `leftovers`: staged files of jobs that have ended.
+May import: `connector.common`. Start with `source` or `sink`.
 """
 
 from __future__ import annotations
 
+from unistream.connector.file.leftovers import JOB_CHARS, StagedFolder
 from unistream.connector.file.sink import FileSink, committer_of
 from unistream.connector.file.source import FileSource, create_discovery

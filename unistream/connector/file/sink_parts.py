@@ -13,7 +13,8 @@ from unistream.base.ids import JobId, OperatorUid
 from unistream.connector.common import decode_formatted
 
 COMMITTABLE_FORMAT: Final = 3  # since 2: uploads; since 3: staged apart. Others would look in the wrong place
-BESIDE: Final = 0
+PART: Final = "part-"
+ADJACENT: Final = 0
 APART: Final = 1
 
 
@@ -24,7 +25,7 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
         bucket: Folder relative to the root, ending in ``/`` unless empty.
         upload: Id of its multipart upload; empty: it is a staged file.
         tags: Of the parts of the upload, in order.
-        place: Where it is staged. Of earlier versions that is beside the finished files.
+        place: Where it is staged. Of earlier versions that is next to the finished files.
     """
 
     bucket: str
@@ -33,7 +34,7 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     upload: str = ""
     tags: tuple[str, ...] = ()
-    place: int = BESIDE
+    place: int = ADJACENT
 
     @property
     def path(self) -> str:
@@ -56,7 +57,7 @@ def decode_committable(content: bytes) -> FileCommittable:
     what = "a committable of a file sink"
     committable = decode_formatted(_COMMITTABLE, content, what=what, expected=COMMITTABLE_FORMAT, least=1)
     for file in committable.files:
-        is_named = file.name.startswith("part-") and "/" not in file.name
+        is_named = file.name.startswith(PART) and "/" not in file.name
         if not is_named or set(file.path.split("/")) & {"", ".", ".."}:
             raise CorruptSnapshot(f"a committable of a file sink names {file.path!r}")
     return committable
@@ -69,7 +70,7 @@ def staging_owner(job: JobId, sink_uid: OperatorUid, name: int) -> str:
 
 def staging_owners(job: JobId, sink_uid: OperatorUid) -> str:
     """The prefix of the names of all writers' files."""
-    return f"part-{short_name(sink_uid)}-{job[:16]}-"
+    return f"{PART}{short_name(sink_uid)}-{job[:16]}-"
 
 
 def part_name(owner: str, counter: int, suffix: str) -> str:

@@ -11,7 +11,7 @@
 No reader takes a staged file for one of the folder: Spark, Hive, pyarrow and `FileSource` ignore names that
 begin with a dot or an underscore; the globs of DuckDB and polars match such names, but not this suffix. A
 staged file is renamed when it is finished (on remote systems: copied and removed). Earlier versions staged
-files beside the finished ones (`.<name>`, or `_staged/<bucket>/<name>`); these are found there.
+files next to the finished ones (`.<name>`, or `_staged/<bucket>/<name>`); these are found there.
 
 The sink never removes the newest record, so a folder without the record of the last commit was removed,
 emptied, or put back from an older backup.
@@ -31,7 +31,7 @@ from unistream.base.errors import CorruptSnapshot, Unreachable
 from unistream.base.object_stores import is_s3
 from unistream.base.s3_upload import Upload
 from unistream.connector.common import StageFiles
-from unistream.connector.file.sink_parts import APART, BESIDE, PartFile, short_name
+from unistream.connector.file.sink_parts import ADJACENT, APART, PartFile, short_name
 from unistream.connector.file.sink_uploads import Uploads
 
 STATE_FORMAT: Final = 1
@@ -145,7 +145,7 @@ class FileStage:
             folder, _, name = path.rpartition("/")
             if name.removesuffix(SUFFIX).startswith(owner):
                 apart = name.endswith(SUFFIX)
-                yield _named(folder, name.removesuffix(SUFFIX), place=APART if apart else BESIDE)
+                yield _named(folder, name.removesuffix(SUFFIX), place=APART if apart else ADJACENT)
         for path in self._found(self._root) if self._local else ():
             folder, _, name = path.rpartition("/")
             if name.startswith(f".{owner}"):
@@ -337,7 +337,7 @@ def _apart(name: str) -> str:
     return f"{STAGED}/{name}{SUFFIX}"
 
 
-def _named(folder: str, name: str, upload: str = "", place: int = BESIDE) -> PartFile:
+def _named(folder: str, name: str, upload: str = "", place: int = ADJACENT) -> PartFile:
     bucket = f"{folder}/" if folder else ""
     return PartFile(bucket=bucket, name=name, size=-1, rows=-1, upload=upload, place=place)
 

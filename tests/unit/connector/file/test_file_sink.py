@@ -263,7 +263,7 @@ def test_the_folder_of_staged_files_goes_with_the_last_of_them(tmp_path: Path) -
 
 @pytest.mark.parametrize("local", [True, False], ids=["disk", "store"])
 def test_what_an_earlier_version_has_staged_is_committed(store: Any, tmp_path: Path, local: bool) -> None:
-    """Beside the finished files; a savepoint may name it for years."""
+    """Next to the finished files; a savepoint may name it for years."""
     root = str(tmp_path) if local else "memory://lake/out"
     payloads = staged(FileSink(root, partition_by=["k"]), rows(k=["a"], n=[1]))
     made = msgspec.msgpack.decode(payloads[0])
