@@ -124,6 +124,8 @@ class KafkaSource:
     ['item', 'price', 'written', 'deleted']
     """
 
+    _times: tuple[str, ...] = ()  # columns with event times, see `timed_by`
+
     def __init__(
         self,
         *,
@@ -166,7 +168,6 @@ class KafkaSource:
         )
         self._interval_ms = _checked_interval(partition_discovery_interval_ms, self._options)
         self._used: tuple[str, ...] | None = None
-        self._times: tuple[str, ...] = ()
         self._format: Format = format
         self._key_format: Format | None = key_format
         self._registry = (
