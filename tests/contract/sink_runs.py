@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from tests.contract.test_contract_sink import LINEAGE, context, permit, request
+from tests.contract.sink_case import LINEAGE, context, permit, request
 from unistream.base.ids import CheckpointId, LineageId
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome, CommitResult, Sink

@@ -3,7 +3,7 @@
 A commit of deltalake that was begun before a compaction and ends after it removes the files that the
 compaction has removed, and knows nothing of the one that has their rows now: OPTIMIZE puts the rows into
 files of its own, so that they are there twice; an overwrite leaves them there. deltalake compares neither
-(tried with 1.6.6), Spark refuses it. Such a commit can be told by what it removes: files that were removed
+(tried with 1.6.6), Spark refuses it. Such a commit can be known by what it removes: files that were removed
 before.
 
     version 7     we: a, b, c -> x
