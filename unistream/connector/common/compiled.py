@@ -81,8 +81,8 @@ COMPILING_S: Final = 120.0
 """No process waits longer for the machine code of another."""
 
 
-class _Told(event.Listener):  # type: ignore[misc]  # numba says nothing of types
-    """Says what numba compiles. It is told of loops alone whose machine code is in no cache."""
+class _CompileListener(event.Listener):  # type: ignore[misc]  # numba says nothing of types
+    """Says what numba compiles: it is notified only of loops whose machine code is in no cache."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -101,7 +101,7 @@ class _Told(event.Listener):  # type: ignore[misc]  # numba says nothing of type
             _log.info("event=compiled seconds=%.1f", time.monotonic() - self._since)
 
 
-event.register("numba:compile", _Told())
+event.register("numba:compile", _CompileListener())
 
 
 @contextmanager
