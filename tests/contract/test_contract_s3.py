@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.contract.sink_case import batch, context, permit, request
 from tests.contract.test_contract_checkpoint_storage import JOB, manifest
-from tests.contract.test_contract_sink import batch, context, permit, request
 from tests.s3_proxy import FaultKind, S3Proxy
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Fenced, Unreachable

@@ -11,8 +11,8 @@ from uuid import uuid4
 import botocore.auth
 import pytest
 
+from tests.contract.sink_case import batch, context
 from tests.contract.test_contract_checkpoint_storage import JOB, manifest
-from tests.contract.test_contract_sink import batch, context
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, LeaderEpoch, LineageId

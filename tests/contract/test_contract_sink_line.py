@@ -17,9 +17,8 @@ import msgspec
 import pytest
 
 import unistream as us
+from tests.contract.sink_case import Case, batch, permit, request
 from tests.contract.test_contract_sink import (
-    Case,
-    batch,
     delta,
     delta_partitioned,
     delta_upsert,
@@ -28,8 +27,6 @@ from tests.contract.test_contract_sink import (
     files_partitioned,
     iceberg,
     kafka_topic,
-    permit,
-    request,
     sqlite,
 )
 from tests.integration.crash_runs import MATRIX, OF_MATRIX
