@@ -50,10 +50,7 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
     given = configuration(defines, parallelism, jobmanager=jobmanager)
     with find_job(given, job) as client:
         running = client.status()
-    kept = kept_options(running, given)
-    if kept:
-        report(f"options of the job are kept: {', '.join(f'{key}={value}' for key, value in kept.items())}")
-    given = Configuration(kept).merged(given.to_dict())
+    given = _with_kept(running, given)
     environment = Environment(given, target="remote")
     build(load_function(function), environment)
     if running.is_terminal and request_id is None:
@@ -78,6 +75,14 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
         print_json({"job": new, "replaces": running.job})
     else:
         console().print(f"job {new} runs the new version", markup=False)
+
+
+def _with_kept(running: JobInfo, given: Configuration) -> Configuration:
+    """Says which options are kept. Raises as `kept_options`."""
+    kept = kept_options(running, given)
+    if kept:
+        report(f"options of the job are kept: {', '.join(f'{key}={value}' for key, value in kept.items())}")
+    return Configuration(kept).merged(given.to_dict())
 
 
 def kept_options(running: JobInfo, given: Configuration) -> dict[str, str]:

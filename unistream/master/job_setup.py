@@ -237,14 +237,18 @@ def prepare(
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=settings.artifact,
-        artifact_bytes=len(request.artifact),
-        digest=digest_of(request),
-        given=_of_job(request.given),
+        **_as_submitted(request),
         engine=NATIVE_ENGINE if native else engine,
         memory_bytes=_memory_bytes(config, cluster) if engine != NATIVE_ENGINE else 0,
         offloads=offloads,
         checkpoint_root=checkpoint_root,
     )
+
+
+def _as_submitted(request: SubmitRequest) -> dict[str, Any]:
+    """Fields of a `JobSetup`."""
+    size, given = len(request.artifact), _of_job(request.given)
+    return {"artifact_bytes": size, "digest": digest_of(request), "given": given}
 
 
 def _checked_config(request: SubmitRequest, cluster: Configuration) -> Configuration:
