@@ -46,8 +46,10 @@ Keys, units and defaults are Flink's where Flink has the key. A value is given a
 command line, in the `config` of an asset or of an `Environment`; it travels as text. An unknown key is
 refused, with the nearest known one in the message.
 
-- *duration*: a number and `ms`, `s`, `min`, `h` or `d`, such as `2 s`; a bare number is milliseconds
-- *size*: a number and `b`, `kb`, `mb` or `gb` (powers of 1024), such as `64 mb`; a bare number is bytes
+- *duration*: a number and `ms`, `s`, `min`, `h` or `d` (also `seconds`, `day`, `µs`, …), such as
+  `2 s`; a bare number is milliseconds
+- *size*: a number and `b`, `kb`, `mb`, `gb` or `tb` (powers of 1024; also `k`, `kibibytes`, …),
+  such as `64 mb`; a bare number is bytes
 - *boolean*: `true` or `false`
 - *choice*: one of the words listed
 """

@@ -23,6 +23,7 @@ from unistream.base.config import (
     parse_duration_ms,
     parse_int,
 )
+from unistream.base.config.parsing import DURATION_MS_MAX
 from unistream.base.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,6 +42,30 @@ ROOT = Path(__file__).resolve().parents[3]
         ("1 H", 3_600_000),
         ("7 d", 604_800_000),
         ("250 ms", 250),
+        ("1 milli", 1),
+        ("2 millis", 2),
+        ("3 Millisecond", 3),
+        ("4 milliseconds", 4),
+        ("1 secs", 1_000),
+        ("1 second", 1_000),
+        ("2seconds", 2_000),
+        ("1 minute", 60_000),
+        ("2 MINUTES", 120_000),
+        ("1 hour", 3_600_000),
+        ("2 hours", 7_200_000),
+        ("1 day", 86_400_000),
+        ("365 days", 31_536_000_000),
+        ("2000 µs", 2),
+        ("3000 micros", 3),
+        ("1000 microsecond", 1),
+        ("5000000 ns", 5),
+        ("1000000 nanos", 1),
+        ("2000000 nanoseconds", 2),
+        ("17179869184", 17_179_869_184),
+        ("0000000000001 s", 1_000),
+        ("31536000000000 ms", 31_536_000_000_000),
+        ("99999999999 d", DURATION_MS_MAX),
+        (str(2**63 - 1), DURATION_MS_MAX),
     ],
 )
 def test_durations(text: str, ms: int) -> None:
@@ -49,7 +74,27 @@ def test_durations(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("10", 10), ("10 b", 10), ("2 kb", 2048), ("64 mb", 64 << 20), ("64MB", 64 << 20), ("1 g", 1 << 30)],
+    [
+        ("10", 10),
+        ("10 b", 10),
+        ("10 bytes", 10),
+        ("17179869184", 17_179_869_184),
+        (" 0017179869184 Bytes ", 17_179_869_184),
+        (str(2**63 - 1), 2**63 - 1),
+        ("2 k", 2048),
+        ("2 kb", 2048),
+        ("2 kibibytes", 2048),
+        ("64 mb", 64 << 20),
+        ("64MB", 64 << 20),
+        ("64m", 64 << 20),
+        ("1 MebiBytes", 1 << 20),
+        ("1 g", 1 << 30),
+        ("3 gb", 3 << 30),
+        ("1 gibibytes", 1 << 30),
+        ("2t", 2 << 40),
+        ("2 TB", 2 << 40),
+        ("1 tebibytes", 1 << 40),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
@@ -69,18 +114,33 @@ WRONG = [
     "٣",
     "1_000",
     "9" * 5_000,
+    str(2**63),
+    "µ",
+    "1 s 2",
 ]
 
 
-@pytest.mark.parametrize("text", [*WRONG, "5 mb", "99999999999 d"])
+@pytest.mark.parametrize("text", [*WRONG, "5 mb", "5 mins", "5 hr", "1 month"])
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a duration such as '2 s'"):
         parse_duration_ms(text)
 
 
-@pytest.mark.parametrize("text", [*WRONG, "5 min"])
+@pytest.mark.parametrize("text", [*WRONG, "5 min", "5 byte", "5 kib", "1 p"])
 def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a size such as '64 mb'"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["1 ns", "1500 µs", "999999 nanos"])
+def test_a_part_of_a_millisecond_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{text}' is not a duration in whole milliseconds"):
+        parse_duration_ms(text)
+
+
+@pytest.mark.parametrize("text", ["9007199254740992 kb", "8388608 t"])
+def test_more_bytes_than_a_number_of_flink_has_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a size below 2"):
         parse_bytes(text)
 
 

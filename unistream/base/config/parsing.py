@@ -11,40 +11,69 @@ from unistream.base.errors import ConfigError
 
 _T = TypeVar("_T")
 
-_DURATION_MS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "sec": 1_000,
-    "min": 60_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-_BYTES: Final = {"b": 1, "kb": 2**10, "k": 2**10, "mb": 2**20, "m": 2**20, "gb": 2**30, "g": 2**30}
-_NUMBER_UNIT: Final = re.compile(r"^\s*([0-9]+)\s*([a-zA-Z]*)\s*$")
+
+def _named(*units: tuple[int, str]) -> dict[str, int]:
+    """By each spelling. Names that end in "(s)" are written with or without it."""
+    found = {}
+    for size, spellings in units:
+        for name in spellings.split():
+            found |= {name.replace("(s)", ""): size, name.replace("(s)", "s"): size}
+    return found
+
+
+# The spellings of Flink's TimeUtils and MemorySize, in any case.
+_DURATION_NS: Final = _named(
+    (1, "ns nano(s) nanosecond(s)"),
+    (1_000, "µs μs micro(s) microsecond(s)"),  # the micro sign, and mu, to which it is lowered at times
+    (1_000_000, "ms milli(s) millisecond(s)"),
+    (1_000_000_000, "s sec(s) second(s)"),
+    (60_000_000_000, "min m minute(s)"),
+    (3_600_000_000_000, "h hour(s)"),
+    (86_400_000_000_000, "d day(s)"),
+)
+_BYTES: Final = _named(
+    (1, "b bytes"),
+    (2**10, "k kb kibibytes"),
+    (2**20, "m mb mebibytes"),
+    (2**30, "g gb gibibytes"),
+    (2**40, "t tb tebibytes"),
+)
+_NS_PER_MS: Final = 1_000_000
+DURATION_MS_MAX: Final = 10**10 * 86_400_000  # 10^10 days still fit into the 63 bits of timers and clocks
+_NUMBER_UNIT: Final = re.compile(r"^\s*([0-9]{1,40})\s*([a-zA-Zµμ]*)\s*$")
 _REAL_NUMBER: Final = re.compile(r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$")
 _WHOLE_NUMBER: Final = re.compile(r"^\s*[+-]?[0-9]+\s*$")
-_DIGITS_MAX: Final = 10  # 10^10 days in ms still fit into the 63 bits that timers and clocks have
+_LONG_MAX: Final = 2**63 - 1  # of the number, as in Flink
 
 
 def parse_duration_ms(text: str) -> int:
-    """``"2 s"`` -> 2000; a bare number is milliseconds, as in Flink.
+    """``"2 s"`` -> 2000; a bare number is milliseconds, as in Flink. Longer ones than DURATION_MS_MAX, which
+    are written for "never", are that.
 
-    >>> parse_duration_ms("2 s"), parse_duration_ms("100")
-    (2000, 100)
+    Raises:
+        ConfigError: it is no duration, or no whole number of milliseconds.
+
+    >>> parse_duration_ms("2 s"), parse_duration_ms("100"), parse_duration_ms("1 Hour")
+    (2000, 100, 3600000)
     """
-    return _with_unit(text, _DURATION_MS, "ms", "a duration such as '2 s' or '500 ms'")
+    found = _with_unit(text, _DURATION_NS, "ms", "a duration such as '2 s' or '500 ms'")
+    if found % _NS_PER_MS:
+        raise ConfigError(f"{text[:80]!r} is not a duration in whole milliseconds")
+    return min(found // _NS_PER_MS, DURATION_MS_MAX)
 
 
 def parse_bytes(text: str) -> int:
     """``"64 mb"`` -> 67108864; a bare number is bytes."""
-    return _with_unit(text, _BYTES, "b", "a size such as '64 mb'")
+    found = _with_unit(text, _BYTES, "b", "a size such as '64 mb'")
+    if found > _LONG_MAX:
+        raise ConfigError(f"{text[:80]!r} is not a size below 2^63 bytes")
+    return found
 
 
 def _with_unit(text: str, units: Mapping[str, int], default: str, wanted: str) -> int:
     found = _NUMBER_UNIT.match(text)
     unit = units.get(found[2].lower() or default) if found else None
-    if found is None or unit is None or len(found[1]) > _DIGITS_MAX:
+    if found is None or unit is None or int(found[1]) > _LONG_MAX:
         raise ConfigError(f"{text[:80]!r} is not {wanted}")
     return int(found[1]) * unit
 
