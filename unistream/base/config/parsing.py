@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 def _named(*units: tuple[int, str]) -> dict[str, int]:
     """By each spelling. Names that end in "(s)" are written with or without it."""
-    found = {}
+    found: dict[str, int] = {}
     for size, spellings in units:
         for name in spellings.split():
             found |= {name.replace("(s)", ""): size, name.replace("(s)", "s"): size}
