@@ -43,7 +43,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "fastapi": ("rest/",),
     "uvicorn": ("rest/",),
     "dagster": ("dagster/",),
-    "cloudpickle": ("worker/code/artifact.py", "state/common/pickled.py"),
+    "cloudpickle": ("base/code_pickle.py",),
     "pickle": ("worker/code/artifact.py",),
     "marshal": (),
     "shelve": (),

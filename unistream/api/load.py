@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
+from unistream.base.user_files import raised_at
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
@@ -67,8 +67,5 @@ def _import(name: str) -> ModuleType:
 
 def _described(error: Exception) -> str:
     """The error and the last line of the user's code in its traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    theirs = [f for f in frames if not f.filename.startswith((ours, "<frozen importlib"))]
-    where = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
-    return f"{type(error).__name__}: {error}{where}"
+    where = raised_at(error.__traceback__)
+    return f"{type(error).__name__}: {error}" + (f" at {where}" if where else "")

@@ -10,18 +10,16 @@ Where a batch fails as a whole, halves of it are tried until the rows that fail 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import count
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, MissingCode, SuppressRestarts, UnistreamError, UserCodeError
+from unistream.base.user_files import raised_at
 from unistream.model.elements import Batch
 from unistream.port.dead_letters import LETTER_SCHEMA, ON_ERROR, TEXT_CHARS_MAX, OnError
 from unistream.port.metrics import DEAD_LETTERS, SKIPPED
@@ -31,7 +29,6 @@ from unistream.port.source import DEAD_LETTERS_TAG
 Failures = Mapping[int, BaseException]
 """Position of a row in its batch -> why it could not be processed."""
 
-_PACKAGE: Final = str(Path(__file__).parents[2])
 _FAILS_THE_JOB: Final = (MemoryError, MissingCode, SuppressRestarts)
 
 
@@ -111,7 +108,7 @@ class RowErrors:
             "event_time": times.cast(pa.timestamp("ms", tz="UTC")),
             "error_type": [type(error).__name__ for error in errors],
             "error": [str(error)[:TEXT_CHARS_MAX] for error in errors],
-            "error_at": [_raised_at(error.__traceback__) for error in errors],
+            "error_at": [raised_at(error.__traceback__) for error in errors],
             "operator_uid": [context.uid] * number,
             "operator": [context.name] * number,
             "subtask": [context.index] * number,
@@ -167,12 +164,3 @@ def _text(column: pa.Array) -> str | None:
         return None if found is None else str(found)
     except (pa.ArrowException, ValueError):
         return str(column[0])
-
-
-def _raised_at(trace: TracebackType | None) -> str | None:
-    """``file.py:12`` of the user's own code; None: the error is ours, or that of a library that we call."""
-    frames = [
-        frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith((_PACKAGE, "<"))
-    ]
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 
+from unistream.base.code_pickle import dumps, loads
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.state.common.migration import described
 
@@ -34,7 +34,7 @@ def pickler(name: str, keys: pa.Schema) -> Callable[[Any], bytes]:
 
     def dump(value: Any) -> bytes:
         try:
-            stored: bytes = cloudpickle.dumps(value)
+            return dumps(value)
         except MemoryError:
             raise
         except Exception as error:  # also what a user's class raises in __reduce__
@@ -44,11 +44,10 @@ def pickler(name: str, keys: pa.Schema) -> Callable[[Any], bytes]:
                 f"state {name!r}{of_key} was given an object of {what}, which cannot be pickled: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return stored
 
     return dump
 
 
 def unpickled(stored: bytes) -> Any:
     """The value that a `pickler` stored. Runs code."""
-    return cloudpickle.loads(stored)
+    return loads(stored)

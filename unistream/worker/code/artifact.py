@@ -21,9 +21,9 @@ from contextlib import ExitStack
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final
 
-import cloudpickle
 import msgspec
 
+from unistream.base.code_pickle import CodePickler, dumps, loads, taken_whole
 from unistream.base.errors import ConfigError, MissingCode, ProtocolError, UserCodeError
 from unistream.base.ids import JobId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
@@ -59,12 +59,11 @@ def pack(code: JobCode, *, by_value: Iterable[ModuleType] = (), with_modules: bo
         for module in by_value:
             if module.__name__ != _MAIN:
                 inside.add(module.__name__)
-                cloudpickle.register_pickle_by_value(module)
-                registered.callback(cloudpickle.unregister_pickle_by_value, module)
+                registered.enter_context(taken_whole(module))
         try:
             pickler.dump(code)
         except Exception as error:
-            what = what_is_unsendable(code, cloudpickle.dumps)
+            what = what_is_unsendable(code, dumps)
             reasons = [what] * bool(what) + [type(error).__name__, str(error)]
             raise ConfigError(
                 f"the pipeline cannot be sent to workers: {': '.join(reasons)}; "
@@ -96,7 +95,7 @@ def load(content: bytes, expected_sha256: str) -> JobCode:
     try:
         with shipped.lock:
             shipped.activate(sha256(modules) if modules else "", _decoded(modules))
-            code = cloudpickle.loads(pickled)
+            code = loads(pickled)
     except (ImportError, AttributeError) as error:
         raise MissingCode(_what_is_missing(error)) from error
     except (Exception, SystemExit) as error:  # a module may call sys.exit() where it is imported
@@ -138,7 +137,7 @@ class ArtifactCache:
         raise ProtocolError(f"the master did not send artifact {sha256}: {reason}")
 
 
-class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+class _RecordingPickler(CodePickler):
     """Collects in `referred` the names of the modules of all functions and classes that it pickles."""
 
     def __init__(self, file: io.BytesIO) -> None:

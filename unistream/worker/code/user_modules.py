@@ -14,7 +14,6 @@ import ast
 import os
 import re
 import sys
-import sysconfig
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -24,13 +23,10 @@ from typing import Any, Final
 
 import msgspec
 
+from unistream.base.user_files import is_installed
+
 _NEVER: Final = frozenset({"unistream", "pyspark", "py4j"})
 """Every worker has them, of its own version; `spark-submit` puts its own on ``PYTHONPATH``."""
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_INSTALLED_BELOW: Final = tuple(
-    os.path.realpath(sysconfig.get_path(kind)) + os.sep
-    for kind in ("stdlib", "platstdlib", "purelib", "platlib")
-)
 
 
 class ModuleSource(msgspec.Struct, frozen=True, array_like=True):
@@ -102,9 +98,7 @@ def _of_name(name: str) -> ModuleSource | None:
 
 
 def _is_own_file(path: str) -> bool:
-    if not path.endswith(".py") or not _INSTALLED.isdisjoint(path.split(os.sep)):
-        return False
-    return not os.path.realpath(path).startswith(_INSTALLED_BELOW)
+    return path.endswith(".py") and not is_installed(path)
 
 
 @lru_cache(maxsize=64)
