@@ -4,9 +4,8 @@ CACHE := $(or $(UNISTREAM_CACHE),$(HOME)/.cache/unistream)
 UV := $(shell command -v uv 2>/dev/null || echo $(CACHE)/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 FAST := tests/unit tests/conformance tests/contract tests/tidy
-# What is too long for the gate, in the order in which a night runs it; the newest and the oldest versions of what
-# we depend on have their place before `browser`, as `versions-nightly`.
-NIGHTLY := test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix browser sim-nightly
+# What is too long for the gate, in the order in which a night runs it.
+NIGHTLY := test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix versions-nightly browser sim-nightly
 TIMES := $(UNISTREAM_GATE_TIMES)
 TARGET ?= spark
 REPEAT ?= 1
@@ -16,7 +15,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly conformance golden demo dev browser screenshots bench clean
+.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly versions-nightly conformance golden demo dev browser screenshots bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -89,6 +88,9 @@ random-nightly: setup  ## 500 new random examples for every property, four times
 equality-nightly: setup  ## random pipelines over random rows: STREAMING, BATCH, Spark and plain Python agree
 	@for round in $$(seq 5); do \
 	  $(RUN) pytest -q -n 2 -m hypothesis --hypothesis-profile=random tests/equality || exit 1; done
+
+versions-nightly: setup  ## the fast part and a job of each connector, with the oldest and the newest versions; EDGE=oldest|newest
+	@UV=$(UV) $(RUN) python -m tests.versions $(EDGE)
 
 conformance: setup  ## what Flink does, case by case
 	@$(RUN) python -m unistream.testing.conformance tests/conformance
