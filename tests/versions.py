@@ -3,8 +3,8 @@
     python -m tests.versions                 both of EDGES
     python -m tests.versions oldest WORD…    one of them; WORD…: for pytest, instead of what a night runs
 
-Each has an environment of its own in the cache folder, ``versions/EDGE``, which is brought up to date. The lock
-is neither read nor written. The tools that run the tests are the newest in both.
+Each has an environment of its own in the cache folder, ``versions/EDGE``, which is brought up to date. The
+lock is neither read nor written. The tools that run the tests are the newest in both.
 """
 
 from __future__ import annotations

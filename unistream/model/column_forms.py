@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.base.numpy_types import numpy_type
 from unistream.model.state_leaves import Misfit
 from unistream.model.state_values import form
 
@@ -134,7 +135,7 @@ def _numbers(known: type, *others: type) -> Make:
     fitting = {NoneType, known, *others}
 
     def make(kind: pa.DataType) -> Quick:
-        dtype = kind.to_pandas_dtype()
+        dtype = numpy_type(kind)
 
         def made(values: Sequence[Any]) -> pa.Array | None:
             classes = list(map(type, values))

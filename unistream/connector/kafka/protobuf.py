@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.base.numpy_types import numpy_type
 from unistream.connector.common import Int64s, UInt8s, binary_array
 from unistream.connector.kafka.cells import Build, Cells
 from unistream.connector.kafka.decoded import Decoded, merged
@@ -256,7 +257,7 @@ class Found:
             return pa.array(values.view(np.float64), mask=missing)
         if pa.types.is_boolean(kind):
             return pa.array(values != 0, mask=missing)
-        narrow = values.astype(kind.to_pandas_dtype())  # negative ones of 32 bits are written as 64
+        narrow = values.astype(numpy_type(kind))  # negative ones of 32 bits are written as 64
         return pa.array(narrow, kind, mask=missing)
 
     def _instants(self, node: Message, wanted: pa.DataType, rows: slice, present: np.ndarray) -> pa.Array:

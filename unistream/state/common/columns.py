@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.numpy_types import numpy_type
 from unistream.model.arrow_layouts import cast, entries, is_list
 from unistream.model.column_values import column_values
 from unistream.model.state import StateDescriptor
@@ -40,7 +41,7 @@ class Column:
         self._index = index
         self._life = life
         self._storage = storage_type(descriptor.type)
-        dtype: Any = object if self._storage is None else self._storage.to_pandas_dtype()
+        dtype: Any = object if self._storage is None else numpy_type(self._storage)
         self._values: npt.NDArray[Any] = np.zeros(SLOTS_MIN, dtype)
         self.valid = np.zeros(SLOTS_MIN, np.bool_)
         self._expires = np.zeros(SLOTS_MIN if life is not None else 0, np.int64)

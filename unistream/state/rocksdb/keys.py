@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.base.numpy_types import numpy_type
 from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.state.common.migration import time_storage
 
@@ -148,7 +149,7 @@ class _Column:
             numbers: npt.NDArray[Any] = _floats(bits)
         else:
             numbers = bits ^ np.array(self.flip, f"u{width}")
-            numbers = numbers.view(self.storage.to_pandas_dtype())
+            numbers = numbers.view(numpy_type(self.storage))
         made = pa.array(numbers, self.storage, mask=null if null.any() else None)
         if pa.types.is_boolean(self.type):
             return made.cast(self.type)
