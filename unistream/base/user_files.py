@@ -18,7 +18,7 @@ _INSTALLED_BELOW: Final = tuple(
     for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _DYNAMIC: Final = (
-    "<dynamic-code>"  # so cloudpickle from 3.1.3 on calls each file, if it is not told otherwise
+    "<dynamic-code>"  # so cloudpickle from 3.1.3 on calls each file, unless our pickler says another name
 )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from deltalake.exceptions import DeltaProtocolError
-
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.os_failures import stays
 
@@ -42,6 +40,8 @@ def failed(uri: str, error: Exception) -> ConfigError | Unreachable:
     >>> failed("s3://lake/t", OSError("Generic S3 error: connection refused"))
     Unreachable('table s3://lake/t could not be read: Generic S3 error: connection refused')
     """
+    from deltalake.exceptions import DeltaProtocolError  # sources are declared where it is not installed
+
     refused = refused_access(uri, error)
     if refused is not None:
         return refused

@@ -19,11 +19,10 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-import pyarrow.parquet as pq
-
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.limits import MIB
+from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import StageFiles
 from unistream.connector.delta.compaction_watch import COMPACTED, TAKEN_BACK, Watch
 from unistream.connector.delta.rewriting import Rewrite, plan, rewrite
@@ -236,7 +235,7 @@ def _added_again(uri: str, options: Mapping[str, str], file: DataFile) -> DeltaF
     """A file that was removed a moment ago. Raises ConfigError: it is gone; Unreachable."""
     split = whole_file(file, 0, None)
     with open_data_file(uri, table_files(uri, options), split) as content:
-        rows = pq.ParquetFile(content).metadata.num_rows
+        rows = parquet_file(content).metadata.num_rows
     return DeltaFile(
         path=file.path,
         size=file.size,
