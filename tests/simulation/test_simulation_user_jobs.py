@@ -12,6 +12,7 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.cli.main import main
+from unistream.port.source import Idle, Polled
 from unistream.testing import Faults, simulate
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "simulation.md"
@@ -138,7 +139,8 @@ def test_a_seed_over_files_is_the_same_run_wherever_they_are(tmp_path: Path, mod
 
 
 class ToldInVain:
-    """A source of one's own, whose readers cannot be notified of a checkpoint once one of them was killed."""
+    """A source of one's own, whose readers have nothing more, and cannot be notified of a checkpoint, once
+    one of them was killed."""
 
     name = "notified in vain"
     schema = EVENTS.schema
@@ -162,6 +164,9 @@ class DeafReader:
     def open(self, context) -> None:
         DeafReader.opened += 1
         self.reader.open(context)
+
+    def poll(self) -> Polled:
+        return Idle(retry_ms=100) if DeafReader.opened > 2 else self.reader.poll()
 
     def notify_checkpoint_complete(self, checkpoint_id) -> None:
         if DeafReader.opened > 2:  # not the first of either subtask

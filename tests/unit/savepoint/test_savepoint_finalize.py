@@ -195,7 +195,9 @@ class TestBuiltInSinks:
     ) -> None:
         item = listed({2: staged(place.sink, 2, 1, 2)}, connector=place.connector)
         staged_files = [
-            path for path in tmp_path.rglob("*") if path.suffix in {".parquet", ".arrow"} and path.is_file()
+            path
+            for path in tmp_path.rglob("*")
+            if path.suffix in {".parquet", ".arrow", ".staged"} and path.is_file()
         ]
         assert staged_files
         staged_files[0].unlink()

@@ -4,6 +4,7 @@ replaced. Read by iceberg-rust."""
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import json
 import os
 import threading
@@ -505,11 +506,27 @@ def test_a_committable_of_another_format_is_refused(parts: Parts) -> None:
         parts.committer().commit(permit(1), request(1, newer))
 
 
-def test_a_storage_that_fails_is_named_and_may_be_tried_again(lake: Lake, parts: Parts) -> None:
+def test_a_storage_that_fails_is_named_and_may_be_tried_again(
+    lake: Lake, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_handle: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    sink = parts.sink()
+    parts.staged(1, batch(1), parts.writer(sink))  # makes the table
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", broken)
+        with pytest.raises(Unreachable, match=r"table lake.rows did not answer while writing file://"):
+            parts.staged(1, batch(1), parts.writer(sink))
+    parts.add(1, batch(1), sink)
+    assert lake.ids() == [1]
+
+
+def test_a_path_that_will_never_be_a_folder_is_refused(lake: Lake, parts: Parts) -> None:
     blocked = lake.warehouse.parent / "blocked"
     blocked.write_text("no folder")
     sink = parts.sink(table_properties={"write.data.path": blocked.as_uri()})
-    with pytest.raises(Unreachable, match=r"table lake.rows did not answer while writing file://.*blocked"):
+    with pytest.raises(ConfigError, match=r"table lake.rows: writing file://.*blocked.* was refused"):
         parts.staged(1, batch(1), parts.writer(sink))
     blocked.unlink()
     parts.add(1, batch(1), sink)

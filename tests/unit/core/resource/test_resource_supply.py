@@ -12,7 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SlotRequest
-from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, missing_slots_text, serves
+from unistream.core.resource import (
+    BlockRules,
+    ResourceMachine,
+    ResourceRules,
+    missing_slots_text,
+    profile_for,
+    serves,
+)
 from unistream.core.resource import messages as rm
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
@@ -470,8 +477,13 @@ class Supply(RuleBasedStateMachine):
         free = [view for view in free if view.task_manager in self.cluster.up]
         waiting = self.cluster.machine._requests
         for open_ in waiting:
-            profile = open_.request.profile
-            assert not any(serves(v.profile, profile, strict=self.active) for v in free)
+            assert not any(self.is_given(v.profile, open_.request.profile) for v in free)
+
+    def is_given(self, slot: ResourceProfile, wanted: ResourceProfile) -> bool:
+        """Active: slots are as they would be started for the request, and no bigger ones."""
+        if not self.active:
+            return serves(slot, wanted, strict=False)
+        return slot == (SMALL if serves(SMALL, wanted, strict=True) else profile_for(wanted, SMALL))
 
     def teardown(self) -> None:
         """When nothing goes wrong any more, everything that can be served is served."""
