@@ -132,7 +132,7 @@ def test_what_a_sink_wrote_is_read(tmp_path: Path) -> None:
     given = pa.table(
         {
             "i": pa.array(range(6)),
-            "part": ["a b", "c%20d", "é/=", "", None, "a b"],
+            "part": ["a b", "c%20d", "é/=", " ", None, "a b"],
             "day": pa.array([0, 1, None, 3, 4, 0], pa.date32()),
             "value": [1.5, None, float("nan"), float("inf"), -0.0, 1e300],
         }
@@ -151,9 +151,7 @@ def test_what_a_sink_wrote_is_read(tmp_path: Path) -> None:
         read.uid("lake").sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
         assert cluster.execute(*env.job_graph("read")).wait(WAIT_S).state == "FINISHED"
     found = read_collected(str(tmp_path / "out")).sort_by("i").select(given.column_names).to_pylist()
-    assert list(map(str, found)) == [str(row | {"part": row["part"] or None}) for row in given.to_pylist()], (
-        "the empty text is null in a table"
-    )
+    assert list(map(str, found)) == list(map(str, given.to_pylist()))
 
 
 # --- one version, while the table changes -------------------------------------------------------------
