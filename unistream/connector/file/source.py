@@ -248,7 +248,7 @@ class FileSource:
     def timed_by(self, column: str) -> FileSource:
         """See `unistream.port.source.ChecksEventTimes`."""
         found = copy.copy(self)
-        found._times = (*self._times, column)
+        found._times = tuple(dict.fromkeys((*self._times, column)))  # a hybrid source names its own, too
         return found
 
     def own_letters(self, letters: pa.Table) -> pa.Array[Any]:

@@ -230,7 +230,7 @@ class KafkaSource:
     def timed_by(self, column: str) -> KafkaSource:
         """See `unistream.port.source.ChecksEventTimes`."""
         found = copy.copy(self)
-        found._times = (*self._times, column)
+        found._times = tuple(dict.fromkeys((*self._times, column)))  # a hybrid source names its own, too
         return found
 
     def own_letters(self, letters: pa.Table) -> pa.Array[Any]:

@@ -125,12 +125,12 @@ def test_a_letter_without_a_time_is_no_row_when_it_is_read_again():
     assert (again.rows, again.reasons) == ([None], {0: NULL})
 
 
-@pytest.mark.parametrize("by", ["the strategy", "the fence"])
+@pytest.mark.parametrize("by", ["the strategy", "the fence", "both"])
 def test_both_parts_of_a_hybrid_source_have_times(tmp_path, by):
     schema = pa.schema([("id", pa.int64()), ("at", SECONDS)])
     history = FileSource(str(tmp_path), format="json", schema=schema, on_bad_record="skip")
-    more = {"fence": 5_000, "timestamp_column": "at"} if by == "the fence" else {}
-    strategy = WatermarkStrategy.no_watermarks() if more else AT
+    more = {} if by == "the strategy" else {"fence": 5_000, "timestamp_column": "at"}
+    strategy = WatermarkStrategy.no_watermarks() if by == "the fence" else AT
     given = in_pipeline(HybridSource(history, source(SECONDS, "skip"), **more), strategy)
     assert decoded(given._live, [FIRST, b'{"id": 2}']).skipped == 1
-    assert given._history._spec().times == ("at",)
+    assert given._history._spec().times == ("at",), "once, whoever names it"
