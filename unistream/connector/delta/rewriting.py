@@ -68,12 +68,14 @@ def _by_partition(files: Sequence[DataFile]) -> dict[PartitionKey, list[DataFile
 def _groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
     """Of about this size; what would stay alone is left as it is."""
     group: list[DataFile] = []
+    size = 0
     for file in files:
         group.append(file)
-        if sum(one.size for one in group) >= target_bytes:
+        size += file.size
+        if size >= target_bytes:
             if len(group) > 1:
                 yield group
-            group = []
+            group, size = [], 0
     if len(group) > 1:
         yield group
 
@@ -121,11 +123,12 @@ def _batches(
 def _row_groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Row groups of small files would be as small as they are."""
     held: list[pa.RecordBatch] = []
+    rows = nbytes = 0
     for batch in batches:
         held.append(batch)
-        rows, nbytes = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
+        rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         if rows >= ROW_GROUP_ROWS or nbytes >= BUFFERED_BYTES_MAX:
             yield pa.Table.from_batches(held, schema)
-            held = []
+            held, rows, nbytes = [], 0, 0
     if held:
         yield pa.Table.from_batches(held, schema)
