@@ -202,12 +202,16 @@ def test_public_names_have_docstrings() -> None:
 # --- imports --------------------------------------------------------------------------------------
 
 
-def imported(path: Path) -> Iterator[tuple[str, ast.AST]]:
+@cache
+def imported(path: Path) -> tuple[tuple[str, ast.AST], ...]:
+    """What a file imports, looked for once: every library asks for all of them."""
+    names: list[tuple[str, ast.AST]] = []
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node) for alias in node.names)
+            names += [(alias.name, node) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+            names += [(f"{node.module}.{alias.name}", node) for alias in node.names]
+    return tuple(names)
 
 
 @pytest.mark.parametrize("library", OWNERS)
