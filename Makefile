@@ -38,12 +38,11 @@ format: setup  ## rewrite the sources as `check` wants them
 
 # Two sessions: tests that compute keep two cores busy by two, those that wait for processes by three; a fourth makes
 # all of them wait. Who has none left takes over from others. None is run twice: a test that fails on a busy machine
-# asserts a time, or shows a race. Tests of pandas need it installed, and no other test has it.
+# asserts a time, or shows a race.
 test: export UNISTREAM_GATE_TIMES := $(or $(TIMES),$(CURDIR)/.gate-times)
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills; then what each part has taken
 	@$(if $(TIMES),,rm -f .gate-times)
 	@$(RUN) python -m tests.spark_start
-	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
 	@$(RUN) pytest -q -n 2 --dist worksteal $(FAST) tests/simulation tests/equality
 	@$(RUN) pytest -q -n 3 --dist worksteal --durations=15 tests/integration
 	@$(if $(TIMES),,$(MAKE) --no-print-directory budget)
@@ -54,8 +53,10 @@ budget:
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist worksteal $(FAST)
 
+# Tests of pandas need it installed, and no other test has it.
 test-nightly: setup  ## the long tests that `make test` leaves out
 	@$(RUN) python -m tests.spark_start
+	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
 	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 3 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
 
 nightly: setup  ## all that is long, for hours: goes on where it was stopped, and prints one table

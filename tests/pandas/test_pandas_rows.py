@@ -1,5 +1,5 @@
 """What users give who have pandas. All other tests do without: where it is installed, the first Arrow array
-of a process loads it. So these run by themselves, in `make test`, with pandas next to the locked packages."""
+of a process loads it. So these run by themselves, in `make test-nightly`, with pandas next to the locked packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import unistream as us
 from tests.eventually import WAIT_S
 from unistream.testing.mini_cluster import MiniCluster
 
-pd = pytest.importorskip("pandas", reason="needs pandas, which only `make test` adds, for these tests alone")
+pd = pytest.importorskip(
+    "pandas", reason="needs pandas, which only `make test-nightly` adds, for these tests alone"
+)
 
 
 def filtered_frame() -> Any:

@@ -14,7 +14,9 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-pytest.importorskip("pandas", reason="needs pandas, which only `make test` adds, for these tests alone")
+pytest.importorskip(
+    "pandas", reason="needs pandas, which only `make test-nightly` adds, for these tests alone"
+)
 
 
 @pytest.mark.spark

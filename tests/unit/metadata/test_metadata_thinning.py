@@ -72,12 +72,12 @@ def test_thinning_again_at_the_same_time_removes_nothing() -> None:
 
 
 def test_a_year_of_checkpoints_that_is_pruned_each_day_stays_small() -> None:
-    """One every 20 s, which is 1.6 million; what is left depends on the time, not on their number."""
+    """One every minute, which is half a million; what is left depends on the time, not on their number."""
     left: list[SnapshotRow] = []
     number, most = 0, 0
     for day in range(1, 366):
-        for _ in range(DAY_MS // 20_000):
-            left.append(row(number, number * 20_000))
+        for _ in range(DAY_MS // 60_000):
+            left.append(row(number, number * 60_000))
             number += 1
         cuts = Cuts(all=number - 1_000, savepoints=0, failed=0)
         removed = set(Thinning(day * DAY_MS, 90 * DAY_MS, cuts).removed(left))

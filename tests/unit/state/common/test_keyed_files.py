@@ -198,8 +198,8 @@ def test_a_handle_that_lies_is_not_believed(change: dict[str, object]) -> None:
 
 def test_each_of_two_subtasks_reads_no_more_than_its_share(tmp_path: Path) -> None:
     groups = np.sort(np.arange(400_000) % 128).tolist()
-    writer = FsStateWriter(str(tmp_path))
-    batches = [rows(groups).slice(start, 10_000) for start in range(0, 400_000, 10_000)]
+    writer, whole = FsStateWriter(str(tmp_path)), rows(groups)
+    batches = [whole.slice(start, 10_000) for start in range(0, 400_000, 10_000)]
     handle = write_keyed_table(table(*batches), writer)
     assert handle is not None
     middle = next(i for i, group in enumerate(handle.key_groups) if group >= 64)
