@@ -15,7 +15,7 @@ import unistream as us
 from unistream.base.extras import EXTRAS, RANGES, is_installed, require
 from unistream.client.hosts import chosen_target
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 WITHOUT = """
 import sys
