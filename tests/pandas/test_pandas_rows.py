@@ -1,5 +1,6 @@
 """What users give who have pandas. All other tests do without: where it is installed, the first Arrow array
-of a process loads it. So these run by themselves, in `make test-nightly`, with pandas next to the locked packages."""
+of a process loads it. So these run by themselves, in `make test-nightly`, with pandas next to the locked
+packages."""
 
 from __future__ import annotations
 
