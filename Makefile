@@ -15,7 +15,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-nightly random-nightly equality-nightly versions-nightly conformance golden demo dev browser screenshots bench clean
+.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly conformance golden demo dev browser screenshots bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -78,7 +78,12 @@ sim: setup  ## replay one simulated run and print its story; SEED=N
 sim-masters: setup  ## the same with several masters; SEED=N
 	@$(RUN) python -m unistream.testing.sim --masters --seed $(or $(SEED),0) --story
 
-sim-nightly: setup  ## 100,000 simulated runs, and 20,000 with several masters
+sim-seeds: setup  ## look for seeds that reach the rare branches of a simulation, for tests/simulation/reached_by*.txt
+	@$(RUN) python -m tests.simulation.reached_by
+	@$(RUN) python -m tests.simulation.reached_by --masters
+
+sim-nightly: setup  ## all tests of the simulation with many seeds; 100,000 runs, and 20,000 with several masters
+	@UNISTREAM_SIM_NIGHT=1 $(RUN) pytest -q -n 2 --dist worksteal tests/simulation
 	@$(RUN) python -m unistream.testing.sim --seeds 0:100000 --jobs 2
 	@$(RUN) python -m unistream.testing.sim --masters --seeds 0:20000 --jobs 2
 

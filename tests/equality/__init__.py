@@ -10,7 +10,9 @@ multiset.
     strategies      draws pipelines and rows
     build           executes the printed program, so that what one reads is what has run
     run             the engines, and `assert_equal`
-    dimensions      barriers aligned, unaligned or at least once; parallelism kept, changed or narrowed
+    operators       a small pipeline for each kind of operator
+    dimensions      operator × barriers aligned, unaligned, at least once, or BATCH × parallelism kept,
+                    changed or narrowed × backend × parallelism; rows in which each two of them meet
     test_equality   the property: simulated cluster (also under faults), workers, Spark
     planted         bugs that `test_planted` plants, each of which the property has to find
 
@@ -34,6 +36,7 @@ Everything else is compared as it is: -0.0 is not 0.0, NaN is NaN, null is neith
 hypothesis has found. Save it as a file and run it from the root of the repository, or paste its statements
 into a test.
 
-`make test` takes the same examples every time, `make equality-nightly` new ones, twenty times as many in each
-round. What is not drawn stands in `strategies.excluded`, with why.
+`make test` takes the same few examples every time, and rows in which each two values of `dimensions` meet;
+`make equality-nightly` draws new ones, in each round more than twenty times as many. What is not drawn stands
+in `strategies.excluded`, with why.
 """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.equality.dimensions import MODES, WAYS, Way
-from tests.equality.pipelines import Assign, Exchange, Key, Pipeline, Row, Source, Window
+from tests.equality.dimensions import MODES, PARALLELISM, ROWS, WAYS, WIDTHS, Way
+from tests.equality.operators import ALL_AT_ONCE, OPERATORS
+from tests.equality.pipelines import Pipeline
 from tests.equality.run import (
     BATCH,
     RESTARTS,
@@ -26,64 +27,48 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.testing.mini_cluster import MiniCluster
 
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+IN_THE_GATE = settings().derandomize
 
 
-def examples(number: int) -> settings:
+def examples(gate: int, night: int) -> settings:
+    """How many are drawn at each commit; a twentieth of those of a night."""
+    number = gate if IN_THE_GATE else night
     return settings(max_examples=number, deadline=None, suppress_health_check=FIXTURES)
 
 
 OFTEN = {"pipeline.auto-watermark-interval": "1 ms"}
-PARALLELISM = st.sampled_from(["1", "2", "3"])
-
-
-SUMS = Window(0, Key(("s",)), 20, 10, 0, (("n", "count", ""), ("v", "sum", "v"), ("f", "sum", "f")))
-EARLIER_TIMES = Pipeline(
-    (
-        Source((tuple(Row(n, 0, "x", 0.0, 0) for n in range(5)),), piece=1),
-        SUMS,
-        Assign(1),
-        replace(SUMS, input=2),
-    )
-)
-"""Windows of rows that are given earlier times; the watermark of the source has passed these."""
-
-IN_TURN = tuple(Row(n, 20 * n, f"key {n * n % 12}", None, n) for n in range(120))
-OVERLAPPING = Pipeline(
-    (
-        Source((IN_TURN[::2], IN_TURN[1::2]), kind="static", piece=2),
-        replace(SUMS, size=400, slide=50),
-        Exchange(1, "rebalance"),
-    )
-)
-"""Windows that share most of their rows, for long enough that some subtask is further than another."""
-
-STREAMING_WAYS = [way for way in WAYS if way.mode != "batch"]
-BATCH_WAYS = [way for way in WAYS if way.mode == "batch"]
+STREAMING_WAYS = [way for way in WAYS if not way.is_batch]
+BATCH_WAYS = [way for way in WAYS if way.is_batch]
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("ways", [STREAMING_WAYS, BATCH_WAYS], ids=["STREAMING", "BATCH"])
-@example(EARLIER_TIMES, "1", 0, 0)
-@examples(16)
-@given(pipelines(), PARALLELISM, st.integers(0, 1_000), st.integers(0, 1_000))
-def test_simulated(ways: Sequence[Way], pipeline: Pipeline, parallelism: str, seed: int, way: int) -> None:
+@examples(5, 16)
+@given(pipelines(), st.integers(0, 1_000), st.integers(0, 1_000))
+def test_simulated(ways: Sequence[Way], pipeline: Pipeline, seed: int, way: int) -> None:
     """Without faults, and with those of a seed: killed and paused workers, lost messages, failed storage."""
-    assert_agrees(ways[way % len(ways)], pipeline, parallelism, seed)
+    assert_agrees(ways[way % len(ways)], pipeline, seed)
 
 
-@pytest.mark.parametrize("way", STREAMING_WAYS, ids=str)
+@pytest.mark.parametrize(("operator", "mode", "width", "backend", "parallelism"), ROWS)
+def test_each_two_dimensions_meet(
+    operator: str, mode: str, width: str, backend: str, parallelism: str
+) -> None:
+    """Whatever is drawn above."""
+    assert_agrees(Way(mode, width, backend, parallelism), OPERATORS[operator], 7)
+
+
+@pytest.mark.parametrize("way", [Way(*way, "hashmap", "2") for way in product(MODES, WIDTHS)], ids=str)
 def test_windows_that_overlap_in_each_way(way: Way) -> None:
-    """Each mode with each width, whatever is drawn above."""
-    assert_agrees(way, OVERLAPPING, "2", 7)
+    """State that is not of keys alone."""
+    assert_agrees(way, OPERATORS["windows that overlap"], 7)
 
 
-def assert_agrees(way: Way, pipeline: Pipeline, parallelism: str, seed: int) -> None:
-    config = {**way.config, "parallelism.default": parallelism}
-    quiet, disturbed = simulated(pipeline, config, seed, rescale=way.rescales)
-    where = f"{way}, a parallelism of {parallelism}"
-    assert_equal(pipeline, where, quiet)
+def assert_agrees(way: Way, pipeline: Pipeline, seed: int) -> None:
+    quiet, disturbed = simulated(pipeline, way.config, seed, rescale=way.rescales)
+    assert_equal(pipeline, f"{way}", quiet)
     if way.may_fail(pipeline):
-        assert_equal(pipeline, f"{where}, with the faults of seed {seed},", disturbed, once=way.counts_once)
+        assert_equal(pipeline, f"{way}, with the faults of seed {seed},", disturbed, once=way.counts_once)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +99,7 @@ def workers() -> Iterator[MiniCluster]:
     ],
     ids=["STREAMING", "unaligned with RocksDB", "BATCH"],
 )
-@examples(5)
+@examples(2, 5)
 @given(pipelines() | failing("raises"))
 def test_on_workers(workers: MiniCluster, config: Mapping[str, str], pipeline: Pipeline) -> None:
     """Some pipelines have a function that fails once."""
@@ -130,8 +115,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@examples(4)
-@given(pipelines() | failing("kills"), PARALLELISM)
+@example(ALL_AT_ONCE, "2")
+@examples(1, 4)
+@given(pipelines() | failing("kills"), st.sampled_from(PARALLELISM))
 def test_on_spark(spark: EmbeddedCluster, pipeline: Pipeline, parallelism: str) -> None:
     """Some pipelines have a function that kills its Python worker once."""
     config = {**BATCH, "parallelism.default": parallelism}

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
+from tests.simulation.reached_by import seeds
 from unistream.connector.common import Chunk
 from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec
@@ -102,6 +103,6 @@ def complete() -> Callable[[dict[str, pa.Table]], None]:
 def test_every_row_is_counted_once(format: str, in_order: bool, rescale: bool, tmp_path: Path) -> None:
     write(tmp_path, format, in_order=in_order)
     pipeline = partial(counts, folder=tmp_path, format=format, in_order=in_order)
-    report = simulate(pipeline, seeds=range(10), check=complete(), rescale=rescale)
+    report = simulate(pipeline, seeds=seeds(3, 10), check=complete(), rescale=rescale)
     report.raise_for_failures()
     assert report.restarts, "something has failed on the way"

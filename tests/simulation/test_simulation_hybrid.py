@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.simulation.reached_by import seeds
 
 ROWS, KEYS, BOTH, LIVE = 120, 5, 20, 1_000
 
@@ -61,7 +62,7 @@ def check(live: range, outputs: dict[str, pa.Table]) -> None:
 def test_each_row_comes_once_and_history_first(options: dict[str, str], live: range, rescale: bool) -> None:
     report = us.testing.simulate(
         lambda env: pipeline(options, env),
-        seeds=range(25),
+        seeds=seeds(5, 25),
         rescale=rescale,
         check=lambda outputs: check(live, dict(outputs)),
     )

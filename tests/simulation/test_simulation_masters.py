@@ -7,51 +7,39 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.simulation.found_by import known_first
-from unistream.testing.sim.batch import run_batch
-from unistream.testing.sim.masters import REQUIRED_MARKS
+from tests.simulation.reached_by import MASTERS, listed, seeds
 from unistream.testing.sim.masters.mutants import MUTANTS
 from unistream.testing.sim.masters.run import run_seed
 from unistream.testing.sim.mutants import plant
 
-SEEDS = int(os.environ.get("UNISTREAM_SIM_MASTERS_SEEDS", "400"))
-JOBS = 2
-HASHED = 20
-MUTANT_SEEDS_MAX = 400
-RARE = {"files-not-fenced": 983}
-"""Planted bugs that take more seeds than that, which a nightly run has; and how many they took."""
-REGRESSIONS = Path(__file__).with_name("regressions_masters.txt")
-
-
-def regressions() -> list[int]:
-    lines = REGRESSIONS.read_text(encoding="utf-8").splitlines()
-    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+HASHED = len(seeds(5, 20))
+SEEDS_MAX = 1_000
 
 
 @pytest.mark.timeout(3_600)
 def test_every_invariant_holds_with_several_masters_and_every_rare_branch_is_reached(
     record_property: Callable[[str, object], None],
 ) -> None:
-    report = run_batch([*regressions(), *range(SEEDS)], jobs=JOBS, run=run_seed, command="make sim-masters")
+    report = MASTERS.play(seeds(40, 400))
     record_property("seeds", report.text())
     assert report.failed == [], report.text()
-    assert report.unreached(REQUIRED_MARKS) == [] or SEEDS < 400
+    assert report.unreached(MASTERS.required) == []
 
 
-@pytest.mark.parametrize("name", [n for n in MUTANTS if RARE.get(n, 0) < max(SEEDS, MUTANT_SEEDS_MAX)])
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_of_masters_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     with plant(MUTANTS[name]):
-        for seed in known_first(name, (*regressions(), *range(max(SEEDS, MUTANT_SEEDS_MAX)))):
+        for seed in known_first(name, (*listed(MASTERS.regressions), *range(SEEDS_MAX))):
             outcome = run_seed(seed)
             if outcome.violation is not None:
                 violation = outcome.violation.removeprefix("Violation: ")
                 record_property("planted bug", f"{name:34s} {seed + 1:6d}  {violation[:90]}")
                 return
-    pytest.fail(f"{MUTANTS[name].lesson}: not found in {max(SEEDS, MUTANT_SEEDS_MAX)} seeds")
+    pytest.fail(f"{MUTANTS[name].lesson}: not found in {SEEDS_MAX} seeds")
 
 
 def test_a_seed_of_several_masters_is_a_run_under_any_hash_seed() -> None:

@@ -7,41 +7,26 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from unistream.testing.sim.batch import REQUIRED_MARKS, run_batch
+from tests.simulation.reached_by import SINGLE, listed, seeds
 from unistream.testing.sim.run import run_seed
-from unistream.testing.sim.scenario import scenario_of
+from unistream.testing.sim.scenario import Kind, scenario_of
 from unistream.testing.sim.variants import varied
 
-SEEDS = int(os.environ.get("UNISTREAM_SIM_SEEDS", "1000"))
-JOBS = 2
-HASHED = 100
-REGRESSIONS = Path(__file__).with_name("regressions.txt")
-
-
-def regressions() -> list[int]:
-    lines = REGRESSIONS.read_text(encoding="utf-8").splitlines()
-    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+HASHED = seeds(25, 100)
 
 
 @pytest.mark.timeout(3_600)
 def test_every_invariant_holds_in_every_run_and_every_rare_branch_is_reached(
     record_property: Callable[[str, object], None],
 ) -> None:
-    report = run_batch([*regressions(), *range(SEEDS)], jobs=JOBS)
+    report = SINGLE.play(seeds(100, 1_000))
     record_property("seeds", report.text())
     assert report.failed == [], report.text()
-    assert report.unreached(REQUIRED_MARKS) == [] or SEEDS < 1_000
-
-
-@pytest.mark.parametrize("seed", regressions())
-def test_what_once_failed(seed: int) -> None:
-    outcome = run_seed(seed)
-    assert outcome.violation is None, f"make sim SEED={seed}"
+    assert report.unreached(SINGLE.required) == []
 
 
 BEFORE_SHARING = (
@@ -54,7 +39,7 @@ BEFORE_SHARING = (
 @pytest.mark.parametrize("seed", BEFORE_SHARING)
 def test_what_failed_before_there_were_shared_files_is_the_same_run(seed: int) -> None:
     assert varied(scenario_of(Random(seed)), seed).sharing is None
-    assert seed in regressions()
+    assert seed in listed(SINGLE.regressions)
 
 
 def test_about_one_run_in_four_shares_files() -> None:
@@ -64,22 +49,25 @@ def test_about_one_run_in_four_shares_files() -> None:
 
 def test_a_seed_is_a_run_under_any_hash_seed() -> None:
     """I17, in two processes with different hashes of texts."""
+    assert {varied(scenario_of(Random(seed)), seed).kind for seed in HASHED} == set(Kind)
     code = (
         "import json, sys; from unistream.testing.sim.run import run_seed; "
-        "print(json.dumps([run_seed(s).trace_hash for s in range(int(sys.argv[1]))]))"
+        "print(json.dumps([run_seed(int(s)).trace_hash for s in sys.argv[1:]]))"
     )
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(HASHED)],
+            [sys.executable, "-c", code, *map(str, HASHED)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
         )
         for hash_seed in ("1", "2")
     ]
     hashes = [json.loads(process.communicate()[0]) for process in running]
-    different = [seed for seed, pair in enumerate(zip(*hashes, strict=True)) if len(set(pair)) > 1]
+    different = [
+        seed for seed, pair in zip(HASHED, zip(*hashes, strict=True), strict=True) if len(set(pair)) > 1
+    ]
     assert different == []
-    assert len(set(hashes[0])) == HASHED, "different seeds are different runs"
+    assert len(set(hashes[0])) == len(HASHED), "different seeds are different runs"
 
 
 def test_the_story_of_a_run_is_told_in_order() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from unistream.base.config import Configuration
+from unistream.base.config import STATE_BACKEND, Configuration
 from unistream.base.config.scheduling import SCHEDULER
 from unistream.base.ids import JobId, OperatorUid
 from unistream.core.graph import why_no_checkpoints
@@ -25,6 +25,7 @@ from unistream.model.messages import Split
 from unistream.model.snapshot import Manifest
 from unistream.port.operator import CommitPermit
 from unistream.port.source import SplitDiscovery
+from unistream.state.backends import IN_MEMORY, ON_DISK
 from unistream.testing.sim.chaos import plan_faults
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.faults import NONE, Faults, intensity
@@ -52,7 +53,6 @@ CONFIG: Final[Mapping[str, str]] = {
     "task.cancellation.timeout": "5 s",
     "taskmanager.network.partition-request-timeout": "3 s",
     "sink.committer.retries": "2",
-    "state.backend.type": "hashmap",
 }
 """Options that make a run short; they override the pipeline's."""
 
@@ -153,9 +153,11 @@ class RunResult:
 
 @dataclass(slots=True)
 class Prepared:
-    """What all runs of one job share. `rows`: counts of its sources, once they are known."""
+    """What all runs of one job share. `rows`: counts of its sources, once they are known. `backend`: of its
+    keyed state."""
 
     job: UserJob
+    backend: str = IN_MEMORY
     splits: dict[str, list[Split]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
 
@@ -202,7 +204,8 @@ class UserRun(Run):
         self.commit_lines: dict[OperatorUid, int] = {}
         self.pace = Pace(drawn.pieces, drawn.pause_ms, dict(prepared.rows) if drawn.pieces else {})
         super().__init__(world)
-        if any(edge.partition.is_blocking for edge in prepared.job.graph.edges):
+        stores = any(edge.partition.is_blocking for edge in prepared.job.graph.edges)
+        if stores or prepared.backend in ON_DISK:
             world.scratch = tempfile.mkdtemp(prefix="unistream-sim-")
         self.table = self.recorded = RecordingTable(world, self.outputs)
 
@@ -213,7 +216,12 @@ class UserRun(Run):
             kind=Kind.ADAPTIVE if adaptive else Kind.STREAMING,
             jobs=(),
             slots=drawn.slots,
-            config={**CONFIG, "restart-strategy.fixed-delay.attempts": RESTARTS, **drawn.config},
+            config={
+                **CONFIG,
+                STATE_BACKEND.key: self._prepared.backend,
+                "restart-strategy.fixed-delay.attempts": RESTARTS,
+                **drawn.config,
+            },
             faults=drawn.faults,
             faulty_ms=drawn.faulty_ms,
             requests=(),

@@ -11,8 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from unistream.api.environment import Environment
-from unistream.base.config import Configuration
+from unistream.base.config import STATE_BACKEND, Configuration
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.state.backends import IN_MEMORY
 from unistream.testing.sim.faults import Faults
 from unistream.testing.simulation.job import Inputs, Pipeline, UserJob, user_job
 from unistream.testing.simulation.report import Difference, SeedFailure, Shown, SimulationReport, difference
@@ -48,7 +49,8 @@ def simulate(
         pipeline: A function that takes an `Environment`, or makes and returns one; or the environment itself.
         seeds: The runs.
         config: Options of the pipeline's environment. The simulation sets intervals, timeouts and restarts;
-            it runs a stream unless `execution.runtime-mode` is BATCH.
+            it runs a stream unless `execution.runtime-mode` is BATCH, and keeps state in the `hashmap`
+            backend unless `state.backend.type` is given here.
         faults: The faults of all runs, instead of those that each seed draws.
         inputs: Rows of sources by uid (or name), as a table or dicts: required for each unbounded source,
             such as Kafka; for others they replace its rows.
@@ -84,7 +86,8 @@ def simulate(
         )
     job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
     truth = user_job(pipeline, options, inputs or {}, keep_sinks=False) if keep_sinks and not check else None
-    judge = _Judge(Prepared(job), dict(outputs or {}), reset, check, truth)
+    prepared = Prepared(job, options.get(STATE_BACKEND.key, IN_MEMORY))
+    judge = _Judge(prepared, dict(outputs or {}), reset, check, truth)
     draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in runs)
     return _report(judge, draws, job.replaced, story=story)
 
