@@ -9,7 +9,8 @@ completed no checkpoint has made nothing visible, and is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from unistream.base.config import Configuration
@@ -18,7 +19,7 @@ from unistream.client.job_history import listed_jobs, recorded_job
 from unistream.model.snapshot_kind import SnapshotKind
 
 if TYPE_CHECKING:
-    from unistream.base.ids import JobId, OperatorUid
+    from unistream.base.ids import JobId, LineageId, OperatorUid
     from unistream.master.job_info import JobInfo, JobSummary
 
 ASKED_MAX: Final = 100  # jobs of one name, each a request of some ms; more share it among pipelines
@@ -63,8 +64,34 @@ def last_writer(targets: Targets, *, config: Configuration, target: str | None) 
     """
     if not (targets.topics or targets.tables):
         return None
+    with _known(targets.name, config, target) as (jobs, ask):
+        return _newest(jobs, ask, targets)
+
+
+def last_of_line(
+    lineage: LineageId, since_ms: int, targets: Targets, *, config: Configuration, target: str | None
+) -> JobInfo | None:
+    """The newest job of a line that runs or has left a snapshot, of those submitted later: the line's tables
+    do not know one that had nothing to commit. Arguments, and what it raises, as for `last_writer`; but all
+    jobs of the name are looked at.
+    """
+    with _known(targets.name, config, target) as (jobs, ask):
+        later = filter(lambda job: job.submitted_ms > since_ms and targets.may_be_written_by(job), jobs)
+        for summary in sorted(later, key=lambda job: -job.submitted_ms):
+            info = ask(summary.job)
+            if info is not None and _continues(info, lineage):
+                return info
+    return None
+
+
+@contextmanager
+def _known(
+    name: str, config: Configuration, target: str | None
+) -> Iterator[tuple[list[JobSummary], Callable[[JobId], JobInfo | None]]]:
+    """All jobs (in the history of this machine: of that name), and what asks for one of them."""
     if target != "remote":
-        return _newest(listed_jobs(config, targets.name), lambda job: recorded_job(config, job), targets)
+        yield listed_jobs(config, name), lambda job: recorded_job(config, job)
+        return
     from unistream.client.submission import connect
 
     with connect(config) as cluster:
@@ -75,7 +102,7 @@ def last_writer(targets: Targets, *, config: Configuration, target: str | None) 
             except NotFound:  # pruned meanwhile
                 return None
 
-        return _newest(cluster.jobs(), ask, targets)
+        yield cluster.jobs(), ask
 
 
 def has_read_everything(info: JobInfo) -> bool:
@@ -125,11 +152,25 @@ def _newest(
 
 def _wrote(info: JobInfo, targets: Targets) -> bool:
     if not info.is_terminal:
-        is_recovering = not info.lineage  # nothing but its name is known yet
-        return is_recovering or targets.are_written_by(info)
-    left = info.checkpoints_completed or info.latest_checkpoint or info.savepoint
+        return _is_recovering(info) or targets.are_written_by(info)
     commits = any(sink.commits for sink in info.sinks.values())
-    return bool(left or commits) and targets.are_written_by(info)
+    return (_has_left(info) or commits) and targets.are_written_by(info)
+
+
+def _continues(info: JobInfo, lineage: LineageId) -> bool:
+    if not info.is_terminal:
+        return _is_recovering(info) or info.lineage == lineage
+    return info.lineage == lineage and _has_left(info)
+
+
+def _is_recovering(info: JobInfo) -> bool:
+    """Nothing but its name is known yet."""
+    return not info.lineage
+
+
+def _has_left(info: JobInfo) -> bool:
+    """A snapshot."""
+    return bool(info.checkpoints_completed or info.latest_checkpoint or info.savepoint)
 
 
 def _written(job: JobInfo | JobSummary) -> set[tuple[OperatorUid, str]]:

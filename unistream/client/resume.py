@@ -3,6 +3,7 @@
     the targets of its sinks   which job made the last commit, with which checkpoint, and where that is
     else the jobs that are known   which one wrote last to the same targets, if these do not say so: topics,
                                and tables without a commit yet
+    the jobs behind it         the newest one of its line that has left a snapshot, and had nothing to commit
     that job, if it is known   its newest savepoint and checkpoint; it must not run any more
     the folder of its checkpoints   what it completed after that and could not report
 
@@ -20,9 +21,9 @@ from msgspec import structs
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
-from unistream.base.ids import JobId, OperatorUid
+from unistream.base.ids import JobId, LineageId, OperatorUid
 from unistream.client.job_history import recorded_job
-from unistream.client.last_job import Targets, has_read_everything, last_writer, visible_up_to
+from unistream.client.last_job import Targets, has_read_everything, last_of_line, last_writer, visible_up_to
 from unistream.port.line import LineCommit
 
 if TYPE_CHECKING:
@@ -83,16 +84,23 @@ def latest_snapshot(
     """
     check_nobody_writes(writes, config=config, target=target)
     named = {uid: writes[uid] for uid in map(OperatorUid, without_line) if uid in writes}
+    targets = Targets(
+        name=name,
+        topics=frozenset(uri for uris in named.values() for uri in uris),
+        tables=frozenset((uid, uri) for uid, uris in writes.items() if uid not in named for uri in uris),
+    )
+    before: dict[str, Manifest] = {}  # what the job has left that made the last commit, if it is not the last
     if commits:
         _check_one_line(commits)
         last = max((commit for _, commit in commits), key=lambda commit: commit.checkpoint)
         info = known_job(JobId(last.job), config, target)
+        if info is None or info.is_terminal:
+            since_ms = -1 if info is None else info.submitted_ms
+            later = last_of_line(LineageId(last.lineage), since_ms, targets, config=config, target=target)
+            if later is not None:
+                before = dict(_snapshots(_directories(last, info)))
+                last, info = structs.replace(last, job=later.job, snapshot=""), later
     else:
-        targets = Targets(
-            name=name,
-            topics=frozenset(uri for uris in named.values() for uri in uris),
-            tables=frozenset((uid, uri) for uid, uris in writes.items() if uid not in named for uri in uris),
-        )
         info = last_writer(targets, config=config, target=target)
         if info is None or (info.is_terminal and _has_left_nothing(info, targets)):
             return None
@@ -102,9 +110,9 @@ def latest_snapshot(
             raise StillRuns(info.job, info)
         if named:
             last = structs.replace(last, checkpoint=max(last.checkpoint, visible_up_to(info, named)))
-    found = dict(_snapshots(_directories(last, info)))
+    found = before | dict(_snapshots(_directories(last, info)))
     usable = {
-        directory: (manifest.restores_as, manifest.timestamp_ms)
+        directory: (manifest.job == last.job, manifest.restores_as, manifest.timestamp_ms)
         for directory, manifest in found.items()
         if manifest.lineage == last.lineage and manifest.restores_as >= last.checkpoint
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.port.line import LineCommit
 from unistream.port.metadata import ClusterRecord, CommitRecord, JobRecord
 
 CONFIG = Configuration()
@@ -248,3 +249,56 @@ def test_a_sink_that_names_no_target_begins(history: History) -> None:
     history.job(writes="")
     history.commit(3)
     assert latest_snapshot([], {}, config=CONFIG, target="local", name="copy", without_line=[UID]) is None
+
+
+def with_commit(snapshot: str, uri: str = TABLE, without_line: Sequence[OperatorUid] = ()) -> str:
+    """Where a table has commit 5 of `JOB`. `uri`: what sink `UID` writes."""
+    last = LineCommit(lineage=LINE, job=JOB, checkpoint=5, snapshot=snapshot)
+    directory = latest_snapshot(
+        [("table", last)],
+        {UID: (uri,)},
+        config=CONFIG,
+        target="local",
+        name="copy",
+        without_line=without_line,
+    )
+    return (directory or "").removeprefix("file://")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "changes", "goes_on"),
+    [
+        pytest.param(7, {}, "two", id="a savepoint"),
+        pytest.param(5, {}, "two", id="of the same number, of a job that was started twice from one"),
+        pytest.param(7, {"state": "FAILED"}, "two", id="it has failed behind it"),
+        pytest.param(None, {"state": "FAILED"}, "one", id="it has left nothing"),
+        pytest.param(7, {"lineage": LineageId("other")}, "one", id="of another line"),
+        pytest.param(7, {"name": "another"}, "one", id="of another name"),
+        pytest.param(7, {"at_ms": 0}, "one", id="it is older than the commit"),
+        pytest.param(2, {}, "one", id="a snapshot of before the commit"),
+    ],
+)
+def test_a_successor_that_had_nothing_to_commit_is_gone_on_from(
+    tmp_path: Path, history: History, checkpoint: int | None, changes: dict[str, Any], goes_on: str
+) -> None:
+    line = changes.get("lineage", LINE)
+    committed = Stored("one", 5, SnapshotKind.SUSPEND).write(tmp_path)
+    history.job(writes=TABLE)
+    history.snapshot(5, committed)
+    history.job(LATER, **{"at_ms": 9, "writes": TABLE, **changes})
+    if checkpoint is not None:
+        later = Stored("two", checkpoint, SnapshotKind.SUSPEND, lineage=line, job=LATER).write(tmp_path)
+        history.snapshot(checkpoint, later, job=LATER)
+    assert with_commit(committed) == f"{tmp_path}/{goes_on}"
+
+
+def test_what_a_successor_has_sent_to_a_topic_is_not_sent_twice(tmp_path: Path, history: History) -> None:
+    """The table knows of its predecessor alone."""
+    committed = Stored("one", 5, SnapshotKind.SUSPEND).write(tmp_path)
+    history.job()
+    history.snapshot(5, committed)
+    history.job(LATER, at_ms=9, state="FAILED")
+    history.snapshot(7, f"{tmp_path}/{LATER}/chk-7", SnapshotKind.CHECKPOINT, job=LATER)
+    history.commit(7, LATER)
+    with pytest.raises(ConfigError, match=rf"job {LATER} \(copy\).*is from before its last commit"):
+        with_commit(committed, TOPIC, [UID])
