@@ -124,6 +124,13 @@ def made(folder: Path) -> Path:
     return folder
 
 
+def made_by_one_sink(folder: Path) -> Path:
+    with SinkRun(DeltaSink(str(folder))) as run:
+        for number in range(FILES):
+            run.commit(number + 1, rows(0, number))
+    return folder
+
+
 BEFORE: Rows = dict.fromkeys(range(FILES), 0)
 
 
@@ -159,3 +166,36 @@ def test_others_that_began_before_the_commit_and_end_after_it(tmp_path: Path, ow
         if own == "compaction":
             act(table, LakeTable)  # the next one, of an attempt that knows of the first by the log only
         assert held(table) in (then(ours(BEFORE)), ours(then(BEFORE)))
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_others_that_began_before_a_compaction_of_the_only_sink(tmp_path: Path, foreign: str) -> None:
+    """Each row is there once, without a further commit of the sink, which may have ended."""
+    table = made_by_one_sink(tmp_path / "t")
+    theirs, then = FOREIGN[foreign]
+    stale = DeltaTable(table)
+    compact(table, LakeTable)
+    assert len(DeltaTable(table).file_uris()) == 1
+    try:
+        theirs(stale)
+    except (CommitFailedError, DeltaError):
+        assert held(table) == BEFORE
+    else:
+        assert held(table) == then(BEFORE)
+
+
+@pytest.mark.parametrize("foreign", ["optimize", "z-order", "overwrite"])
+def test_others_between_a_compaction_and_its_seal_are_noticed_at_once(tmp_path: Path, foreign: str) -> None:
+    table = made_by_one_sink(tmp_path / "t")
+    theirs, then = FOREIGN[foreign]
+    waiting = [DeltaTable(table)]
+
+    class Interfered(LakeTable):
+        def seal(self, note: str) -> None:
+            while waiting:
+                theirs(waiting.pop())
+            super().seal(note)
+
+    compact(table, Interfered)
+    assert not waiting
+    assert held(table) == then(BEFORE)

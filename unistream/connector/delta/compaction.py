@@ -24,7 +24,7 @@ from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import StageFiles
-from unistream.connector.delta.compaction_watch import COMPACTED, TAKEN_BACK, Watch
+from unistream.connector.delta.compaction_watch import COMPACTED, SEALED, TAKEN_BACK, Watch
 from unistream.connector.delta.rewriting import Rewrite, plan, rewrite
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.source_log import TableLog
@@ -160,6 +160,7 @@ class Compactor:
                 "event=compaction_taken_back table=%s removed=%d added=%d reason=%r",
                 *(self._uri, len(wrong.removed), len(added), UNNOTICED),
             )
+            self._seal(table, watch)
         raise Conflict(f"{ATTEMPTS_MAX} other commits were faster")
 
     def _compact(self, table: LakeTable, watch: Watch) -> None:
@@ -178,6 +179,8 @@ class Compactor:
             made = rewrite(one, shape, version, files, self._stage)
             crash_point("compaction.written")
             self._commit(table, table_id, shape, one, made)
+            self._seal(table, watch)
+            self._set_right(table, watch)
         crash_point("compaction.done")
 
     def _commit(
@@ -211,6 +214,19 @@ class Compactor:
             "event=compacted table=%s partition=%s removed=%d added=1 bytes=%d",
             *(self._uri, made.partition_values, len(planned.files), made.size),
         )
+
+    def _seal(self, table: LakeTable, watch: Watch) -> None:
+        """See `compaction_watch`. What it cannot prevent is found, and taken back."""
+        for _ in range(ATTEMPTS_MAX):
+            watch.look()
+            if not watch.has_one_writer:
+                return
+            table.refresh()
+            try:
+                table.seal(SEALED)
+            except (Conflict, Unknown):
+                continue
+            return
 
     def _given_up(self, made: DeltaFile, failure: Unknown | None, reason: str) -> Conflict | Unknown:
         """Removes the file, unless a version may have it."""

@@ -3,10 +3,15 @@
 A commit of deltalake that was begun before a compaction and ends after it removes the files that the
 compaction has removed, and knows nothing of the one that has their rows now: OPTIMIZE puts the rows into
 files of its own, so that they are there twice; an overwrite leaves them there. deltalake compares neither
-(tried with 1.6.6), Spark refuses it. Such a commit can be known by what it removes: files that were removed
-before.
+(tried with 1.6.6), Spark refuses it. deltalake refuses whatever was begun before a commit with metadata,
+appends too. So where one sink alone writes the table, each compaction is sealed by such a commit at once:
 
     version 7     we: a, b, c -> x
+    version 8     we: the same metadata once more                      an OPTIMIZE of version 6 is refused
+
+Where others append, their commits are not to be refused for it, and another may come between the two. Then
+the commit can be known by what it removes: files that were removed before.
+
     version 8     OPTIMIZE that has read version 6: a, b -> y          a and b are twice: in x and y
     version 9     we take 7 back, as far as it is: x -> c              a and b in y, c in c
 
@@ -27,6 +32,7 @@ WATCHED: Final = 100  # versions before the first look, and after an OPTIMIZE in
 MADE_MAX: Final = 10_000  # compactions that are remembered
 COMPACTED: Final = "compacted"
 TAKEN_BACK: Final = "taken back"
+SEALED: Final = "sealed"
 """Of a commit, under `COMPACTION_KEY`."""
 
 
@@ -66,6 +72,13 @@ class Watch:
         self._made: dict[str, Made] = {}  # by the path of what was made
         self._lost: dict[str, set[str]] = {}  # by the same: files that somebody has removed once more
         self.optimized: int | None = None
+        self._writers: dict[tuple[str, str] | None, int] = {}  # the last version of each; None: not known who
+
+    @property
+    def has_one_writer(self) -> bool:
+        """One sink, and nobody else, has changed rows of late."""
+        late = [writer for writer, version in self._writers.items() if self._seen - version < WATCHED]
+        return len(late) == 1 and None not in late
 
     @property
     def is_left_to_others(self) -> bool:
@@ -112,6 +125,8 @@ class Watch:
             self._forget(path)
 
     def _read(self, commit: Commit) -> None:
+        if commit.changes_rows:
+            self._writers[commit.writer] = commit.version
         removed = {checked_path(self._uri, one.path): one for one in commit.removed}
         if commit.compaction == TAKEN_BACK:
             for path, lost in list(self._lost.items()):

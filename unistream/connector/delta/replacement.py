@@ -26,6 +26,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, OutcomeUnknown, UserCodeError
 from unistream.connector.delta.access import brief, failed
+from unistream.connector.delta.compaction_watch import SEALED
 from unistream.connector.delta.schema import (
     TableShape,
     changed_in_partitions,
@@ -214,7 +215,9 @@ class DeltaRange:
         log = TableLog(self._uri, table_files(self._uri, self._options or {}))
         while version < newest:
             commit = log.commit(version + 1)
-            if commit is None or commit.adds or commit.removes or commit.metadata or commit.protocol:
+            if commit is None or commit.changes_rows or commit.protocol:
+                break
+            if commit.metadata is not None and commit.compaction != SEALED:
                 break
             version += 1
         return version

@@ -266,6 +266,26 @@ class LakeTable:
             )
         self._sync_log_entry(self.version + 1)
 
+    def seal(self, note: str) -> None:
+        """Writes the table's metadata once more, nothing changed, as the version after this snapshot:
+        deltalake commits nothing behind it that was begun before. Durable when it returns. `note`: what the
+        log says of it.
+
+        Raises:
+            As `append`.
+        """
+        version = self.version + 1
+        with _committing(self._uri):
+            self._table.alter.set_column_metadata(  # `set_table_properties` also changes the protocol
+                self._table.schema().fields[0].name,
+                {},
+                commit_properties=CommitProperties(
+                    custom_metadata={COMPACTION_KEY: note},
+                    max_commit_retries=0,
+                ),
+            )
+        self._sync_log_entry(version)
+
     def version_of(self, lineage: str, sink_uid: str, checkpoint_id: int, limit: int = 1000) -> int | None:
         """The table version that committed `checkpoint_id`, if it is among the last `limit`."""
         wanted = {LINEAGE_KEY: lineage, SINK_KEY: sink_uid, CHECKPOINT_KEY: str(checkpoint_id)}
