@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,9 @@ import msgspec
 from unistream.base import durable_files
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import OperatorUid
 from unistream.core.backfill import Phase, Progress
+from unistream.model.lineage import dataset_at
 from unistream.model.time_range import TimeRange
 
 FORMAT: Final = 1
@@ -159,6 +161,26 @@ def unfinished(root: Path, job: str) -> Journal | None:
         folders = ", ".join(str(one.folder) for one in found)
         raise ConfigError(f"several backfills of job {job!r} have not ended: {folders}; give its whole id")
     return found[0] if found else None
+
+
+def unfinished_into(root: Path, job: str, writes: Mapping[OperatorUid, Collection[str]]) -> Journal | None:
+    """A backfill that has not ended, into a table of a pipeline: of two streams with one name, it is one's.
+
+    Args:
+        root: Of the journals.
+        job: Name of the pipeline's job, which decides where no sink says where it writes.
+        writes: URIs of what its sinks write, by uid.
+
+    Raises:
+        CorruptSnapshot: a journal cannot be read.
+    """
+    for one in _journals(root):
+        order = one.order
+        uris = writes.get(OperatorUid(order.sink), ())
+        is_into = dataset_at(order.table).uri in uris if writes else order.job_name == job
+        if one.progress.phase is not Phase.ENDED and is_into:
+            return one
+    return None
 
 
 def _journals(root: Path) -> Iterator[Journal]:

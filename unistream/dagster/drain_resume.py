@@ -26,7 +26,7 @@ from unistream.client.lookup import find_job
 from unistream.client.resume import LATEST
 from unistream.client.submission import NothingRuns
 from unistream.dagster.attached import stop_when_running
-from unistream.dagster.maintenance import MAINTAINS_TAG, STAGE_TAG, await_starts
+from unistream.dagster.maintenance import STAGE_TAG, await_starts, maintains
 from unistream.dagster.operations import RESOURCE, check_own
 from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
@@ -216,7 +216,7 @@ class _Turn:
                     stage = Stage.DRAINED
                     self._working(context, stage, drains)
                     watch.begin(JobId(drains))
-                    await_starts(context.instance, self.name, unistream.terminate_timeout_s)
+                    await_starts(context.instance, self.stream, unistream.terminate_timeout_s)
                     found = self._found(unistream)
                     if found is not None and found.runs:  # by a run that had begun to start it
                         continue
@@ -232,7 +232,7 @@ class _Turn:
 
     def _working(self, context: dg.OpExecutionContext, stage: Stage, drains: str) -> None:
         """From now on no run starts the stream."""
-        _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains, MAINTAINS_TAG: self.name})
+        _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains, **maintains(self.stream)})
 
     def _found(self, unistream: UnistreamResource) -> Found | None:
         try:

@@ -14,6 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 from unistream.api.environment import Environment
+from unistream.api.lineage import written_by
 from unistream.base.config import CHECKPOINT_RETENTION, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.client.address import options_of
@@ -24,7 +25,7 @@ from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
-from unistream.dagster.maintenance import GuardedStart
+from unistream.dagster.maintenance import GuardedStart, Starting
 from unistream.dagster.policy_tag import written
 from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume, repeated_runs
@@ -126,7 +127,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             start = self._start(context, env, name, report)
             report.policy(written(self._policy(start, detaches=detaches), self.end_policy()))
             watch = self.watch(context)
-            guarded = GuardedStart(context.instance, context.run.run_id, name, start)
+            job = Starting(name, written_by(env.stream_graph()))
+            guarded = GuardedStart(context.instance, context.run.run_id, job, start)
             patience_s = timeout_s(env.config)
             info = run_step(
                 *(guarded, self.end_policy(), report),

@@ -28,8 +28,9 @@ from typing import Final, Literal, Protocol, cast, get_args
 import dagster as dg
 
 from unistream.api.environment import Environment
+from unistream.api.lineage import written_by
 from unistream.api.upgrade import runs_other_code, upgraded
-from unistream.backfill.journal import unfinished
+from unistream.backfill.journal import unfinished_into
 from unistream.base.errors import ConfigError, NotFound, UnistreamError
 from unistream.base.ids import JobId, job_of_request
 from unistream.client.home import BACKFILLS, home
@@ -146,10 +147,13 @@ class JobStart:
 
     def _check_backfill(self) -> None:
         """A job that a backfill has stopped goes on from there, and not also from here."""
-        if unfinished(home() / BACKFILLS, self.name) is not None:
+        writes = written_by(self.environment.stream_graph())
+        begun = unfinished_into(home() / BACKFILLS, self.name, writes)
+        if begun is not None:
+            name = begun.order.job_name
             raise ConfigError(
-                f"a backfill of job {self.name} has not ended, and the job is stopped for it: execute the "
-                f"run of the backfill again, or 'unistream backfill {self.name}'; with --abort without a "
+                f"a backfill of job {name} has not ended, and the job is stopped for it: execute the "
+                f"run of the backfill again, or 'unistream backfill {name}'; with --abort without a "
                 "replacement"
             )
 

@@ -69,6 +69,12 @@ class Stream:
     def knows_tables(self) -> bool:
         return any(asset.uri for asset in self.assets)
 
+    def is_written_by(self, job_name: str, writes: Writes | None) -> bool:
+        """Whether a job is this one. `writes` None: not known."""
+        if not self.knows_tables:
+            return job_name == self.name
+        return any(asset.is_of(job_name, writes) for asset in self.assets)
+
     def find(self, config: Configuration) -> RestJobClient:
         """The job, running or ended. Raises as `find_job`."""
         if not self.knows_tables:
@@ -76,7 +82,7 @@ class Stream:
         return find_writer(
             config,
             self.name,
-            lambda name, writes: any(asset.is_of(name, writes) for asset in self.assets),
+            self.is_written_by,
             ", ".join(asset.uri for asset in self.assets if asset.uri),
         )
 

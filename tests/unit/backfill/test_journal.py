@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from unistream.backfill.journal import JOURNAL, JobLock, Journal, Order, unfinished
+from unistream.backfill.journal import JOURNAL, JobLock, Journal, Order, unfinished, unfinished_into
 from unistream.backfill.staging import Staging
 from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import OperatorUid
 from unistream.core.backfill import Phase, StagedFile, begun
 from unistream.model.time_range import TimeRange
 
@@ -40,6 +41,26 @@ def test_it_is_found_by_the_name_and_the_id_of_the_job_until_it_has_ended(tmp_pa
     assert journal.folder.stat().st_mode & 0o077 == 0, "options may hold passwords"
     journal.record(structs.replace(progress, phase=Phase.ENDED))
     assert unfinished(tmp_path / "state", "flights / live") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "writes", "is_found"),
+    [
+        pytest.param("flights / live", {"lake": ["file:///lake"]}, True, id="its table"),
+        pytest.param("another", {"lake": ["file:///other", "file:///lake"]}, True, id="under another name"),
+        pytest.param("flights / live", {"lake": ["file:///other"]}, False, id="another table, of the name"),
+        pytest.param("flights / live", {"sink": ["file:///lake"]}, False, id="another sink"),
+        pytest.param("flights / live", {}, True, id="the name alone is known"),
+        pytest.param("another", {}, False, id="another name"),
+    ],
+)
+def test_whose_start_one_keeps_back(
+    tmp_path: Path, name: str, writes: dict[OperatorUid, list[str]], is_found: bool
+) -> None:
+    journal = Journal.create(tmp_path, ORDER, begun(stops_job=True))
+    assert (unfinished_into(tmp_path, name, writes) is not None) is is_found
+    journal.record(structs.replace(journal.progress, phase=Phase.ENDED))
+    assert unfinished_into(tmp_path, name, writes) is None
 
 
 def test_a_damaged_one_is_not_skipped(tmp_path: Path) -> None:
