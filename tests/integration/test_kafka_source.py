@@ -270,11 +270,13 @@ def test_records_that_are_not_read_yet_are_counted(kafka: str, topic: str):
     fill(kafka, topic, range(300, 400))
     shown: list[int] = []
     with SourceDriver(given, found) as task:
+        assert task.counters["pendingUnknown"] == 1
         eventually(
             lambda: isinstance(task.reader.poll(), Rows) or task.counters["pendingRecords"] == 300,
             "what is there is known",
             WAIT_S,
         )
+        assert task.counters["pendingUnknown"] == 0
         shown.append(task.counters["pendingRecords"])
         for _ in task.polled():
             shown.append(task.counters["pendingRecords"])

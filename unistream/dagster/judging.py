@@ -173,7 +173,8 @@ def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> Verd
     off = abs(found - expected)
     has = "there is no table" if rows is None else f"the table has {rows:,} rows"
     text = f"{has}, the query says {expected:,}: {off:,} off, allowed {tolerance * expected:,.0f}"
-    return Verdict(off <= tolerance * expected, text, {"rows": found, "expected": expected})
+    known = {} if rows is None else {"rows": rows}
+    return Verdict(off <= tolerance * expected, text, {**known, "expected": expected})
 
 
 def _checkpoint_age(info: JobInfo, newest: CheckpointFigures | None, limit_ms: int, now_ms: int) -> Verdict:
@@ -211,7 +212,7 @@ def _lag(info: JobInfo, limit_ms: int, now_ms: int) -> Verdict:
 def _records_behind(info: JobInfo, limit: int) -> Verdict:
     behind = info.records_behind
     if behind is None:
-        return Verdict(False, "no source of the job says how many records it has not read", {})
+        return Verdict(False, "not every source of the job says how many records it has not read", {})
     text = f"{behind:,} records are not read yet, allowed {limit:,}"
     return Verdict(behind <= limit, text, {"records_behind": behind})
 

@@ -193,8 +193,9 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
         "unistream/job_id": str(info.job),
         "unistream/checkpoints": info.checkpoints_completed,
         "unistream/restarts": info.restarts,
-        "unistream/late_rows": sum(info.late_rows.values()),
     }
+    if info.late_rows or not info.incomplete:
+        metadata["unistream/late_rows"] = sum(info.late_rows.values())
     if info.late_rows:
         metadata["unistream/late_rows_by_operator"] = dg.MetadataValue.json(info.late_rows)
     if info.out_of_order_rows:

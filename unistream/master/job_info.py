@@ -27,7 +27,7 @@ from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.metrics import COMPILING, PENDING_RECORDS
+from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that never change again in the cluster that has the job."""
@@ -222,8 +222,19 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def records_behind(self) -> int | None:
         """Records that the sources know of and have not read; None: no source says so, or not all of them
-        can yet."""
-        return None if self.is_compiling else pending_records_of(self.metrics)
+        can yet: a part of the sum would look like all of it."""
+        is_known = not self.is_compiling and (self.is_terminal or all(map(self._says_pending, self.subtasks)))
+        return pending_records_of(self.metrics) if is_known else None
+
+    def _says_pending(self, subtask: SubtaskInfo) -> bool:
+        """Whether it has said what it knows, if subtasks of its source do so."""
+        gauge = f"{subtask.source}.{PENDING_UNKNOWN}"
+        return (
+            subtask.source is None
+            or gauge not in self.metrics
+            or subtask.state == "FINISHED"
+            or (subtask.state == "RUNNING" and gauge in subtask.metrics.user)
+        )
 
     @property
     def is_compiling(self) -> bool:
@@ -243,11 +254,13 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pending_records_of(metrics: Mapping[str, int]) -> int | None:
-    """Of all sources, from counters by ``<operator name>.<counter>``.
+    """Of all sources, from counters by ``<operator name>.<counter>``; None: one of them does not know it.
 
     >>> pending_records_of({"flights.pendingRecords": 3, "records_in": 8})
     3
     """
+    if any(value and name.endswith(f".{PENDING_UNKNOWN}") for name, value in metrics.items()):
+        return None
     known = [value for name, value in metrics.items() if name.endswith(f".{PENDING_RECORDS}")]
     return sum(known) if known else None
 

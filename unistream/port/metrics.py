@@ -21,6 +21,9 @@ SKIPPED: Final = "numRecordsSkipped"
 PENDING_RECORDS: Final = "pendingRecords"
 """Gauge of a source: records that are there and that it has not read (Flink's name, FLIP-33)."""
 
+PENDING_UNKNOWN: Final = "pendingUnknown"
+"""Gauge next to that one, of a source whose readers may not know it yet: 1 if one does not, else 0."""
+
 
 COMPILING: Final = "compiling"
 """1 for each task whose worker makes machine code just now, the first time on its machine: it may read

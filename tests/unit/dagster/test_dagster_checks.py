@@ -21,6 +21,7 @@ from unistream.dagster import (
 )
 from unistream.dagster.judging import Limits, SourceRows, judged, row_count_verdict, source_rows
 from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
+from unistream.master.journal import summed
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.messages import TaskMetrics
 from unistream.model.snapshot_kind import SnapshotKind
@@ -77,12 +78,21 @@ def test_a_job_is_judged(change: dict[str, Any], age_ms: int | None, failed: dic
         assert text in found[name].text
 
 
+NOT_EVERY = "not every source of the job says how many records"
+
+
 @pytest.mark.parametrize(
     ("metrics", "text"),
     [
         pytest.param({"a.pendingRecords": 60, "b.pendingRecords": 40}, "", id="at the limit"),
         pytest.param({"a.pendingRecords": 101}, "101 records are not read yet, allowed 100", id="above it"),
-        pytest.param({"records_in": 5}, "no source of the job says", id="files"),
+        pytest.param({"records_in": 5}, NOT_EVERY, id="files"),
+        pytest.param(
+            {"a.pendingRecords": 60, "a.pendingUnknown": 0, "b.pendingUnknown": 1},
+            NOT_EVERY,
+            id="a part of it",
+        ),
+        pytest.param({"a.pendingRecords": 60, "a.pendingUnknown": 0}, "", id="all of it"),
     ],
 )
 def test_how_far_a_job_is_behind_its_topics(metrics: dict[str, int], text: str) -> None:
@@ -90,6 +100,30 @@ def test_how_far_a_job_is_behind_its_topics(metrics: dict[str, int], text: str) 
     found = judged(info, checkpoint(0), Limits(records_behind=100), NOW_MS)["records_behind"]
     assert found.passed is (not text)
     assert text in found.text
+    assert ("records_behind" in found.metadata) is (text != NOT_EVERY)
+
+
+@pytest.mark.parametrize(
+    ("state", "user", "behind"),
+    [
+        pytest.param("RUNNING", {"orders.pendingRecords": 2, "orders.pendingUnknown": 0}, 5, id="both know"),
+        pytest.param("RUNNING", {"orders.pendingUnknown": 0}, 3, id="one has nothing to read"),
+        pytest.param("RUNNING", {}, None, id="one has not said anything yet"),
+        pytest.param("DEPLOYING", {}, None, id="one is being deployed"),
+        pytest.param("FINISHED", {}, 3, id="one has read everything"),
+    ],
+)
+def test_a_part_of_the_records_behind_is_not_shown_as_all(
+    state: str, user: dict[str, int], behind: int | None
+) -> None:
+    knows = TaskMetrics(user={"orders.pendingRecords": 3, "orders.pendingUnknown": 0})
+    subtasks = (
+        structs.replace(reader(0, 5), metrics=knows),
+        structs.replace(reader(1, 5), state=state, metrics=TaskMetrics(user=user)),
+        later(5),
+    )
+    info = structs.replace(INFO, subtasks=subtasks, metrics=summed(subtasks, {}))
+    assert info.records_behind == behind
 
 
 def reader(index: int, rows: int, dead: int = 0, *, source: str = "orders") -> SubtaskInfo:
@@ -221,7 +255,9 @@ def test_rows_are_counted_by_source() -> None:
 def test_a_table_is_compared_with_a_query(
     rows: int | None, expected: int, tolerance: float, passed: bool
 ) -> None:
-    assert row_count_verdict(rows, expected, tolerance).passed == passed
+    verdict = row_count_verdict(rows, expected, tolerance)
+    assert verdict.passed == passed
+    assert verdict.metadata.get("rows") == rows, "there is none of a table that does not exist"
 
 
 def test_what_has_no_limit_is_not_checked() -> None:

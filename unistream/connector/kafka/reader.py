@@ -12,7 +12,7 @@ from unistream.connector.kafka.config import Properties, group_id
 from unistream.connector.kafka.decode import RecordDecoder
 from unistream.connector.kafka.fetch import Chunk, FetchThread
 from unistream.model.messages import Split
-from unistream.port.metrics import PENDING_RECORDS, SKIPPED
+from unistream.port.metrics import PENDING_RECORDS, PENDING_UNKNOWN, SKIPPED
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 RETRY_MS: Final = 1_000  # a fallback; the thread wakes the task
@@ -45,6 +45,7 @@ class KafkaReader:
 
     def open(self, context: ReaderContext) -> None:
         self._context = context
+        context.metrics.set(PENDING_UNKNOWN, 0)
         self._fetch = FetchThread(self._servers, self._properties, self._decoder, context.wake)
         self._fetch.start()
 
@@ -54,6 +55,7 @@ class KafkaReader:
             if position.split_id in self._positions:
                 raise ProtocolError(f"split {position.split_id!r} was assigned twice to one reader")
             self._positions[position.split_id] = position
+        self._show_pending()
         self._thread.add([position for position in positions if not position.at_end])
 
     def no_more_splits(self) -> None:
@@ -96,8 +98,9 @@ class KafkaReader:
     def _show_pending(self) -> None:
         assert self._context is not None
         known = [self._thread.records_after(position) for position in self._positions.values()]
-        is_known = None not in known and (known or self._complete)
-        if is_known:  # what is not known is not zero
+        is_known = None not in known
+        self._context.metrics.set(PENDING_UNKNOWN, 0 if is_known else 1)
+        if is_known and (known or self._complete):  # what is not known is not zero
             self._context.metrics.set(PENDING_RECORDS, sum(one for one in known if one is not None))
 
     def _accept(self, chunk: Chunk) -> Rows | None:
