@@ -8,8 +8,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.object_stores import file_system
+from unistream.base.os_failures import failure
 from unistream.base.parquet_files import parquet_file, parquet_schema
 from unistream.core.backfill import StagedFile
 from unistream.port.replacement import NewRows
@@ -43,7 +44,7 @@ class Staging:
                 for path in sorted(found)
             )
         except OSError as error:
-            raise Unreachable(f"the staged rows in {self.folder} could not be listed: {error}") from error
+            raise failure(f"the staged rows in {self.folder} could not be listed", error) from error
 
     def new_rows(self, files: tuple[StagedFile, ...]) -> NewRows:
         """The content of at least one file, a batch at a time. Raises ConfigError: a file is missing."""

@@ -28,8 +28,9 @@ import pyarrow.parquet as pq
 
 from unistream.base import durable_files
 from unistream.base.closing import Closing
-from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.object_stores import file_system
+from unistream.base.os_failures import failure
 from unistream.base.parquet_files import parquet_file
 from unistream.client import home
 from unistream.storage.fs import FsCheckpointStorage
@@ -99,7 +100,7 @@ class Ledger:
             paths = [path for path in self._system.ls(folder, detail=False) if _is_visible(path)]
             tables = [self._parquet(path).select(REPLAYED_SCHEMA.names) for path in sorted(paths)]
         except OSError as error:
-            raise Unreachable(f"{self.folder} could not be read: {error}") from error
+            raise failure(f"{self.folder} could not be read", error) from error
         return pa.concat_tables([REPLAYED_SCHEMA.empty_table(), *tables])
 
     def unfinished(self) -> list[Order]:
@@ -177,7 +178,7 @@ class Ledger:
             else:
                 self._system.pipe_file(path, content)  # object stores have no half-written objects
         except OSError as error:
-            raise Unreachable(f"{self.folder}/{name} could not be written: {error}") from error
+            raise failure(f"{self.folder}/{name} could not be written", error) from error
 
 
 class TableLock(Closing):

@@ -16,9 +16,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.object_stores import delta_options, file_system
+from unistream.base.os_failures import failure
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import NULL_PARTITION, table_of_objects
 from unistream.port.dead_letters import LETTER_SCHEMA
@@ -138,7 +139,7 @@ def rows_at(uri: str) -> pa.Table:
             f"read here: {str(error).splitlines()[0]}"
         ) from error
     except OSError as error:
-        raise Unreachable(f"{uri} could not be read: {error}") from error
+        raise failure(f"{uri} could not be read", error) from error
     return pa.concat_tables(parts) if parts else pa.table({})
 
 

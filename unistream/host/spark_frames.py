@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, Unreachable, UserCodeError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.object_stores import file_system
+from unistream.base.os_failures import failure
 from unistream.host.spark_types import spark_schema
 from unistream.net.folder import PrivateFolder
 
@@ -92,15 +93,18 @@ class FrameFolder:
         """Paths or URLs of the files, sorted.
 
         Raises:
-            Unreachable: the storage failed.
+            ConfigError: the storage cannot be used.
+            Unreachable: it failed.
         """
         try:
             system, inner = file_system(self.path)
             names = system.find(inner) if system.exists(inner) else []
             found = [name for name in names if _is_part(name.removeprefix(inner))]
             return sorted(system.unstrip_protocol(name) if "://" in self.path else name for name in found)
-        except (OSError, ImportError, ValueError) as error:
-            raise Unreachable(f"the rows of a DataFrame in {self.path} cannot be listed: {error}") from error
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"the rows of a DataFrame in {self.path} cannot be listed: {error}") from error
+        except OSError as error:
+            raise failure(f"the rows of a DataFrame in {self.path} cannot be listed", error) from error
 
     def close(self) -> None:
         """May be called again, from any thread."""
@@ -257,8 +261,10 @@ def _footer(file: str) -> Any:
         system, inner = file_system(file)
         with system.open(inner, "rb") as opened:
             return pq.read_metadata(opened)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise Unreachable(f"file {file} of a DataFrame cannot be read: {error}") from error
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"file {file} of a DataFrame is no Parquet file: {error}") from error
+    except OSError as error:
+        raise failure(f"file {file} of a DataFrame cannot be read", error) from error
 
 
 @contextlib.contextmanager

@@ -15,22 +15,18 @@ from typing import Final
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.object_stores import is_s3
+from unistream.base.os_failures import stays
 from unistream.storage.location import READ_PAUSE_S, Location
 from unistream.storage.state_files import random_name
 
 ATTEMPTS: Final = 3  # if a store does not answer; its own client retries too
 
 _NEVER: Final = (
-    FileExistsError,
     FileNotFoundError,
-    IsADirectoryError,
-    NotADirectoryError,
-    PermissionError,
     NotImplementedError,
     ValueError,  # a name that the store does not accept, or a condition that it ignores
 )
-_NEVER_EITHER: Final = frozenset({errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.EINVAL})
-"""Errors without a class of their own."""
+"""Besides what stays of an operating system's errors."""
 
 
 def check_writable(location: Location) -> None:
@@ -54,7 +50,7 @@ def _attempts(location: Location) -> None:
             return _write(location)
         except Exception as error:  # each store's client has errors of its own
             cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
-            if isinstance(cause, _NEVER) or getattr(cause, "errno", None) in _NEVER_EITHER:
+            if stays(cause) or isinstance(cause, _NEVER) or getattr(cause, "errno", None) == errno.EINVAL:
                 raise ConfigError(f"cannot store snapshots in {_shown(location)}: {_why(cause)}") from error
             if attempt == ATTEMPTS - 1:
                 raise Unreachable(

@@ -20,8 +20,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.object_stores import delta_options
+from unistream.base.os_failures import failure
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import filter_columns, may_select, row_group_ranges
 from unistream.connector.delta.positions import find_positions
@@ -268,7 +269,7 @@ class DeltaDiscovery:
                 metadata = pq.read_metadata(opened)
             except (pa.ArrowInvalid, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
-                    raise Unreachable(f"table {self._uri}: file {file.path}: {error}") from error
+                    raise failure(f"table {self._uri}: file {file.path}", error) from error
                 raise ConfigError(
                     f"table {self._uri}: file {file.path} is no Parquet file: {error}"
                 ) from error

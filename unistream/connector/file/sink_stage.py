@@ -27,8 +27,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from unistream.base import durable_files
-from unistream.base.errors import CorruptSnapshot, Unreachable
+from unistream.base.errors import CorruptSnapshot
 from unistream.base.object_stores import is_s3
+from unistream.base.os_failures import failure
 from unistream.base.s3_upload import Upload
 from unistream.connector.common import StageFiles
 from unistream.connector.file.sink_parts import ADJACENT, APART, PartFile, short_name
@@ -158,7 +159,7 @@ class FileStage:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise Unreachable(f"{self._where}: could not list it: {error}") from error
+            raise failure(f"{self._where}: could not list it", error) from error
 
     def tidy(self) -> None:
         """Removes the folder of staged files if it is empty. Best effort."""
@@ -212,7 +213,7 @@ class FileStage:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self.staged_size(file) is None:
                 return  # another committer of the same record has renamed it meanwhile
-            raise Unreachable(f"{self._where}: could not rename {source} to {target}: {error}") from error
+            raise failure(f"{self._where}: could not rename {source} to {target}", error) from error
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -299,7 +300,7 @@ class FileStage:
         except msgspec.MsgspecError as error:
             raise CorruptSnapshot(f"{self._where}: the record {path} is unreadable: {error}") from error
         except OSError as error:
-            raise Unreachable(f"{self._where}: could not read the record {path}: {error}") from error
+            raise failure(f"{self._where}: could not read the record {path}", error) from error
 
     def _content(self, path: str) -> bytes:
         """Raises OSError, Unreachable."""

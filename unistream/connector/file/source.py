@@ -18,8 +18,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
+from unistream.base.os_failures import failure
 from unistream.connector.common import (
     ListedSplits,
     RowGroupRange,
@@ -373,7 +374,7 @@ def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
         is_url = "://" in path
         return {system.unstrip_protocol(n) if is_url else n: int(system.size(n)) for n in names}
     except OSError as error:
-        raise Unreachable(f"path {path!r} could not be listed: {error}") from error
+        raise failure(f"path {path!r} could not be listed", error) from error
 
 
 def _row_group_parts(path: str, size: int, listing: _Listing, info: SourceInfo) -> list[FileSplit]:

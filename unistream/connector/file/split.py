@@ -14,8 +14,9 @@ import msgspec
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.object_stores import file_system as file_system_of
+from unistream.base.os_failures import failure
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import encoded_split
 from unistream.model.messages import Split
@@ -80,10 +81,8 @@ def open_file(path: str, options: Mapping[str, Any], size: int | None = None) ->
         found = file.size()
     except FileNotFoundError as error:
         raise ConfigError(f"file {path} does not exist or was removed") from error
-    except (PermissionError, IsADirectoryError) as error:
-        raise ConfigError(f"file {path} cannot be read: {error}") from error
     except OSError as error:
-        raise Unreachable(f"file {path} could not be opened: {error}") from error
+        raise failure(f"file {path} could not be opened", error) from error
     if size is not None and found != size:
         file.close()
         raise ConfigError(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unistream.base.errors import Unreachable
+from unistream.base.os_failures import failure
 from unistream.connector.common import StageFiles
 from unistream.port.group import RECORDS_KEPT, GroupCommit, decode_record
 
@@ -40,7 +40,7 @@ class FileGroupLog:
                 numbers = [number for number in self._numbers() if number > numbers[-1]]
                 continue
             except OSError as error:
-                raise Unreachable(f"{self._where}: could not read the record {path}: {error}") from error
+                raise failure(f"{self._where}: could not read the record {path}", error) from error
             return decode_record(content, path)
         return None
 

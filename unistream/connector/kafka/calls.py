@@ -23,7 +23,7 @@ from kafka.protocol.metadata import CoordinatorType
 from unistream.base.errors import ConfigError, Fenced, UnistreamError, Unreachable
 from unistream.connector.kafka.client import await_listener
 from unistream.connector.kafka.config import Properties, admin_settings
-from unistream.connector.kafka.private import LOGIN_REFUSED, saying_why
+from unistream.connector.kafka.private import REFUSED, saying_why
 
 T = TypeVar("T")
 
@@ -234,13 +234,7 @@ _FENCING: Final = (
     kafka_errors.TransactionAbortableError,
 )
 _WRONG: Final = (
-    kafka_errors.AuthorizationError,
-    *LOGIN_REFUSED,
-    kafka_errors.KafkaConfigurationError,
+    *REFUSED,
     kafka_errors.InvalidTransactionTimeoutError,
     kafka_errors.MessageSizeTooLargeError,
-    kafka_errors.InvalidTopicError,
-    kafka_errors.InvalidRequestError,
-    kafka_errors.IncompatibleBrokerVersion,
-    kafka_errors.UnsupportedVersionError,
 )

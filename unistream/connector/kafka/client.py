@@ -263,7 +263,7 @@ class KafkaClient:
     def _our_errors(self, doing: str) -> Iterator[None]:
         from kafka import errors
 
-        from unistream.connector.kafka.private import LOGIN_REFUSED
+        from unistream.connector.kafka.private import REFUSED
 
         try:
             yield
@@ -272,11 +272,11 @@ class KafkaClient:
             position = Position(topic=found.topic, partition=found.partition, offset=offset)
             first, end = self.bounds([position.place])[position.place]
             raise out_of_range(position, first, end) from error
-        except (errors.AuthorizationError, *LOGIN_REFUSED) as error:
+        except REFUSED as error:
             raise ConfigError(f"Kafka at {self._servers} refused {doing}: {_text(error)}") from error
         except errors.CorruptRecordError as error:
             raise ProtocolError(f"Kafka at {self._servers}: {_text(error)}") from error
-        except (errors.KafkaConfigurationError, errors.UnsupportedCodecError) as error:
+        except errors.UnsupportedCodecError as error:
             raise ConfigError(f"Kafka at {self._servers}: {_text(error)}") from error
         except errors.KafkaError as error:
             timed_out = isinstance(error, errors.KafkaTimeoutError)

@@ -28,14 +28,20 @@ from crc32c import crc32c
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import (
+    AuthorizationError,
     CorruptRecordError,
     IllegalSaslStateError,
+    IncompatibleBrokerVersion,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaConfigurationError,
     KafkaConnectionError,
     KafkaTimeoutError,
     SaslAuthenticationFailedError,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
     UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
     for_code,
 )
 from kafka.net.inet import KafkaNetSocket
@@ -55,6 +61,16 @@ _CODECS: Final = {
     DefaultRecordBatch.CODEC_ZSTD: "zstd",
 }
 LOGIN_REFUSED: Final = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError)
+REFUSED: Final = (
+    AuthorizationError,
+    *LOGIN_REFUSED,
+    KafkaConfigurationError,
+    InvalidTopicError,
+    InvalidRequestError,
+    IncompatibleBrokerVersion,
+    UnsupportedVersionError,
+)
+"""What brokers will refuse again."""
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16  # magic, version, compatible version
 

@@ -25,7 +25,8 @@ from unistream.connector.common.read_ahead import READ_AHEAD_CHUNKS, ReadAhead
 from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec, widens
-from unistream.connector.file.split import FileSplit
+from unistream.connector.file.source import list_files
+from unistream.connector.file.split import FileSplit, open_file
 from unistream.connector.registry import create_discovery
 from unistream.port.projection import Selection
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
@@ -658,3 +659,13 @@ def test_blanks_before_objects_and_the_word_null_in_text_are_no_bare_null(tmp_pa
     source = FileSource(str(path), format="json", schema=pa.schema([("a", pa.string())]))
     driver = SourceDriver(source, create_discovery(source.info()).discover())
     assert [row["a"] for row in driver.all_rows()] == [None, "} null", "null"]
+
+
+@pytest.mark.parametrize("look", [lambda path: list_files([path], {}), lambda path: open_file(path, {})])
+def test_what_stays_is_no_outage(tmp_path: Path, look: Callable[[str], object]) -> None:
+    """A job would be restarted for ever."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (f"{loop}/a.parquet", f"{tmp_path}/{'x' * 300}"):
+        with pytest.raises(ConfigError):
+            look(path)

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 from kafka.errors import (
+    InvalidTopicError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
+    NotLeaderForPartitionError,
     SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
     UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
 )
 
-from unistream.connector.kafka.private import saying_why
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.kafka.calls import our_error
+from unistream.connector.kafka.private import REFUSED, saying_why
 
 MANAGER = logging.getLogger("kafka.net.manager")
 GONE = KafkaConnectionError("socket disconnected")
@@ -66,3 +72,19 @@ def test_other_errors_are_raised_as_they_are_and_nobody_listens_any_more() -> No
     with pytest.raises(KafkaConnectionError, match="closed"):
         connect({}, [("Bootstrap connection to %s failed: %s", "0", WRONG)], KafkaConnectionError("closed"))
     assert MANAGER.handlers == before
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (InvalidTopicError("a b"), ConfigError),
+        (UnsupportedVersionError("too old"), ConfigError),
+        (TopicAuthorizationFailedError("t"), ConfigError),
+        (KafkaTimeoutError("30 s"), Unreachable),
+        (NotLeaderForPartitionError("t-0"), Unreachable),
+    ],
+    ids=lambda one: getattr(one, "__name__", None) or type(one).__name__,
+)
+def test_sources_and_sinks_take_the_same_errors_for_a_refusal(error: KafkaError, kind: type) -> None:
+    assert type(our_error(error, "broker:9092", "reading")) is kind
+    assert isinstance(error, REFUSED) is (kind is ConfigError), "by which sources go"
