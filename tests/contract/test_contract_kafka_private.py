@@ -24,7 +24,7 @@ from kafka.structs import TopicPartition
 
 from unistream.connector.kafka.config import client_settings
 from unistream.connector.kafka.private import RawPartitionRecords, raw_consumer, topic_metadata
-from unistream.testing.devtools.kafka_tools import create_topic
+from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 
 TIMEOUT_MS = 10_000
 RECORDS = Fetcher.PartitionRecords
@@ -172,6 +172,29 @@ def test_what_reading_without_a_coordinator_needs():
 
 
 @pytest.mark.kafka
+def test_offsets_are_of_all_partitions_also_of_one_whose_leader_is_not_known_yet(kafka: str):
+    """kafka-python leaves that one out where it knows the leader of another one."""
+    known, new = f"p-{uuid.uuid4().hex[:8]}", f"p-{uuid.uuid4().hex[:8]}"
+    create_topic(kafka, known)
+    create_topic(kafka, new)
+    produce_values(kafka, new, [b"1", b"2"])
+    places = [TopicPartition(known, 0), TopicPartition(new, 0)]
+    consumers = [raw_consumer(client_settings(kafka, {})) for _ in range(3)]
+    try:
+        for consumer in consumers:
+            assert consumer.beginning_offsets(places[:1], timeout_ms=TIMEOUT_MS) == {places[0]: 0}
+            assert consumer._cluster.leader_for_partition(places[1]) is None
+        first, second, third = consumers
+        assert first.beginning_offsets(places, timeout_ms=TIMEOUT_MS) == dict.fromkeys(places, 0)
+        assert second.end_offsets(places, timeout_ms=TIMEOUT_MS) == {places[0]: 0, places[1]: 2}
+        at_time = third.offsets_for_times(dict.fromkeys(places, 1), timeout_ms=TIMEOUT_MS)
+        assert at_time[places[0]] is None, "it has no record"
+        assert at_time[places[1]].offset == 0
+    finally:
+        for consumer in consumers:
+            consumer.close()
+
+
 def test_the_metadata_of_a_topic_by_any_broker_and_by_its_leaders(kafka: str):
     first, second = f"meta-{uuid.uuid4().hex}", f"meta-{uuid.uuid4().hex}"
     create_topic(kafka, first, partitions=2)

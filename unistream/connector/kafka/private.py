@@ -13,13 +13,15 @@ below, so that it fails after an incompatible upgrade. The names:
         _unpack_records, _consume_aborted_transactions_up_to, _is_batch_aborted, _contains_abort_marker,
         next_fetch_offset, leader_epoch, bytes_read, records_read, check_crcs, isolation_level, drain
     DefaultRecordBatch._buffer, HEADER_STRUCT, ATTRIBUTES_OFFSET
+    Fetcher._send_list_offsets_requests, ._manager.cluster, .add_topic, .request_update, ._manager._net.sleep:
+        offsets of partitions that have no leader yet
     the logger kafka.net.manager: why a client could not connect is only there
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -38,6 +40,7 @@ from kafka.errors import (
     KafkaConnectionError,
     KafkaTimeoutError,
     SaslAuthenticationFailedError,
+    StaleMetadata,
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
     UnsupportedSaslMechanismError,
@@ -71,6 +74,7 @@ REFUSED: Final = (
     UnsupportedVersionError,
 )
 """What brokers will refuse again."""
+ASK_AGAIN_S: Final = 0.1
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16  # magic, version, compatible version
 
@@ -120,8 +124,35 @@ def raw_consumer(config: dict[str, Any]) -> Any:
             consumer._client.close()
         raise
     consumer._fetcher.PartitionRecords = RawPartitionRecords
+    consumer._fetcher._send_list_offsets_requests = _offsets_of_all(consumer._fetcher)
     consumer._coordinator.poll = _poll_without_coordinator(consumer._coordinator)
     return consumer
+
+
+def _offsets_of_all(fetcher: Any) -> Callable[[dict[Any, int]], Awaitable[Any]]:
+    """Asks for the offsets of all partitions, or of none. kafka-python leaves out those that have no leader at
+    that moment, as each has when its topic is made: they look like partitions without a record of that time.
+    Where a leader refuses it asks again at once, the same one, without a pause."""
+    ask, manager = fetcher._send_list_offsets_requests, fetcher._manager
+
+    async def wait() -> None:
+        manager.cluster.request_update()
+        await manager._net.sleep(ASK_AGAIN_S)
+
+    async def asked(timestamps: dict[Any, int]) -> Any:
+        leaders = {place: manager.cluster.leader_for_partition(place) for place in timestamps}
+        without = [place for place, leader in leaders.items() if leader is None or leader < 0]
+        if without:
+            for place in without:
+                manager.cluster.add_topic(place.topic)
+            await wait()
+            raise StaleMetadata(f"{without[0].topic}-{without[0].partition} has no leader")
+        found, again = await ask(timestamps)
+        if again:
+            await wait()
+        return found, again
+
+    return asked
 
 
 class _Failures(logging.Handler):
