@@ -13,7 +13,9 @@ from types import TracebackType
 from typing import Final
 
 LOG_TAIL_LINES: Final = 25
-WAIT_S: Final = 120.0  # for any one step; a healthy run needs a fraction of it
+WAIT_S: Final = (
+    360.0  # for any one step; a healthy run needs a fraction of it, a machine with other work more
+)
 POLL_S: Final = 0.3
 
 

@@ -293,7 +293,7 @@ def test_rows_that_are_added_while_a_job_runs_or_is_stopped_are_read_once(home: 
         expect(home, list(range(700)))
         write(table, numbers(range(700, 800)))
         expect(home, list(range(800)))
-        assert job.status().restarts == 0
+        assert (info := job.status()).restarts == 0, info.exceptions
         job.cancel()
 
 
@@ -363,7 +363,7 @@ def test_what_cannot_be_read_on_ends_the_job_with_a_sentence_until_the_user_choo
     assert result.failure is not None
     assert said in result.failure.message
     assert "\n" not in result.failure.message
-    assert result.restarts == 0
+    assert result.restarts == 0, result.exceptions
     assert written(home / "rows") == list(range(100)), "nothing else was read"
     with start(home, given, savepoint=savepoint, uid="again", allow_non_restored_state=True) as job:
         poll = Poll(WAIT_S)

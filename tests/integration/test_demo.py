@@ -14,7 +14,7 @@ from tests.integration.crash_runs import OF_MATRIX
 from tests.integration.marked import marked
 
 ROOT = Path(__file__).resolve().parents[2]
-DEMO_TIMEOUT_S = 360
+DEMO_TIMEOUT_S = 900
 
 
 def start(tmp_path: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:

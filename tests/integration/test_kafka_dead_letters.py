@@ -136,5 +136,5 @@ def test_the_short_form(kafka: str, topic: str, tmp_path: Path, monkeypatch: pyt
     check(topic, tmp_path)
     bad = sum(i % 3 == 1 for i in range(ROUNDS * ROUND_ROWS))
     assert result.sinks["flights-dead-letters"].rows == bad
-    assert result.restarts == 0
+    assert result.restarts == 0, result.exceptions
     assert source_rows(result) == [SourceRows("flights", ROUNDS * ROUND_ROWS - bad, bad)]

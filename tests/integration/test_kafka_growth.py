@@ -234,7 +234,7 @@ def test_partitions_that_come_while_the_job_runs_are_read(kafka, home):
         expect_numbers(home, list(range(400)))
         done = job.status().checkpoints_completed
         job.wait_for(lambda info: info.checkpoints_completed > done, WAIT_S)
-        assert job.status().restarts == 0
+        assert (info := job.status()).restarts == 0, info.exceptions
         savepoint = job.stop()
         job.wait(WAIT_S)
     put(kafka, topic, range(400, 500), [0, 1, 2])
@@ -276,7 +276,7 @@ def test_a_topic_that_is_deleted_while_the_job_runs_ends_it_with_a_sentence(kafk
     assert result.state == "FAILED"
     assert result.failure is not None
     assert f"topic {topic!r} at {kafka} has been deleted since the job began" in result.failure.message
-    assert result.restarts == 0
+    assert result.restarts == 0, result.exceptions
 
 
 # --- kills --------------------------------------------------------------------------------------------

@@ -166,7 +166,8 @@ def test_a_topic_that_is_created_while_the_job_runs_is_read_and_named(kafka, nam
         job.wait_for(lambda info: shown(info) == read, WAIT_S)
         savepoint = job.stop()
         job.wait(WAIT_S)
-        assert job.status().restarts == 0
+        info = job.status()
+        assert info.restarts == 0, info.exceptions
     put(kafka, c, range(150, 200))
     with start(home, given, savepoint=savepoint) as job:
         expect_numbers(home, list(range(200)))
