@@ -130,8 +130,8 @@ def raw_consumer(config: dict[str, Any]) -> Any:
 
 
 def _offsets_of_all(fetcher: Any) -> Callable[[dict[Any, int]], Awaitable[Any]]:
-    """Asks for the offsets of all partitions, or of none. kafka-python leaves out those that have no leader at
-    that moment, as each has when its topic is made: they look like partitions without a record of that time.
+    """Asks for the offsets of all partitions, or of none. kafka-python leaves out those that have no leader
+    just then, as each has when its topic is made: they look like partitions without a record of that time.
     Where a leader refuses it asks again at once, the same one, without a pause."""
     ask, manager = fetcher._send_list_offsets_requests, fetcher._manager
 
