@@ -106,10 +106,15 @@ class AdaptiveScheduling(Scheduling):
         self._slots.request(sorted(subtasks, key=lambda subtask: subtask.index))
 
     def start_with(
-        self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str
+        self,
+        current: JobGraph,
+        fits: Callable[[JobGraph], bool],
+        why_no_room: Callable[[JobGraph], str | None],
+        not_started: str,
     ) -> JobGraph | TaskFailure | None:
-        """In-flight rows of an unaligned checkpoint may require the parallelism at which it was taken. Then
-        the job starts as it was, or waits for the slots that are missing for that."""
+        """In-flight rows of an unaligned checkpoint may require the parallelism at which it was taken, and
+        fewer slots may be too small for the state. Then the job starts as it was, or waits for the slots that
+        are missing for that."""
         supply = self._slots.pool.supply()
         graph = self._fit(supply)
         if graph is None:
@@ -123,6 +128,10 @@ class AdaptiveScheduling(Scheduling):
                 graph = current
             elif not waited:
                 return None
+        narrowed = graph not in (current, self.desired)
+        if narrowed and (why := why_no_room(graph)) is not None:
+            self._clear(_STABLE)
+            return _too_few(why, sum(supply.values()), self._settings.wait_ms) if waited else None
         self._clear(_STABLE, _WAIT)
         self.cool_down()
         self._slots.deal(slots_needed(graph))
@@ -176,6 +185,15 @@ class AdaptiveScheduling(Scheduling):
         if not self._is_over(_COOL):
             return False
         return graph == self.desired or self._is_stable(self._settings.running_stable_ms)
+
+
+def _too_few(why: str, slots: int, waited_ms: int) -> TaskFailure:
+    return TaskFailure(
+        kind="NoResourceAvailable",
+        message=f"after {waited_ms} ms ({options.RESOURCE_WAIT_TIMEOUT.key}) there are {slots} slot(s), "
+        f"which are too few: {why}",
+        recoverable=False,
+    )
 
 
 def _is_wider(graph: JobGraph, current: JobGraph) -> bool:

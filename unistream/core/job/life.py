@@ -83,7 +83,10 @@ class JobLife:
         """Starts everything (again), if there are enough slots."""
         parts = self.parts
         graph = parts.scheduling.start_with(
-            parts.run.graph, lambda graph: parts.why_not_in(graph) is None, parts.scheduler.not_started
+            parts.run.graph,
+            lambda graph: parts.why_not_in(graph) is None,
+            parts.why_no_room,
+            parts.scheduler.not_started,
         )
         if isinstance(graph, TaskFailure):
             self.fail(graph, None)

@@ -77,13 +77,18 @@ class Scheduling:
         """Nothing runs, and everything is to start: `start_with` is called until it answers."""
 
     def start_with(
-        self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str
+        self,
+        current: JobGraph,
+        fits: Callable[[JobGraph], bool],
+        why_no_room: Callable[[JobGraph], str | None],
+        not_started: str,
     ) -> JobGraph | TaskFailure | None:
         """The graph to start now, why there is none, or None: not yet.
 
         Args:
             current: The graph that ran last.
             fits: Whether a graph can start from the latest snapshot.
+            why_no_room: Why the slots cannot hold its state, as far as is known; None: they may.
             not_started: Why the latest worker for the job's requests failed to start; empty: none did.
         """
         return self.desired

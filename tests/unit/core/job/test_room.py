@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.core.cluster import EVERY_2_S, Cluster, Task, job_graph, settings
+from tests.unit.core.running import FIXED
 from unistream.base.ids import CheckpointId, JobId, OperatorUid, SubtaskId
 from unistream.base.limits import MIB
 from unistream.core import contract
@@ -113,3 +114,34 @@ def test_a_change_that_cannot_fit_is_refused_and_the_job_runs_on(known: bool) ->
     cluster.handle(contract.RescaleRequested(request="wider", parallelism={count: 3}))
     cluster.settle()
     assert cluster.answers["wider"].error is None
+
+
+@pytest.mark.parametrize("mib", [6, 2], ids=["it does not fit", "it fits"])
+def test_a_job_is_not_narrowed_to_slots_that_cannot_hold_its_state(mib: int) -> None:
+    """It waits for a worker, and fails with the number if none comes."""
+    profiles = {"default": ResourceProfile(memory_mb=ROOM_MB)}
+    graph = structs.replace(job_graph(bounded=False), profiles=profiles)
+    cluster = Heavy(graph, settings(EVERY_2_S | FIXED | {"jobmanager.scheduler": "adaptive"}))
+    cluster.mib = mib
+    cluster.handle(contract.Started())
+    cluster.settle()
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.settle_without("grant")
+    cluster.lose(cluster.where[cluster.task("count", 1).attempt])
+    cluster.settle_without("grant")
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
+    cluster.settle_without("grant")
+    cluster.fire(contract.Timer(contract.TimerKind.RESOURCES, 1))
+    cluster.settle_without("grant")
+    if mib == 2:
+        assert cluster.state == "RUNNING"
+        return
+    assert cluster.state == "RESTARTING"
+    cluster.fire(contract.Timer(contract.TimerKind.RESOURCES, 0))
+    cluster.settle_without("grant")
+    assert cluster.ended is not None
+    assert cluster.ended.failure is not None
+    assert re.search(
+        r"there are 1 slot\(s\), which are too few: .*at least 12 mb .* has 10 mb",
+        cluster.ended.failure.message,
+    )

@@ -78,7 +78,7 @@ class Job:
     def start(self, slots: int, *, fits: Callable[[JobGraph], bool] = lambda _: True) -> int | str | None:
         """The parallelism to start with, or the kind of the failure."""
         self.have(slots)
-        found = self.scheduling.start_with(NARROW, fits, "")
+        found = self.scheduling.start_with(NARROW, fits, lambda _: None, "")
         self.look()
         return found.kind if isinstance(found, TaskFailure) else width(found)
 
@@ -184,7 +184,7 @@ def test_a_timer_that_was_cancelled_and_fires_says_nothing() -> None:
 def test_no_slot_fails_the_job_for_good() -> None:
     job = waiting("adaptive")
     job.fire(WAIT)
-    failure = job.scheduling.start_with(USUAL, lambda _: True, "no disk")
+    failure = job.scheduling.start_with(USUAL, lambda _: True, lambda _: None, "no disk")
     assert isinstance(failure, TaskFailure)
     assert not failure.recoverable
     assert "no slot for slot sharing group(s) 'default' after 1000 ms" in failure.message
