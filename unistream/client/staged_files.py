@@ -2,8 +2,9 @@
 
 A committable is in a snapshot or, in a BATCH job without checkpoints, in the memory of the JobManager. So
 after such a job has failed or was cancelled nothing names its files any more, and a task of it that still
-runs can only stage more of them. Files of any other job may be named by a savepoint that somebody keeps; they
-stay, unless the user says that none is kept.
+runs can only stage more of them; but those that a commit had decided on before it was cut off are output.
+Files of any other job may be named by a savepoint that somebody keeps; they stay, unless the user says that
+none is kept.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.job_history import open_history
 from unistream.connector.common import absolute
-from unistream.connector.file import JOB_CHARS, StagedFolder
+from unistream.connector.file import JOB_CHARS, PartFile, StagedFolder
 from unistream.port.metadata import JobRecord, MetadataStore
 
+OUTPUT: Final = "a commit that was cut off has taken them into the output"
 _WITHOUT_RESULT: Final = ("FAILED", "CANCELED")
 
 
@@ -50,22 +52,29 @@ def clean_folder(
 
     Raises:
         ConfigError: the folder or the database cannot be used, or a forgotten job has not ended.
+        CorruptSnapshot: a record of a commit cannot be read.
         Unreachable: the storage failed.
     """
     folder = StagedFolder(absolute(uri), {})
-    staged = folder.by_job()
+    staged, decided = folder.by_job(), folder.decided()  # what is decided in between is in both
     found: list[StagedByJob] = []
+    left: dict[str, list[PartFile]] = {}
     with open_history(config) as store:
         records = {} if store is None else _records(store, staged)
         for prefix, files in sorted(staged.items()):
             record = records.get(prefix)
             why = _kept(record, store, forgotten)
             job = prefix if record is None else record.job
-            found.append(StagedByJob(job=job, files=len(files), kept=why))
+            output = [file for file in files if file.name in decided]
+            left[job] = [file for file in files if file.name not in decided]
+            if output:
+                found.append(StagedByJob(job=job, files=len(output), kept=OUTPUT))
+            if left[job]:
+                found.append(StagedByJob(job=job, files=len(left[job]), kept=why))
     if not dry_run:
         for one in found:
             if not one.kept:
-                folder.remove(staged[one.job[:JOB_CHARS]])
+                folder.remove(left[one.job])
     return found
 
 

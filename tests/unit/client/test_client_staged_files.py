@@ -15,8 +15,10 @@ from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.cli.sinks import app
-from unistream.client.staged_files import clean_folder
+from unistream.client.staged_files import OUTPUT, clean_folder
 from unistream.connector.file import FileSink
+from unistream.connector.file.sink_parts import PartFile
+from unistream.connector.file.sink_stage import CommitRecord, FileStage
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.elements import Batch
@@ -115,6 +117,18 @@ def test_each_job_of_a_folder_is_judged_by_itself(tmp_path: Path, config: Config
     found = clean_folder(config, str(out))
     assert [bool(one.kept) for one in found] == [False, True, True]
     assert [file.exists() for file in [*failed, running, unknown, committed]] == [False, True, True, True]
+
+
+def test_what_a_commit_has_decided_on_is_output(tmp_path: Path, config: Configuration) -> None:
+    """The job was cut off between the record and the name of the file, and never came back."""
+    out, failed = tmp_path / "out", record(config, 1, **ENDED, state="FAILED")
+    files = [stage(out, failed) for _ in range(2)]
+    names = [file.name.removesuffix(".staged") for file in files]
+    decided = CommitRecord(checkpoint_id=1, files=(PartFile(bucket="", name=names[0], size=1, rows=1),))
+    assert FileStage(str(out), {}).decide("lineage", "to-files", 1, decided)
+    found = clean_folder(config, str(out), forgotten=[failed])
+    assert [(one.files, one.kept) for one in found] == [(1, OUTPUT), (1, "")]
+    assert [file.exists() for file in files] == [True, False]
 
 
 def test_a_user_who_keeps_no_snapshot_says_so_by_job(tmp_path: Path, config: Configuration) -> None:

@@ -10,4 +10,5 @@ from __future__ import annotations
 
 from unistream.connector.file.leftovers import JOB_CHARS, StagedFolder
 from unistream.connector.file.sink import FileSink, committer_of
+from unistream.connector.file.sink_parts import PartFile
 from unistream.connector.file.source import FileSource, create_discovery

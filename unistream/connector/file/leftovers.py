@@ -36,6 +36,11 @@ class StagedFolder:
                 found[match[1]].append(file)
         return dict(found)
 
+    def decided(self) -> frozenset[str]:
+        """Names of those that a commit, which was cut off, has taken into the output. Raises CorruptSnapshot,
+        Unreachable."""
+        return self._stage.decided()
+
     def remove(self, files: Sequence[PartFile]) -> None:
         """Best effort."""
         for file in files:

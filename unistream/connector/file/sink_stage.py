@@ -233,14 +233,22 @@ class FileStage:
 
     def newest_of_lines(self, sink_uid: str) -> list[CommitRecord]:
         """The newest record of each line of a sink with this uid. Raises CorruptSnapshot, Unreachable."""
-        folder, found = f"{self._root}/_unistream", []
+        return list(self._newest_records(f"-{short_name(sink_uid)}"))
+
+    def decided(self) -> frozenset[str]:
+        """Names of the files that the newest commit of any sink has taken into the output, finished or not.
+        Raises CorruptSnapshot, Unreachable."""
+        return frozenset(file.name for record in self._newest_records("") for file in record.files)
+
+    def _newest_records(self, end: str) -> Iterator[CommitRecord]:
+        """Of the folders of records whose names end so."""
+        folder = f"{self._root}/_unistream"
         for name in self._files.names(folder):
-            if name.endswith(f"-{short_name(sink_uid)}"):
+            if name.endswith(end) and not name.endswith(".json"):
                 files = self._files.names(f"{folder}/{name}")
                 records = [file for file in files if file.endswith(".json")]
                 if records:
-                    found.append(self._read(f"{folder}/{name}/{max(records)}", _RECORD))
-        return found
+                    yield self._read(f"{folder}/{name}/{max(records)}", _RECORD)
 
     def decide(self, lineage: str, sink_uid: str, number: int, record: CommitRecord) -> bool:
         """Writes a record atomically and durably. False: others have decided something behind the record that
