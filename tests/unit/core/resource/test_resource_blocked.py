@@ -20,13 +20,23 @@ class TestBlockedHosts:
         )
         return Cluster(block=block, **rules)
 
-    def test_its_free_slots_are_not_given_out_for_a_time(self) -> None:
+    def blocked(self, *, pause_ms: int = 0) -> Cluster:
+        """Of two hosts `bad` has lost two workers, and has a third now. `pause_ms`: after each loss."""
         cluster = self.cluster(active=False)
         cluster.join("good", host="good")
-        for name in ("bad-1", "bad-2"):
+        self.lose(cluster, "bad-1", "bad-2", pause_ms=pause_ms)
+        cluster.join("bad-3", host="bad")
+        return cluster
+
+    def lose(self, cluster: Cluster, *names: str, pause_ms: int = 0) -> None:
+        """Workers that come up on `bad`, and are lost."""
+        for name in names:
             cluster.join(name, host="bad")
             cluster.end(name)
-        cluster.join("bad-3", host="bad")
+            cluster.pass_time(pause_ms)
+
+    def test_its_free_slots_are_not_given_out_for_a_time(self) -> None:
+        cluster = self.blocked()
         cluster.want("a", "0", "1")
         assert cluster.granted == {("a", "0"): "good"}
         blocked = {view.task_manager: view.blocked_ms for view in cluster.machine.view()}
@@ -44,12 +54,7 @@ class TestBlockedHosts:
         assert cluster.granted
 
     def test_it_serves_again_when_no_other_is_left(self) -> None:
-        cluster = self.cluster(active=False)
-        cluster.join("good", host="good")
-        for name in ("bad-1", "bad-2"):
-            cluster.join(name, host="bad")
-            cluster.end(name)
-        cluster.join("bad-3", host="bad")
+        cluster = self.blocked()
         cluster.want("a", "0", "1")
         assert cluster.granted == {("a", "0"): "good"}
         cluster.end("good")
@@ -90,13 +95,9 @@ class TestBlockedHosts:
     def test_what_fails_on_a_blocked_host_does_not_make_it_longer(self) -> None:
         cluster = self.cluster(active=False)
         cluster.join("good", host="good")
-        for name in ("1", "2"):
-            cluster.join(name, host="bad")
-            cluster.end(name)
+        self.lose(cluster, "1", "2")
         cluster.pass_time(2_000)
-        for name in ("3", "4"):
-            cluster.join(name, host="bad")
-            cluster.end(name)
+        self.lose(cluster, "3", "4")
         cluster.join("5", host="bad")
         cluster.want("a", "0", "1")
         assert cluster.granted == {("a", "0"): "good"}
@@ -167,12 +168,6 @@ class TestBlockedHosts:
         assert blocklist.lost("h", lost_ms, started_ms=started_ms, alternative=True) is is_blocked
 
     def test_failures_of_long_ago_do_not_count(self) -> None:
-        cluster = self.cluster(active=False)
-        cluster.join("good", host="good")
-        for name in ("1", "2"):
-            cluster.join(name, host="bad")
-            cluster.end(name)
-            cluster.pass_time(61_000)
-        cluster.join("3", host="bad")
+        cluster = self.blocked(pause_ms=61_000)
         cluster.want("a", "0", "1")
         assert len(cluster.granted) == 2
