@@ -3,8 +3,10 @@ databases: a writer and a committer without a job."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -249,6 +251,73 @@ def test_a_type_that_the_table_refuses_is_refused_before_the_start(postgres_url,
         ConfigError, match=r'rows for table t: column "v" is of type .* but .*Cast that column'
     ):
         sink.check(pa.schema([("id", pa.int64()), ("v", written)]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "why"),
+    [
+        ("BIGINT", pa.float64(), "rounded to whole ones"),
+        ("SMALLINT", pa.decimal128(4, 1), "rounded to 0 decimal places"),
+        ("NUMERIC(10, 2)", pa.decimal128(10, 3), "rounded to 2 decimal places"),
+        ("NUMERIC(10)", pa.decimal128(10, 3), "rounded to 0 decimal places"),
+        ("DOUBLE PRECISION", pa.decimal128(20, 3), "rounded to those of floating point"),
+        ("DATE", pa.timestamp("us"), "the time of the day"),
+        ("TIME", pa.timestamp("us"), "the day would"),
+        ("TIMESTAMP(3)", pa.timestamp("us"), "rounded to 3 digits of a second"),
+        ("TIME(0)", pa.time64("us"), "rounded to 0 digits of a second"),
+        ("sqlite: NUMERIC", pa.decimal128(20, 2), "more than 15 digits"),
+        ("sqlite: INTEGER", pa.uint64(), "more than 15 digits"),
+        ("sqlite: INTEGER", pa.string(), "'007' would become"),
+        ("sqlite: STRICT TEXT", pa.int64(), "takes no INTEGER there"),
+        ("sqlite: STRICT INTEGER", pa.float64(), "takes no REAL there"),
+        ("sqlite: STRICT TEXT", pa.binary(), "takes no BLOB there"),
+    ],
+    ids=lambda one: str(one).lower(),
+)
+def test_a_type_that_would_change_values_is_refused_before_the_start(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, written: pa.DataType, why: str
+) -> None:
+    url, kind, end = of_kind(request, tmp_path, kind)
+    run(url, f"CREATE TABLE t (id INTEGER, v {kind}){end}")
+    with pytest.raises(ConfigError, match=f"column 'v' is .*, and in table t .*{why}.*cast it before"):
+        SqlSink(url, "t").check(pa.schema([("id", pa.int32()), ("v", written)]))
+
+
+def of_kind(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> tuple[str, str, str]:
+    """URL of a database, the type of a column there, and the end of the table's definition."""
+    if not kind.startswith("sqlite: "):
+        return str(request.getfixturevalue("postgres_url")), kind, ""
+    kind = kind.removeprefix("sqlite: ")
+    return f"sqlite:///{tmp_path / 'x.db'}", kind.removeprefix("STRICT "), " STRICT" * ("STRICT" in kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("NUMERIC(10, 2)", pa.array([Decimal("1.10")]), Decimal("1.10")),
+        ("NUMERIC", pa.array([Decimal("1.123")]), Decimal("1.123")),
+        ("NUMERIC(10, 2)", pa.array([2.345]), Decimal("2.35")),
+        ("TIMESTAMP(3)", pa.array([1], pa.timestamp("ms")), "1970-01-01 00:00:00.001000"),
+        ("TIMESTAMP", pa.array([1], pa.timestamp("s", "Asia/Tokyo")), "1970-01-01 00:00:01"),
+        ("TIMESTAMPTZ", pa.array([1], pa.timestamp("s")), "1970-01-01 00:00:01+00:00"),
+        ("sqlite: STRICT INTEGER", pa.array([True]), 1),
+        ("sqlite: STRICT REAL", pa.array([7]), 7.0),
+        ("sqlite: STRICT TEXT", pa.array(["007"]), "007"),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_table_takes_is_there(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, values: pa.Array, expected: Any
+) -> None:
+    url, kind, end = of_kind(request, tmp_path, kind)
+    if not end:
+        run(url, f"ALTER DATABASE {url.rpartition('/')[2]} SET timezone TO 'Asia/Tokyo'")
+    run(url, f"CREATE TABLE t (v {kind}){end}")
+    put(url, "t", pa.record_batch({"v": values}))
+    [row] = rows_in(url, "t")
+    if isinstance(row["v"], dt.datetime) and row["v"].tzinfo is not None:
+        row["v"] = row["v"].astimezone(dt.UTC)
+    assert str(row["v"]) == str(expected)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ WHERE l.granted AND l.pid <> pg_backend_pid() AND l.mode <> 'AccessShareLock'
         OR (l.locktype = 'advisory' AND l.objid::bigint = (hashtext(:lock)::bigint & 4294967295)))
 ORDER BY 1 LIMIT 5
 """)
+STRICT_SINCE: Final = (3, 37)
+_STRICT: Final = text("SELECT strict FROM pragma_table_list(:name) WHERE schema = :schema")
 CREATED_TWICE: Final = ("42P07", "23505")  # PostgreSQL: two writers create one table at once
 
 
@@ -178,6 +180,16 @@ class Database:
         """Of a table, by name; empty: there is none."""
         with self.read(f"looking at table {target}") as connection:
             return self.columns_in(connection, target)
+
+    def is_strict(self, target: Target) -> bool | None:
+        """Of a table of SQLite; None: PostgreSQL."""
+        if self.dialect != "sqlite":
+            return None
+        if sqlite3.sqlite_version_info < STRICT_SINCE:
+            return False
+        with self.read(f"looking at table {target}") as connection:
+            names = {"name": target.name, "schema": target.schema or "main"}
+            return bool(connection.execute(_STRICT, names).scalar())
 
     def has_table(self, connection: Connection, target: Target) -> bool:
         return bool(inspect(connection).has_table(target.name, schema=target.schema or None))
@@ -328,7 +340,8 @@ def _engine(where: URL) -> Engine:
         event.listen(engine, "begin", _begin_immediate)
         return engine
     require("postgres", "a SQL sink to PostgreSQL")
-    options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS}"
+    # a time without a zone in a column with one, and the reverse, must not depend on the server's zone
+    options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} -c timezone=UTC"
     return create_engine(
         where,
         connect_args={

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from unistream.connector.common import OnRewind, check_condition, check_delete_w
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
 from unistream.connector.sql.database import Database, parsed
+from unistream.connector.sql.fitting import check_types
 from unistream.connector.sql.group_log import GROUPS
 from unistream.connector.sql.line import check_no_other, last_commit
 from unistream.connector.sql.names import check_names
@@ -161,7 +162,7 @@ class SqlSink:
         finally:
             database.close()
 
-    def _check_table(self, database: Database, found: Mapping[str, object], schema: pa.Schema | None) -> None:
+    def _check_table(self, database: Database, found: Mapping[str, Any], schema: pa.Schema | None) -> None:
         """That takes such rows. `found`: its columns."""
         missing = [name for name in (schema.names if schema is not None else ()) if name not in found]
         if missing:
@@ -174,6 +175,7 @@ class SqlSink:
                 f"{', '.join(self._key)}, by which mode='upsert' finds rows"
             )
         if schema is not None:
+            check_types(self._target, schema, found, strict=database.is_strict(self._target))
             explain_commit(database, self._target, schema, self._key)
 
     def _check_columns(self, schema: pa.Schema) -> None:
