@@ -18,6 +18,7 @@ from unistream.api.graph import (
     check_parallelism,
 )
 from unistream.api.lineage import lineage_graph, written_by
+from unistream.api.sink_order import order_advice
 from unistream.api.sinks import check_new_lines, last_commits, sinks_of, without_line
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
@@ -431,9 +432,8 @@ class Environment(Sources):
             savepoint = self.latest_snapshot(name)
         self.check_new_lines(savepoint=savepoint, request_id=request_id)
         graph, code, frames = self.staged_job_graph(name, bootstrap)
-        advice = uid_advice(graph)
-        if advice is not None:
-            _log.warning("event=operators_without_uid job=%r: %s", graph.name, advice)
+        for event, advice in self.advice(graph):
+            _log.warning("event=%s job=%r: %s", event, graph.name, advice)
         with frames.kept():
             request = SubmitRequest(
                 graph=graph,
@@ -447,6 +447,14 @@ class Environment(Sources):
             job = submit(request, target=self._target, config=self._config)
             frames.remove_after(job, target=self._target, config=self._config)
         return job, frames
+
+    def advice(self, graph: JobGraph) -> list[tuple[str, str]]:
+        """What a user should know before the job starts: names of events, and sentences. `graph`: of it."""
+        found = {
+            "operators_without_uid": uid_advice(graph),
+            "rows_of_a_key_in_any_order": order_advice(self.stream_graph(graph.name), self.parallelism),
+        }
+        return [(event, advice) for event, advice in found.items() if advice is not None]
 
     def _max_parallelism(self) -> int | None:
         value = self._config.get(MAX_PARALLELISM)

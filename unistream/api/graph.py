@@ -37,12 +37,14 @@ class Port:
     Attributes:
         ship: None: forward if possible.
         partition: None: by `execution.runtime-mode`.
+        key_columns: By which it ships, if it does so by key.
     """
 
     node: int
     tag: str | None = None
     ship: Ship | None = None
     partition: PartitionType | None = None
+    key_columns: tuple[str, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -95,12 +97,13 @@ class GraphBuilder:
         self.graph.nodes.append(node)
         for index, ports in enumerate(inputs):
             for port in ports:
+                shipped = ship or port.ship
                 edge = StreamEdge(
                     source=port.node,
                     target=node.id,
                     input_index=index,
-                    ship=ship or port.ship,
-                    key_columns=tuple(key_columns) if (ship or port.ship) is Ship.HASH else (),
+                    ship=shipped,
+                    key_columns=(tuple(key_columns) or port.key_columns) if shipped is Ship.HASH else (),
                     tag=port.tag,
                     partition=port.partition,
                     committables=committables,

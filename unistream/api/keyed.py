@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from unistream.api.columns import Returns, as_schema, side_schemas
+from unistream.api.commit_group import CommitGroup
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.sinks import DataStreamSink
 from unistream.api.stream import DataStream, check_process
@@ -159,6 +160,15 @@ class KeyedStream:
             ConfigError: streams of two environments, or no map is declared.
         """
         return BroadcastConnectedStream(self, broadcast, states)
+
+    def sink_to(
+        self, sink: Sink, *, on_error: OnError = "fail", group: CommitGroup | None = None
+    ) -> DataStreamSink:
+        """As `DataStream.sink_to`; all rows of a key go to one subtask of the sink, in their order: of a sink
+        with ``mode="upsert"`` and the same key the last one stays."""
+        ports = [replace(port, ship=Ship.HASH, key_columns=self.key_columns) for port in self._ports]
+        stream = DataStream(self._builder, ports, self.schema)
+        return stream.sink_to(sink, on_error=on_error, group=group)
 
     def dead_letters_to(self, sink: Sink) -> DataStreamSink:
         """As `DataStream.dead_letters_to`, of rows for which the function of `key_by` has failed.

@@ -126,17 +126,15 @@ def _found(environment: Environment, name: str | None) -> str | None:
 def job_request(
     environment: Environment, name: str | None, *, detached: bool, bootstrap: BootstrapOrder | None = None
 ) -> tuple[SubmitRequest, Frames]:
-    """The pipeline, packed, and its DataFrames, staged; a warning names stateful operators without a uid."""
+    """The pipeline, packed, and its DataFrames, staged; warnings say what is dangerous in it."""
     from unistream.api.frames import refuse_detached
-    from unistream.core.graph import uid_advice
     from unistream.master.job_setup import SubmitRequest
     from unistream.worker.code import pack
 
     if detached:
         refuse_detached(environment.stream_graph(name))
     graph, code, frames = environment.staged_job_graph(name, bootstrap)
-    advice = uid_advice(graph)
-    if advice is not None:
+    for _, advice in environment.advice(graph):
         report(f"warning: {advice}")
     with frames.kept():
         artifact = pack(code, with_modules=True)

@@ -244,6 +244,15 @@ class ReplacesRows(Protocol):
         or by partition."""
 
 
+@runtime_checkable
+class ReplacesByKey(Protocol):
+    """A sink that may keep the last row of each key."""
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """Its columns; empty: it keeps all rows."""
+
+
 class CommittableFunction(Protocol):
     """The function of a stage before or after the committer, called once for each checkpoint."""
 

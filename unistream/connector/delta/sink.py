@@ -168,6 +168,11 @@ class DeltaSink:
         """See `unistream.port.sink.ReplacesRows`."""
         return self._upsert is not None or self._overwrite
 
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """See `unistream.port.sink.ReplacesByKey`."""
+        return () if self._upsert is None else self._upsert.key
+
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
         from unistream.connector.delta.line import check_no_other

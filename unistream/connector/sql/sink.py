@@ -201,6 +201,11 @@ class SqlSink:
         """See `unistream.port.sink.ReplacesRows`."""
         return bool(self._key)
 
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """See `unistream.port.sink.ReplacesByKey`."""
+        return self._key
+
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
         if self._on_foreign == "refuse":
