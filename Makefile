@@ -94,6 +94,7 @@ random-nightly: setup  ## 500 new random examples for every property, four times
 equality-nightly: setup  ## random pipelines over random rows: STREAMING, BATCH, Spark and plain Python agree
 	@for round in $$(seq 5); do \
 	  $(RUN) pytest -q -n 2 -m hypothesis --hypothesis-profile=random tests/equality || exit 1; done
+	@$(RUN) pytest -q -n 2 --hypothesis-profile=random tests/equality/test_planted.py
 
 versions-nightly: setup  ## the fast part and a job of each connector, with the oldest and the newest versions; EDGE=oldest|newest
 	@UV=$(UV) $(RUN) python -m tests.versions $(EDGE)

@@ -36,14 +36,22 @@ EARLIER_TIMES: Final = Pipeline(
 IN_TURN: Final = tuple(Row(n, 20 * n, f"key {n * n % 12}", None, n) for n in range(120))
 SKEWED: Final = Source((IN_TURN[::2], IN_TURN[1::2]), kind="static", piece=2)
 """Long enough that some subtask is further than another."""
-FEW: Final = Source(
-    (tuple(Row(n, 20 * n, "xyz"[n % 3], n % 4 / 4, n) for n in range(40)), ()), kind="static", piece=2
+IN_DISORDER: Final = Source(
+    (tuple(Row(n, 50 * (n ^ 1), "x", None, n) for n in range(30)),), kind="static", piece=1
 )
+ZEROS: Final = (0.0, -0.0, 0.5, None)
+FEW: Final = Source(
+    (tuple(Row(n, 20 * (n // 4), "xyz"[n % 3], ZEROS[n // 2 % 4], n) for n in range(40)), ()),
+    kind="static",
+    piece=2,
+)
+"""Some of the same key and time."""
 BY_TEXT, BY_TWO = Key(("s",)), Key(("s", "f"))
 
 OPERATORS: Final[Mapping[str, Pipeline]] = {
     "windows that overlap": Pipeline((SKEWED, replace(SUMS, size=400, slide=50), Exchange(1, "rebalance"))),
     "windows of earlier times": EARLIER_TIMES,
+    "windows of rows in disorder": Pipeline((IN_DISORDER, SUMS)),
     "rows in order, and a side output": Pipeline((FEW, Process(0, BY_TEXT, "InOrder"), Side(1))),
     "timers": Pipeline((FEW, Process(0, BY_TWO, "Buckets"), Process(0, BY_TEXT, "Newest"))),
     "state in columns": Pipeline((FEW, Process(0, BY_TEXT, "TotalInColumns"))),

@@ -1,6 +1,6 @@
 """Seeds that reach the rare branches: a batch plays them first, so that it needs few others.
 
-    python -m tests.simulation.reached_by [--masters]       looks for them, and writes the file anew
+    python -m tests.simulation.reached_by [--masters]       looks for them, and writes the file again
 
 The file is only a hint. Where the code runs another way now, and none of its seeds reaches a branch any more,
 a batch looks for another one, which costs time.

@@ -87,6 +87,7 @@ def test_a_right_pipeline_passes_many_seeds() -> None:
 def test_a_right_pipeline_passes_when_it_is_rescaled() -> None:
     report = simulate(right, seeds=seeds(5, 20), rescale=True)
     report.raise_for_failures()
+    assert report.restarts
 
 
 def test_a_count_in_self_is_found_and_its_story_is_short() -> None:
