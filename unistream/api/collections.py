@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.model.column_forms import ValueRefused
-from unistream.model.column_names import repeated_name
+from unistream.model.column_names import refused_names
 from unistream.operator.common import table_of
 
 
@@ -41,6 +41,6 @@ def collected(rows: Iterable[Mapping[str, Any]] | pa.Table, schema: pa.Schema | 
 
 
 def _check_names(names: Sequence[str]) -> None:
-    why = repeated_name(names)
+    why = refused_names(names)
     if why is not None:
         raise ConfigError(f"from_collection was given rows with {why}")

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.model.column_names import repeated_name
+from unistream.model.column_names import refused_names
 
 Columns: TypeAlias = Mapping[str, pa.DataType]
 Returns: TypeAlias = pa.Schema | Columns | None
@@ -18,7 +18,7 @@ def as_schema(returns: Returns, what: str = "returns=") -> pa.Schema | None:
     """A schema from a schema or from name -> type. Raises ConfigError, naming `what`, for anything else."""
     if returns is None or isinstance(returns, pa.Schema):
         if returns is not None:
-            why = repeated_name(returns.names)
+            why = refused_names(returns.names)
             if why is not None:
                 raise ConfigError(f"{what} has {why}")
         return returns

@@ -17,7 +17,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
 from unistream.core.graph import check_group_name
-from unistream.model.column_names import repeated_name
+from unistream.model.column_names import refused_names
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
@@ -295,7 +295,7 @@ def check_columns(schema: pa.Schema | None, columns: Sequence[str], what: str) -
 
 def check_names(names: Sequence[str], what: str) -> None:
     """Raises ConfigError if two columns have one name."""
-    why = repeated_name(names)
+    why = refused_names(names)
     if why is not None:
         raise ConfigError(f"{what}: its rows have {why}")
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIN_WATERMARK
-from unistream.model.column_names import repeated_name
+from unistream.model.column_names import refused_names
 from unistream.model.elements import Batch
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
@@ -220,7 +220,7 @@ class BroadcastLookupJoin(BaseOperator):
             return
         names = facts.records.schema.names
         own = [TIMESTAMP] if TIMESTAMP in names else []  # waiting facts have their time in it
-        why = repeated_name([*names, *self._added, *own])
+        why = refused_names([*names, *self._added, *own])
         if why is not None:
             raise self.user_error(f"a fact and its dimension row have {why} before the join;")
 

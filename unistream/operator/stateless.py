@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.model.column_names import repeated_name
+from unistream.model.column_names import refused_names
 from unistream.model.elements import Batch
 from unistream.operator.common import (
     ForwardsRows,
@@ -95,7 +95,7 @@ class MapBatches(RowOperator):
         return Batch(records, self._timestamps(what, batch, records))
 
     def _check_names(self, what: str, names: Sequence[str]) -> None:
-        why = repeated_name(names)
+        why = refused_names(names)
         if why is not None:
             raise self.user_error(f"{what} returned rows with {why};")
 

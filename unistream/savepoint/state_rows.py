@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from unistream.base.errors import ConfigError
 from unistream.base.limits import NEVER_MS
 from unistream.model.arrow_layouts import taken
+from unistream.model.column_names import numbered
 from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN
@@ -285,16 +286,17 @@ def check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
     """Raises ConfigError if two rows have the same in these columns, whose values are in their one form."""
     if table.num_rows < 2:
         return
-    compared = table.select(columns)
+    compared = numbered(table.select(columns))
     if any(pa.types.is_nested(column.type) for column in compared.schema):
         # Arrow cannot group by them
         texts = [[repr(value) for value in column.to_pylist()] for column in compared.columns]
-        compared = pa.table(texts, names=list(columns))
-    counted = compared.group_by(list(columns), use_threads=False).aggregate([([], "count_all")])
+        compared = pa.table(texts, names=compared.schema.names)
+    names = compared.schema.names
+    counted = compared.group_by(names, use_threads=False).aggregate([([], "count_all")])
     if counted.num_rows == table.num_rows:
         return
     first = pc.index(pc.greater(counted.column("count_all"), 1), value=True).as_py()
-    [repeated] = counted.slice(first, 1).select(columns).to_pylist()
+    [repeated] = counted.slice(first, 1).select(names).rename_columns(list(columns)).to_pylist()
     raise ConfigError(f"state {name!r}: the key {_shown(repeated)} appears more than once")
 
 

@@ -28,6 +28,7 @@ from unistream.connector.common.partitions import (
     by_partition,
     by_values,
     folder_misfit,
+    folder_name,
     partition_folder,
     partition_text,
     value_folder,

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 FOLDER_CHARS_MAX: Final = 120  # of an encoded value that readers take from a log; longer ones are cut
-NAME_BYTES_MAX: Final = 255  # of a folder, in all usual file systems; encoded names are ASCII
+NAME_BYTES_MAX: Final = 255  # of a folder, in all usual file systems
+_ENCODED: Final = frozenset("\"#%'*/:=?\\{[]^")  # in the name of a column, by Hive and Spark
 _ENCODED_BYTES: Final = 3  # at most, of a byte
 _SHOWN: Final = 60  # characters of a value in a message
 
@@ -105,7 +106,19 @@ def value_folder(column: str, value: str | None) -> str:
     ('at=a%2Fb%20c/', 'at=__HIVE_DEFAULT_PARTITION__/')
     """
     text = NULL_PARTITION if value is None else urllib.parse.quote(value, safe="")
-    return f"{urllib.parse.quote(column, safe='')}={text}/"
+    return f"{folder_name(column)}={text}/"
+
+
+def folder_name(column: str) -> str:
+    """As Hive and Spark spell it in the name of a folder: readers take it back from there, but DuckDB only if
+    nothing in it has to be encoded.
+
+    >>> folder_name("größe b"), folder_name("a/b")
+    ('größe b', 'a%2Fb')
+    """
+    return "".join(
+        f"%{ord(one):02X}" if one in _ENCODED or one < " " or one == "\x7f" else one for one in column
+    )
 
 
 def folder_misfit(column: str, value: str | None) -> str | None:
@@ -118,7 +131,7 @@ def folder_misfit(column: str, value: str | None) -> str | None:
         return None
     if value in ("", NULL_PARTITION):
         return f"{value!r} in {column!r} names no folder: readers would take it for a null"
-    size = len(value_folder(column, value)) - 1
+    size = len(value_folder(column, value).encode()) - 1
     if size > NAME_BYTES_MAX:
         shown = repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
         return (
@@ -139,7 +152,7 @@ def without_folder(column: str, values: pa.Array) -> pa.Array[Any] | None:
         return None if of_values is None else of_values.take(values.indices)
     if not any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string)):
         return None
-    room = NAME_BYTES_MAX - len(value_folder(column, ""))
+    room = NAME_BYTES_MAX - len(value_folder(column, "").encode())
     suspects = pc.or_(
         pc.greater(pc.binary_length(values), room // _ENCODED_BYTES),
         pc.is_in(values, pa.array(["", NULL_PARTITION], kind)),

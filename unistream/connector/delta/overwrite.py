@@ -19,6 +19,7 @@ from unistream.connector.common import StageFiles
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.stage import DeltaFile, reading_staged
 from unistream.connector.delta.upsert import quoted
+from unistream.model.column_names import distinct
 
 BATCH_ROWS: Final = 64 * 1024
 
@@ -29,12 +30,8 @@ def partitions_of(stage: StageFiles, files: Sequence[DeltaFile], partition_by: S
     with reading_staged(stage):
         for file in files:
             with stage.system.open(f"{stage.root}/{file.path}", "rb") as content:
-                tables.append(_distinct(parquet_file(content).read(columns=list(partition_by))))
-    return _distinct(pa.concat_tables(tables))
-
-
-def _distinct(rows: pa.Table) -> pa.Table:
-    return rows.group_by(rows.schema.names, use_threads=False).aggregate([])
+                tables.append(distinct(parquet_file(content).read(columns=list(partition_by))))
+    return distinct(pa.concat_tables(tables))
 
 
 def staged_rows(stage: StageFiles, files: Sequence[DeltaFile], shape: TableShape) -> pa.RecordBatchReader:

@@ -333,7 +333,7 @@ class LakeTable:
         self._check_rewritable()
         before = self.version
         columns = [name for name in rows.schema.names if name != DELETED]
-        values = {name: f"s.{quoted(name)}" for name in columns}
+        values = {quoted(name): f"s.{quoted(name)}" for name in columns}
         with _committing(self._uri):
             merging = self._table.merge(
                 source=rows,

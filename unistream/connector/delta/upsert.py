@@ -18,13 +18,15 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import StageFiles
 from unistream.connector.delta.stage import DeltaFile, Upsert, reading_staged
+from unistream.model.column_names import numbered
 
 DELETED: Final = "_unistream_deleted"
-_PLACE: Final = "_unistream_place"
 
 
 def check_key(key: Sequence[str], stored: pa.Schema) -> None:
-    """Raises ConfigError: rows cannot be found by these columns of the stored schema."""
+    """Raises ConfigError: rows cannot be found by these columns of the stored schema, or it has ours."""
+    if DELETED in map(str.lower, stored.names):
+        raise ConfigError(f"a column cannot be called {DELETED!r}: the sink has one of its own; rename it")
     for name in key:
         if name not in stored.names:
             raise ConfigError(f"key {name!r} is no column of the stream, which has {', '.join(stored.names)}")
@@ -64,8 +66,9 @@ def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     [{'id': 2, 'n': 2}, {'id': 1, 'n': 3}]
     """
     places: Any = pa.array(np.arange(rows.num_rows))
-    last = rows.select(list(key)).append_column(_PLACE, places).group_by(list(key), use_threads=False)
-    kept = last.aggregate([(_PLACE, "max")]).column(f"{_PLACE}_max")
+    keys = numbered(rows.select(list(key)))
+    last = keys.append_column("place", places).group_by(keys.schema.names, use_threads=False)
+    kept = last.aggregate([("place", "max")]).column("place_max")
     return rows.take(kept.take(pc.sort_indices(kept)))
 
 

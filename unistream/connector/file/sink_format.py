@@ -8,6 +8,7 @@ would be equal in the file (such as times in nanoseconds in JSON).
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import (
-    by_partition,
+    by_values,
     folder_misfit,
+    folder_name,
     json_lines,
     sample,
     value_folder,
@@ -31,8 +33,6 @@ SUFFIXES: Final[dict[Format, str]] = {"parquet": ".parquet", "json": ".jsonl"}
 ROW_GROUP_ROWS: Final = 1 << 20
 JSON_CHUNK_ROWS: Final = 1 << 14
 _NAMES: Final[dict[Format, str]] = {"parquet": "Parquet", "json": "JSON"}
-_TIME: Final = "__time"
-_OTHER: Final = "__other"  # a second column, next to the one that is tried
 _BYTES: Final = (
     pa.types.is_binary,
     pa.types.is_large_binary,
@@ -59,14 +59,19 @@ class Buckets:
     def split(self, batch: Batch) -> list[tuple[str, pa.RecordBatch]]:
         """The rows of each bucket, in their order. Raises UserCodeError for rows without a time, and for
         values that readers would not get back from the name of a folder."""
-        records, names = batch.records, self.columns
+        columns = [batch.records.column(name) for name in self.columns]
         times = self.times(batch)
         if times is not None:
             if times.null_count:
                 raise UserCodeError("file sink: a row has no time, so it has no bucket")
-            records = records.append_column(_TIME, pc.strftime(times, format=self._time_format))
-            names = (*names, _TIME)
-        return [(self._folder(key), rows) for key, rows in by_partition(records, names, value_text)]
+            columns.append(pc.strftime(times, format=self._time_format))
+        if not columns:
+            return [(self._folder(()), batch.records)]
+        rest = batch.records.drop_columns(list(self.columns))
+        return [
+            (self._folder(tuple(value_text(column[row].as_py()) for column in columns)), rows)
+            for row, rows in by_values(rest, columns)
+        ]
 
     def check(self, schema: pa.Schema) -> None:
         """Raises ConfigError for a column that is missing, or whose values cannot name folders."""
@@ -75,7 +80,7 @@ class Buckets:
                 raise ConfigError(f"file sink: there is no column {name!r} among {', '.join(schema.names)}")
         if set(self.columns) >= set(schema.names):
             raise ConfigError("file sink: every column is in partition_by, nothing is left for the files")
-        self._check_names()
+        self._check_names(schema.names)
         for name in self.columns:
             _check_folders(schema.field(name))
         if self._time_column is not None:
@@ -87,18 +92,32 @@ class Buckets:
         if self.columns or self._time_format is not None:
             for field in schema:
                 if field.name not in self.columns:
-                    _try(Buckets((_OTHER,), None, None), field, "which cannot be divided into folders")
+                    _try(Buckets((_other(field),), None, None), field, "which cannot be divided into folders")
 
-    def _check_names(self) -> None:
-        """Raises ConfigError for a column whose folders readers would pass over or mix up."""
+    def _check_names(self, names: Sequence[str]) -> None:
+        """Raises ConfigError for a column whose folders readers would pass over or mix up. `names`: of all
+        columns."""
+        folded = [other.casefold() for other in names]
         for name in self.columns:
-            if not name or name.startswith("."):
+            if not name or name[0] in "._":
                 raise ConfigError(
                     f"file sink: readers pass over folders of the column {name!r} of partition_by, as their "
-                    "names begin with a dot or name no column; rename it before the sink"
+                    "names begin with '.' or '_' or name no column; rename it before the sink"
                 )
-            if [other.casefold() for other in self.columns].count(name.casefold()) > 1:
-                raise ConfigError(f"file sink: partition_by has column {name!r} twice, but for its case")
+            if (why := folder_misfit(name, "1")) is not None:
+                raise ConfigError(
+                    f"file sink: no value of partition_by fits: {why}; rename it before the sink"
+                )
+            if folder_name(name) != name:
+                raise ConfigError(
+                    f"file sink: column {name!r} of partition_by has a name that folders spell otherwise and "
+                    "not all readers take back; rename it before the sink"
+                )
+            if self.columns.count(name) > 1 or folded.count(name.casefold()) > 1:
+                raise ConfigError(
+                    f"file sink: column {name!r} of partition_by is there twice, but for its case, and "
+                    "readers take the two for one; rename it before the sink"
+                )
 
     def times(self, batch: Batch) -> pa.Array | None:
         """Of the rows, for their folders; None: these have none. Raises UserCodeError: rows have no time."""
@@ -131,8 +150,13 @@ def write_table(table: pa.Table, file: Any, file_format: Format) -> None:
 # --- does a column fit? -----------------------------------------------------------------------------
 
 
+def _other(column: pa.Field) -> str:
+    """Name of a second column, next to the one that is tried."""
+    return f"{column.name} and another"
+
+
 def _try(buckets: Buckets, column: pa.Field, what: str) -> None:
-    row = pa.record_batch([sample(column.type), pa.array([0])], names=[column.name, _OTHER])
+    row = pa.record_batch([sample(column.type), pa.array([0])], names=[column.name, _other(column)])
     try:
         buckets.split(Batch(row))
     except _REFUSALS as error:

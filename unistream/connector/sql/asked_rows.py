@@ -23,6 +23,7 @@ from unistream.connector.sql.failures import OF_ROWS
 from unistream.connector.sql.key_forms import KeyForm, key_forms
 from unistream.connector.sql.questions import BAD, IN, LABEL, PLACE, ROWS, SEEN, Questions, Quoting
 from unistream.connector.sql.statements import Target, commits_table
+from unistream.model.column_names import distinct
 
 
 class AskedRows:
@@ -259,5 +260,4 @@ def _is_of_rows(error: DBAPIError) -> bool:
 
 
 def _repeats(key: pa.RecordBatch) -> bool:
-    distinct = pa.Table.from_batches([key]).group_by(key.schema.names, use_threads=False).aggregate([])
-    return bool(distinct.num_rows < key.num_rows)
+    return bool(distinct(pa.Table.from_batches([key])).num_rows < key.num_rows)

@@ -254,7 +254,10 @@ def test_a_value_that_readers_would_not_get_back_is_refused(tmp_path: Path, valu
     ("names", "why"),
     [
         ([".p"], "readers pass over folders of the column '.p'"),
-        (["p", "P"], "has column 'p' twice, but for its case"),
+        (["p", "P"], "'p' of partition_by is there twice, but for its case"),
+        (["N"], "'N' of partition_by is there twice, but for its case"),
+        (["_p"], "readers pass over folders of the column '_p'"),
+        (["a/b"], "'a/b' of partition_by has a name that folders spell otherwise"),
     ],
 )
 def test_columns_whose_folders_readers_pass_over_or_mix_up(
