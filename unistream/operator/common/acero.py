@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 try:
     import pyarrow._acero as _engine
@@ -21,7 +22,7 @@ engine: Any = _engine
 CLASSES: Final = ("AggregateNodeOptions", "Declaration", "ProjectNodeOptions", "TableSourceNodeOptions")
 
 
-def group(table: pa.Table, keys: Sequence[str], specs: Sequence[object]) -> pa.Table:
+def group(table: pa.Table, keys: Sequence[str], specs: Sequence[Sequence[Any]]) -> pa.Table:
     """One row for each distinct value of `keys`, on the calling thread. (`Table.group_by` does the same, but
     loads `pyarrow.acero`.)
 
@@ -30,8 +31,13 @@ def group(table: pa.Table, keys: Sequence[str], specs: Sequence[object]) -> pa.T
         keys: Columns of `table`.
         specs: (input columns, "hash_" function, its options or None, name of the output column) each.
     """
-    options = engine.AggregateNodeOptions(list(specs), keys=list(keys))
-    return run_plan("aggregate", options, table)
+    referring = [(_references(columns), *rest) for columns, *rest in specs]
+    return run_plan("aggregate", engine.AggregateNodeOptions(referring, keys=_references(keys)), table)
+
+
+def _references(names: Sequence[str]) -> list[Any]:
+    """Of columns: Arrow takes a text that begins with a dot for a path."""
+    return [pc.field(name) if name.startswith(".") else name for name in names]
 
 
 def run_plan(kind: str, options: Any, table: pa.Table) -> pa.Table:

@@ -52,7 +52,7 @@ class Aggregate:
     column: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind.value}({self.column or '*'})"
+        return f"{self.kind.value}({'*' if self.column is None else self.column})"
 
 
 def count(column: str | None = None) -> Aggregate:
@@ -175,7 +175,7 @@ class AggregatePlan:
     @property
     def input_columns(self) -> list[str]:
         """The columns that the plan reads, keys first."""
-        return list(dict.fromkeys([*self.keys, *(p.column for p in self._partials if p.column)]))
+        return list(dict.fromkeys([*self.keys, *(p.column for p in self._partials if p.column is not None)]))
 
     def check(self, schema: pa.Schema) -> pa.Schema:
         """Schema of the result (keys and aggregates) over rows of `schema`.
@@ -193,7 +193,8 @@ class AggregatePlan:
             try:
                 AggregatePlan(self.keys, {name: aggregate}).partial(empty)
             except pa.ArrowException:
-                column_type = schema.field(aggregate.column or schema.names[0]).type
+                of = schema.names[0] if aggregate.column is None else aggregate.column
+                column_type = schema.field(of).type
                 raise ConfigError(
                     f"aggregate {name}={aggregate}: cannot take the {aggregate.kind.value} of a column "
                     f"of type {column_type}"
