@@ -89,10 +89,12 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
 
 
 def _encoded(text: str) -> str:
-    encoded = urllib.parse.quote(text, safe="")
+    encoded = urllib.parse.quote(text, safe="").replace(
+        "~", "%7E"
+    )  # OPTIMIZE of deltalake finds none with "~"
     if len(encoded) > FOLDER_CHARS_MAX:
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return f"{encoded[:FOLDER_CHARS_MAX].rstrip('%')}~{digest}"
+        return f"{encoded[:FOLDER_CHARS_MAX].rstrip('%')}-{digest}"
     return encoded
 
 

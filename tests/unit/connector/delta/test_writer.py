@@ -157,7 +157,8 @@ def test_memory_is_bounded_over_all_partitions(tmp_path: Path) -> None:
         (None, f"p={NULL_PARTITION}/"),
         ("a b/c", "p=a%20b%2Fc/"),
         ("..", "p=../"),
-        ("x" * 300, "p=" + "x" * 120 + "~"),
+        ("x" * 300, "p=" + "x" * 120 + "-"),
+        ("a~b", "p=a%7Eb/"),
     ],
     ids=str,
 )
