@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from tests.contract.sink_runs import SinkRun
+from tests.contract.sinks.run import SinkRun
 from tests.names import ALL, BY_CASE
 from unistream.base.errors import ConfigError
 from unistream.connector.delta import DeltaSink

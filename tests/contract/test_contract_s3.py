@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.contract.sink_case import batch, context, permit, request
+from tests.contract.sinks.case import batch, context, permit, request
 from tests.contract.test_contract_checkpoint_storage import JOB, manifest
 from tests.s3_proxy import FaultKind, S3Proxy
 from unistream.base.config import Configuration

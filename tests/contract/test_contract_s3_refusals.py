@@ -11,7 +11,7 @@ from uuid import uuid4
 import botocore.auth
 import pytest
 
-from tests.contract.sink_case import batch, context
+from tests.contract.sinks.case import batch, context
 from tests.contract.test_contract_checkpoint_storage import JOB, manifest
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError

@@ -21,7 +21,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-from tests.contract.sink_case import Case, batch, permit, request
+from tests.contract.sinks.case import Case, batch, permit, request
 from tests.integration.crash_runs import OF_MATRIX, in_the_gate
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId, LineageId

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 import unistream as us
-from tests.contract.sink_case import Case, batch, permit, request
+from tests.contract.sinks.case import Case, batch, permit, request
 from tests.contract.test_contract_sink import (
     delta,
     delta_partitioned,

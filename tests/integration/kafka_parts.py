@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import unistream as us
-from tests.contract.sink_case import batch, context
+from tests.contract.sinks.case import batch, context
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import KafkaSink
 from unistream.connector.kafka.transactions import decode_committable

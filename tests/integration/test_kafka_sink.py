@@ -20,7 +20,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 import unistream as us
-from tests.contract.sink_case import batch, context, permit, request
+from tests.contract.sinks.case import batch, context, permit, request
 from tests.eventually import eventually
 from tests.integration.cascaded_sinks import ROWS, rows_of
 from tests.integration.crash_runs import (

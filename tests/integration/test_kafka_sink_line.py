@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.sink_case import batch, context, permit, request
+from tests.contract.sinks.case import batch, context, permit, request
 from tests.integration.kafka_parts import Parts, numbers
 from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId

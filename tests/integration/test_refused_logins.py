@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.contract.sink_case import batch, context, permit, request
+from tests.contract.sinks.case import batch, context, permit, request
 from tests.eventually import eventually
 from tests.integration.crash_runs import WAIT_S, submit
 from tests.integration.test_sql_sink import ids, query, tables

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 import unistream as us
-from tests.contract.sink_case import context, permit, request
+from tests.contract.sinks.case import context, permit, request
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import unistream as us
-from tests.contract.sink_case import batch, permit, request
+from tests.contract.sinks.case import batch, permit, request
 from tests.integration.test_sql_sink import Parts, query, stages
 from tests.postgres import PostgresServer
 

@@ -17,7 +17,7 @@ from sqlalchemy import MetaData, Table, create_engine, select
 from sqlalchemy.pool import NullPool
 
 import unistream as us
-from tests.contract.sink_case import context, permit, request
+from tests.contract.sinks.case import context, permit, request
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.connector.sql import SqlSink

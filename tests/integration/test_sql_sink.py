@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 import unistream as us
-from tests.contract.sink_case import batch, context, permit, request
+from tests.contract.sinks.case import batch, context, permit, request
 from tests.eventually import eventually
 from tests.integration.cascaded_sinks import ROWS, rows_of
 from tests.integration.crash_runs import (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import unistream as us
-from tests.contract.sink_case import batch, permit, request
+from tests.contract.sinks.case import batch, permit, request
 from tests.integration.test_sql_sink import Parts, ids, query, stages, url
 from unistream.base.errors import CorruptSnapshot
 from unistream.port.sink import CommitOutcome

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.contract.sink_case import permit, request
+from tests.contract.sinks.case import permit, request
 from tests.integration.cascaded_sinks import ROWS, rows_of
 from tests.integration.crash_runs import RECOVERING, Crashes, in_the_gate, run_to_end
 from tests.integration.test_delta_upsert import Seen

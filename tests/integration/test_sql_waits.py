@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 import unistream as us
-from tests.contract.sink_case import batch, permit, request
+from tests.contract.sinks.case import batch, permit, request
 from tests.eventually import WAIT_S, eventually
 from tests.integration.test_sql_sink import Parts, ids, query, staged
 from tests.postgres import PostgresServer

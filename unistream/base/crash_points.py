@@ -11,6 +11,8 @@ A crash point is a no-op unless the environment names it:
                              SIGCONT
     UNISTREAM_TESTING        must be 1, or masters and workers refuse to start with crash points
 
+A test in one process sees its threads come by (`passing`), and may raise there what stands for the death.
+
 The points of a master, in the order of a checkpoint and then of the end of a job:
 
     trigger.sent             a task was triggered
@@ -95,7 +97,8 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from unistream.base.errors import ConfigError
@@ -110,10 +113,13 @@ _SIGNALS: Final = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 _lock = threading.Lock()
 _reached: Counter[str] = Counter()
+_lookers: list[Callable[[str], None]] = []
 
 
 def crash_point(name: str) -> None:
     """Kills the process, or stops it, if the environment names this point."""
+    for looker in _lookers:
+        looker(name)
     wanted = os.environ.get(POINTS_VARIABLE)
     if not wanted:
         return
@@ -126,6 +132,17 @@ def crash_point(name: str) -> None:
     if due and _first_anywhere(name):
         # to this thread: it does not go on before the whole process is gone, or stands still
         signal.pthread_kill(threading.get_ident(), _SIGNALS[os.environ.get(SIGNAL_VARIABLE, "KILL")])
+
+
+@contextmanager
+def passing(looker: Callable[[str], None]) -> Iterator[None]:
+    """Calls `looker` with the name of each crash point that a thread of this process comes by. What it raises
+    is raised there."""
+    _lookers.append(looker)
+    try:
+        yield
+    finally:
+        _lookers.remove(looker)
 
 
 def no_crash(name: str) -> None:

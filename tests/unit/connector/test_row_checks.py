@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.contract.sink_case import context
+from tests.contract.sinks.case import context
 from tests.iceberg_lake import TABLE, Lake
 from unistream.base.errors import UserCodeError
 from unistream.connector.common import uncastable

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.contract.sink_case import batch, context, permit, request
+from tests.contract.sinks.case import batch, context, permit, request
 from tests.eventually import WAIT_S, eventually
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.contract.sink_case import LINEAGE, context, permit
+from tests.contract.sinks.case import LINEAGE, context, permit
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, LineageId
 from unistream.connector.committers import committer_of

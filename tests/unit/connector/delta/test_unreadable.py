@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.contract.sink_runs import SinkRun
+from tests.contract.sinks.run import SinkRun
 from tests.unit.connector.delta.delta_tables import append, rewrite
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.delta import DeltaSink, DeltaSource

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.contract.sink_case import context, permit
+from tests.contract.sinks.case import context, permit
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.connector.committers import committer_of

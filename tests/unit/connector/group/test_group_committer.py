@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.contract.sink_case import LINEAGE, batch, context, permit
+from tests.contract.sinks.case import LINEAGE, batch, context, permit
 from tests.eventually import WAIT_S
 from tests.iceberg_lake import Lake
 from unistream.api.described import described

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import unistream as us
-from tests.contract.sink_case import context, permit, request
+from tests.contract.sinks.case import context, permit, request
 from tests.iceberg_lake import TABLE, Lake
 from unistream.base.ids import CheckpointId
 from unistream.connector.iceberg.committer import IcebergCommitter

@@ -13,7 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from tests.contract.sink_case import batch, permit, request
+from tests.contract.sinks.case import batch, permit, request
 from tests.eventually import WAIT_S
 from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, answerless, between, rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
-from tests.contract.sink_runs import SinkRun
+from tests.contract.sinks.run import SinkRun
 from tests.iceberg_lake import Lake
 from tests.unit.connector.iceberg.parts import Parts
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import ManifestContent
 
-from tests.contract.sink_case import batch, permit, request
+from tests.contract.sinks.case import batch, permit, request
 from tests.iceberg_lake import Lake
 from tests.unit.connector.iceberg.parts import Parts, rows
 from unistream.connector.iceberg.merge import FILES_MAX, schema_of, small_ones

@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
-from tests.contract.sink_case import batch, context, permit, request
+from tests.contract.sinks.case import batch, context, permit, request
 from tests.eventually import WAIT_S
 from tests.fault_fs import PowerCut
 from tests.iceberg_lake import TABLE, Lake

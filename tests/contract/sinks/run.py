@@ -8,17 +8,17 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from tests.contract.sink_case import LINEAGE, context, permit, request
+from tests.contract.sinks.case import LINEAGE, context, permit, request
 from unistream.base.ids import CheckpointId, LineageId
 from unistream.model.elements import Batch
-from unistream.port.sink import CommitOutcome, CommitResult, Sink
+from unistream.port.sink import CommitOutcome, CommitResult, Sink, StatefulCommitter
 
 
 class SinkRun:
     """One attempt of a job with this sink: opens the committer and the writers, and closes them at the end.
 
     Args:
-        restored: The checkpoint that it goes on from, with these states of the committer and of the writers.
+        restored: The checkpoint that it goes on from, with these states of the committer and of each writer.
     """
 
     def __init__(
@@ -29,18 +29,20 @@ class SinkRun:
         lineage: LineageId = LINEAGE,
         restored: int | None = None,
         committer_state: Sequence[bytes] = (),
-        writer_states: Sequence[bytes] = (),
+        writer_states: Sequence[Sequence[bytes]] = (),
         **where: Any,
     ) -> None:
         committer = sink.create_committer()
         assert committer is not None, "the sink has one"
         self.committer = committer
-        committer.restore_state(committer_state)
+        if isinstance(committer, StatefulCommitter):
+            committer.restore_state(committer_state)
         self._lineage = lineage
         committer.open(context(restored=restored, lineage=lineage, **where))
         self.writers = [sink.create_writer() for _ in range(writers)]
         for index, writer in enumerate(self.writers):
-            writer.open(context(index=index, restored=restored, lineage=lineage, **where), writer_states)
+            state = writer_states[index] if writer_states else ()
+            writer.open(context(index=index, restored=restored, lineage=lineage, **where), state)
 
     def __enter__(self) -> Self:
         return self
@@ -48,6 +50,9 @@ class SinkRun:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         for one in (*self.writers, self.committer):
             one.close()
 
@@ -59,11 +64,24 @@ class SinkRun:
             writer.flush(end_of_input=False)
         return [one for writer in self.writers for one in writer.prepare_commit(CheckpointId(checkpoint))]
 
+    def states(self, checkpoint: int) -> dict[str, Any]:
+        """What a snapshot holds besides the committables, as the next attempt gets it."""
+        committer = self.committer
+        state = committer.snapshot_state() if isinstance(committer, StatefulCommitter) else ()
+        return {
+            "committer_state": state,
+            "writer_states": [one.snapshot_state(CheckpointId(checkpoint)) for one in self.writers],
+        }
+
     def commit(self, checkpoint: int, *rows: pa.RecordBatch) -> CommitResult:
         """A checkpoint with these rows, up to its commit."""
         return self.commit_staged(checkpoint, self.staged(checkpoint, *rows))
 
     def commit_staged(self, checkpoint: int, committables: Sequence[bytes]) -> CommitResult:
-        result = self.committer.commit(permit(checkpoint, self._lineage), request(checkpoint, *committables))
+        result = self.told(checkpoint, committables)
         assert result.outcome is CommitOutcome.COMMITTED
         return result
+
+    def told(self, checkpoint: int, committables: Sequence[bytes]) -> CommitResult:
+        """The committer hears of a complete checkpoint."""
+        return self.committer.commit(permit(checkpoint, self._lineage), request(checkpoint, *committables))

@@ -1,5 +1,5 @@
-"""Every commit to a Delta table against every one that others make at the same time, in both orders: each row
-is there once afterwards, whatever deltalake promises of its own operations."""
+"""A compaction of the only sink of a Delta table is sealed: what others began before it is refused at once,
+so that each row is there once without a further commit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tests.contract.sink_runs import SinkRun
+from tests.contract.sinks.run import SinkRun
 from unistream.connector.common import StageFiles
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta.committer import DeltaCommitter
 from unistream.connector.delta.compaction import Compactor
 from unistream.connector.delta.table import LakeTable
 
@@ -65,63 +64,10 @@ FOREIGN: dict[str, tuple[Callable[[DeltaTable], Any], Callable[[Rows], Rows]]] =
 """What it does, and what that makes of the rows."""
 
 
-def append(table: Path, tables: type[LakeTable]) -> None:
-    commit(DeltaSink(str(table), on_foreign="append"), tables, rows(1, 100))
-
-
-def upsert(table: Path, tables: type[LakeTable]) -> None:
-    commit(DeltaSink(str(table), on_foreign="append", mode="upsert", key="id"), tables, rows(1, 0, 100))
-
-
-def overwrite(table: Path, tables: type[LakeTable]) -> None:
-    sink = DeltaSink(str(table), on_foreign="append", mode="overwrite-partitions")
-    commit(sink, tables, rows(1, 100), checkpointing=False)
-
-
-def commit(sink: DeltaSink, tables: type[LakeTable], batch: pa.RecordBatch, **where: Any) -> None:
-    with SinkRun(sink, **where) as run:
-        assert isinstance(run.committer, DeltaCommitter)
-        run.committer._tables = tables
-        run.committer._table = None  # opened again, as one of these
-        run.commit(1, batch)
-
-
 def compact(table: Path, tables: type[LakeTable]) -> None:
     compactor = Compactor(str(table), {}, StageFiles(str(table), {}, "the table"), 2, tables)
     compactor.committed(2)
     compactor.wait()
-
-
-OWN: dict[str, tuple[Callable[[Path, type[LakeTable]], None], Callable[[Rows], Rows]]] = {
-    "append": (append, lambda held: held | {100: 1}),
-    "upsert": (upsert, lambda held: held | {0: 1, 100: 1}),
-    "overwrite": (overwrite, lambda _: {100: 1}),
-    "compaction": (compact, dict),
-}
-
-
-def between(act: Callable[[], Any]) -> type[LakeTable]:
-    """A table to which somebody else commits, once, between the look and the commit."""
-    left = [act]
-
-    def interfered(name: str) -> Any:
-        def method(self: LakeTable, *arguments: Any) -> None:
-            while left:
-                left.pop()()
-            getattr(LakeTable, name)(self, *arguments)
-
-        return method
-
-    return type(
-        "Interfered", (LakeTable,), {n: interfered(n) for n in ("append", "merge", "overwrite", "rewrite")}
-    )
-
-
-def made(folder: Path) -> Path:
-    """A table of as many files as rows."""
-    for number in range(FILES):
-        write_deltalake(folder, pa.table(rows(0, number)), mode="append")
-    return folder
 
 
 def made_by_one_sink(folder: Path) -> Path:
@@ -138,34 +84,6 @@ def held(table: Path) -> Rows:
     found = DeltaTable(table).to_pyarrow_table().to_pylist()
     assert len({one["id"] for one in found}) == len(found), "each row once"
     return {one["id"]: one["n"] for one in found}
-
-
-@pytest.mark.parametrize("foreign", FOREIGN)
-@pytest.mark.parametrize("own", OWN)
-def test_a_commit_of_others_between_look_and_commit(tmp_path: Path, own: str, foreign: str) -> None:
-    table = made(tmp_path / "t")
-    (act, ours), (theirs, then) = OWN[own], FOREIGN[foreign]
-    act(table, between(lambda: theirs(DeltaTable(table))))
-    assert held(table) == ours(then(BEFORE))
-
-
-@pytest.mark.parametrize("foreign", FOREIGN)
-@pytest.mark.parametrize("own", OWN)
-def test_others_that_began_before_the_commit_and_end_after_it(tmp_path: Path, own: str, foreign: str) -> None:
-    """They may fail, as deltalake decides; what they do, they do to the rows that are there."""
-    table = made(tmp_path / "t")
-    (act, ours), (theirs, then) = OWN[own], FOREIGN[foreign]
-    stale = DeltaTable(table)
-    act(table, LakeTable)
-    assert held(table) == ours(BEFORE)
-    try:
-        theirs(stale)
-    except (CommitFailedError, DeltaError):
-        assert held(table) == ours(BEFORE)
-    else:
-        if own == "compaction":
-            act(table, LakeTable)  # the next one, of an attempt that knows of the first by the log only
-        assert held(table) in (then(ours(BEFORE)), ours(then(BEFORE)))
 
 
 @pytest.mark.parametrize("foreign", FOREIGN)
