@@ -51,3 +51,32 @@ def test_a_block_that_was_freed_costs_no_page_faults_again(environment: dict[str
         check=True,
     )
     assert (int(done.stdout) < PAGES / 10) is kept
+
+
+BETWEEN = """
+import re
+from pathlib import Path
+from unistream.base.allocator import choose_allocator, give_back_freed_memory
+
+def held():
+    return int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+choose_allocator()
+values = {n: bytes(8_000) for n in range(8_000)}
+lives_on = [values[n] for n in range(0, len(values), 100)]
+full = held()
+values.clear()
+freed = held()
+give_back_freed_memory()
+print(full - freed, full - held())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no malloc_trim")
+def test_what_was_freed_between_what_lives_on_is_given_back() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BETWEEN], capture_output=True, text=True, timeout=60, check=True
+    )
+    by_itself_kb, given_back_kb = map(int, done.stdout.split())
+    assert by_itself_kb < 8_000
+    assert given_back_kb > 40_000

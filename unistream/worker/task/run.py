@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from unistream.base.allocator import give_back_freed_memory
 from unistream.base.clock import Clock
 from unistream.base.ids import AttemptId
 from unistream.model.deployment import TaskDeployment
@@ -153,6 +154,8 @@ class TaskThread(TaskRun):
             _log.exception("event=task_not_started attempt=%s", self.attempt)
             self._not_opened(error)
         finally:
+            if state is not TaskState.FINISHED:  # another attempt may restore its state
+                give_back_freed_memory()
             self._on_end(self, state)
 
     def _run_to_end(self) -> TaskState:
