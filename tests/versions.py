@@ -4,7 +4,8 @@
     python -m tests.versions oldest WORD…    one of them; WORD…: for pytest, instead of what a night runs
 
 Each has an environment of its own in the cache folder, ``versions/EDGE``, which is brought up to date. The
-lock is neither read nor written. The tools that run the tests are the newest in both.
+lock is neither read nor written. The tools that run the tests are the newest in both. Libraries meet that
+nobody has tested together, and warn of each other: such a warning is shown at the end, and fails nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ EDGES: Final = {"oldest": "lowest-direct", "newest": "highest"}
 """Of the versions that pyproject.toml allows -> how uv calls their choice."""
 
 ROOT: Final = Path(__file__).parents[1]
+SHOWN: Final = ("-W", "default::DeprecationWarning", "-W", "default::PendingDeprecationWarning")
 FAST: Final = ("tests/unit", "tests/contract")
 CONNECTORS: Final = (
     "tests/integration/test_kafka_source.py::test_bounded_reads_all_rows_once_in_order_and_ends",
@@ -62,7 +64,7 @@ def run(edge: str, words: Sequence[str] = ()) -> bool:
     print(f"--- the {edge} versions: {python.parents[1]}.txt", flush=True)
     codes = [
         subprocess.run(
-            [python, "-m", "pytest", "-q", *part], cwd=ROOT, env=with_its_tools, check=False
+            [python, "-m", "pytest", "-q", *SHOWN, *part], cwd=ROOT, env=with_its_tools, check=False
         ).returncode
         for part in given
     ]
