@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import budget
-from tests.night import Night, commit_of
+from tests.eventually import WAIT_S, eventually
+from tests.night import Night, TreeChanged, commit_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,52 +38,138 @@ class Makefile:
 
 
 def test_a_night_goes_on_where_it_was_stopped_and_repeats_what_failed(tmp_path: Path) -> None:
-    make, file, targets = Makefile(), tmp_path / "cache" / "nightly.json", ["a", "b", "c", "d"]
+    make, file, targets = Makefile(), tmp_path / "nightly.json", ["a", "b", "c", "d"]
     make.failing, make.stopped = {"b"}, {"d"}
     with pytest.raises(KeyboardInterrupt):
-        Night(file, "one", make).run(targets)
-    assert [line.split()[2] for line in Night(file, "one", make).table(targets).splitlines()[1:]] == [
+        Night(file, lambda: "one", make).run(targets)
+    assert [line.split()[2] for line in Night(file, lambda: "one", make).table(targets).splitlines()[1:]] == [
         *("passed", "FAILED", "passed", "not"),
     ]
 
     make.reset()
-    assert Night(file, "one", make).run(targets)
+    assert Night(file, lambda: "one", make).run(targets)
     assert make.made == ["b", "d"]
 
     make.reset()
-    assert Night(file, "one", make).run(targets)
+    assert Night(file, lambda: "one", make).run(targets)
     assert make.made == []
 
-    assert Night(file, "two", make).run(targets)
+    make.failing = {"c"}
+    assert not Night(file, lambda: "two", make).run(targets)
     assert make.made == targets, "another commit has passed nothing"
+    shown = Night(file, lambda: "two", make).table(["c", "d", "e"]).splitlines()[1:]
+    assert [line.split()[-1] for line in shown] == ["one", "two", "–"], "where each has passed last"
 
 
 def test_a_target_that_fails_fails_the_night_behind_all_others(tmp_path: Path) -> None:
     make = Makefile()
     make.failing = {"a"}
-    assert not Night(tmp_path / "nightly.json", "one", make).run(["a", "b"])
+    assert not Night(tmp_path / "nightly.json", lambda: "one", make).run(["a", "b"])
     assert make.made == ["a", "b"]
+
+
+def test_what_ran_while_the_tree_changed_has_not_passed(tmp_path: Path) -> None:
+    commits = iter(["one", "one", "one", "two"])
+    night = Night(tmp_path / "nightly.json", lambda: next(commits), Makefile())
+    with pytest.raises(TreeChanged, match=r"was one and is two: that c passed counts for neither; start"):
+        night.run(["a", "b", "c", "d"])
+    results = [line.split()[2] for line in night.table(["a", "b", "c", "d"]).splitlines()[1:]]
+    assert results == ["passed", "passed", "not", "not"]
+
+
+MAKEFILE = """
+good:
+\t@echo good is made
+slow:
+\t@echo $$$$ > pid.new && mv pid.new pid && exec sleep 3600
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_night_that_is_ended_ends_its_target_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    """One that was killed cannot; the next waits for its target: it is refused until that has ended."""
+    given(tmp_path, MAKEFILE)
+    first = night_in(tmp_path)
+    eventually((tmp_path / "pid").exists, "the slow target runs")
+    target = psutil.Process(int((tmp_path / "pid").read_text()))
+    refused = night_in(tmp_path)
+    assert refused.wait(WAIT_S) == 1
+    assert "a night runs already" in said(refused)
+    first.send_signal(number)
+    killed = number == signal.SIGKILL
+    assert first.wait(WAIT_S) == (-number if killed else 128 + number)
+    if killed:
+        late = night_in(tmp_path)
+        assert late.wait(WAIT_S) == 1
+        target.kill()
+        eventually(lambda: not is_held(tmp_path / "cache" / "nightly.lock"), "nothing of it is left")
+    assert not target.is_running()
+    (tmp_path / "pid").unlink()
+    again = night_in(tmp_path)
+    eventually((tmp_path / "pid").exists, "the slow target runs again")
+    again.send_signal(signal.SIGTERM)
+    again.wait(WAIT_S)
+    lines = said(again).splitlines()
+    assert lines[0].startswith("good: has passed at ")
+    assert [line.split()[2] for line in lines[-3:-1]] == ["passed", "not"]
+    assert (tmp_path / "cache" / "nightly" / "good.log").read_text() == "good is made\n"
+
+
+def given(tree: Path, makefile: str) -> None:
+    (tree / "Makefile").write_text(makefile)
+    (tree / ".gitignore").write_text("pid\npid.new\ncache/\nsaid.*\n")
+    git_in(tree, "init")
+    git_in(tree, "add", ".")
+    git_in(tree, "commit", "-m", "1")
+
+
+def night_in(tree: Path) -> subprocess.Popen[bytes]:
+    """Its output goes to a file by its pid."""
+    out = tree / "said.new"
+    with out.open("wb") as written:
+        night = subprocess.Popen(
+            [sys.executable, "-m", "tests.night", "good", "slow"],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "UNISTREAM_CACHE": str(tree / "cache")},
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    out.rename(tree / f"said.{night.pid}")
+    night.args = tree / f"said.{night.pid}"
+    return night
+
+
+def said(night: subprocess.Popen[bytes]) -> str:
+    return Path(str(night.args)).read_text()
+
+
+def is_held(lock: Path) -> bool:
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def git_in(tree: Path, *words: str) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", *identity, *words], cwd=tree, check=True, capture_output=True)
 
 
 def test_the_table_shows_how_long_each_took(tmp_path: Path) -> None:
     times = iter([0.0, 90.0])
-    night = Night(tmp_path / "nightly.json", "1234", Makefile(), lambda: next(times))
+    night = Night(tmp_path / "nightly.json", lambda: "1234", Makefile(), lambda: next(times))
     night.run(["crash-matrix"])
     assert night.table(["crash-matrix", "browser"]).splitlines()[1:] == [
-        "crash-matrix       1234                  passed       1.5",
-        "browser            1234                  not run        –",
+        "crash-matrix       1234                  passed       1.5  1234",
+        "browser            1234                  not run        –  –",
     ]
 
 
 def test_a_tree_with_changes_is_another_commit(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
-
-    git("init")
     (tmp_path / "a.txt").write_text("1")
-    git("add", ".")
-    git("commit", "-m", "1")
+    given(tmp_path, MAKEFILE)
     committed = commit_of(tmp_path)
     (tmp_path / "a.txt").write_text("2")
     changed = commit_of(tmp_path)
@@ -86,6 +178,9 @@ def test_a_tree_with_changes_is_another_commit(tmp_path: Path) -> None:
     assert changed.startswith(committed)
     (tmp_path / "a.txt").write_text("1")
     assert commit_of(tmp_path) == committed
+    new = tmp_path / "new.txt"
+    found = [commit_of(tmp_path) for text in ("1", "2") if new.write_text(text)]
+    assert len({committed, *found}) == 3, "a new file counts with what is in it"
 
 
 @pytest.mark.parametrize(
