@@ -114,7 +114,7 @@ def may_mount() -> bool:
     """A mount namespace of its own, and a tmpfs in it."""
     words = ["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"]
     try:
-        return subprocess.run(words, capture_output=True, timeout=180, check=False).returncode == 0
+        return subprocess.run(words, capture_output=True, timeout=WAIT_S, check=False).returncode == 0
     except OSError:
         return False
 
