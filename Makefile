@@ -5,7 +5,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(CACHE)/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 FAST := tests/unit tests/conformance tests/contract tests/tidy
 # What is too long for the gate, in the order in which a night runs it.
-NIGHTLY := test-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix versions-nightly browser sim-nightly
+NIGHTLY := test-nightly bounds-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix versions-nightly browser sim-nightly
 TIMES := $(UNISTREAM_GATE_TIMES)
 TARGET ?= spark
 REPEAT ?= 1
@@ -15,7 +15,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly conformance golden demo dev browser screenshots bench clean
+.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly bounds-nightly conformance golden demo dev browser screenshots bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,6 +61,10 @@ test-nightly: setup  ## the long tests that `make test` leaves out
 
 nightly: setup  ## all that is long, for hours: goes on where it was stopped, and prints one table
 	@$(RUN) python -m tests.night $(NIGHTLY)
+
+bounds-nightly: setup  ## how long somebody waits for another leader, a list, an end: measured, and what is wanted
+	@$(RUN) python -m tests.spark_start
+	@$(RUN) python -m benchmarks.bounds --table
 
 crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
 	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 --dist worksteal -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py tests/contract/test_*.py)

@@ -114,21 +114,18 @@ class Stuck(us.ProcessFunction):
             time.sleep(self._seconds)
 
 
-@pytest.mark.parametrize("sleep_s", in_the_gate([8.0, 60.0], 0))
+@pytest.mark.parametrize("sleep_s", in_the_gate([8.0, 3_600.0], 0))
 def test_of_a_slow_task_and_its_copy_the_rows_of_one_are_seen(
     sleep_s: float, cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    """The copy wins, or both end at about the same time."""
+    """Both end at about the same time, or the copy wins: nobody waits for an hour."""
     write_rows(tmp_path)
     env = us.Environment({"parallelism.default": "4"})
     rows = env.from_source(us.FileSource(str(tmp_path / "in")), TIMES, "rows").uid("rows")
     rows.rebalance().process(Stuck(tmp_path / "token", sleep_s)).uid("stuck").sink_to(
         us.FileSink(str(tmp_path / "out"), target_file_bytes=4_096)
     ).uid("out")
-    began = time.monotonic()
-    job = submit(cluster, env)
-    info = finished(job)
-    assert time.monotonic() - began < 60, "the copy has not waited"
+    info = finished(submit(cluster, env))
     assert sorted(pq.read_table(tmp_path / "out").column("n").to_pylist()) == list(range(ROWS))
     assert info.sinks["out"].rows == ROWS
     assert max(subtask.attempt for subtask in info.subtasks) >= (1 if sleep_s > 10 else 0)

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +15,6 @@ import pytest
 from tests.integration.crash_runs import WAIT_S, Command, await_info, commands_in, job_of
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
-
-LIST_S = 10.0  # 5 s and a busy machine
 
 PIPELINES = """
 import unistream as us
@@ -67,11 +64,10 @@ def submit(start: Callable[..., Command], cluster: Cluster, function: str) -> Jo
     return JobId(json.loads(run.out)["job"])
 
 
-def timed(start: Callable[..., Command], *words: str) -> tuple[Command, float]:
-    began_s = time.monotonic()
+def ended(start: Callable[..., Command], code: int, *words: str) -> Command:
     command = start(*words)
-    command.wait()
-    return command, time.monotonic() - began_s
+    assert command.wait() == code, command.err
+    return command
 
 
 def test_a_stopped_cluster_hides_no_job_of_another_one(start: Callable[..., Command]) -> None:
@@ -79,28 +75,23 @@ def test_a_stopped_cluster_hides_no_job_of_another_one(start: Callable[..., Comm
     job, away = submit(start, well, "endless"), submit(start, hung, "endless")
     hung.signal(signal.SIGSTOP)
     try:
-        listed, took_s = timed(start, "list")
-        assert (listed.process.returncode, took_s < LIST_S) == (0, True), took_s
+        listed = ended(start, 0, "list")
         assert job in listed.out
         assert away not in listed.out
         (line,) = listed.err.splitlines()
         assert line.startswith(f"the cluster at {hung.url} does not answer: no answer within 3 s")
         assert line.endswith("; its jobs are not listed")
-        as_json, took_s = timed(start, "list", "--json")
-        assert took_s < LIST_S
-        shown = json.loads(as_json.out)
+        shown = json.loads(ended(start, 0, "list", "--json").out)
         assert [found["job"]["job"] for found in shown["jobs"]] == [job]
         assert [silent["cluster"] for silent in shown["unanswered"]] == [hung.url]
-        lost, took_s = timed(start, "info", away)
-        assert (lost.process.returncode, took_s < LIST_S) == (2, True), took_s
+        lost = ended(start, 2, "info", away)
         assert f"there is no job '{away}' here" in lost.err
         assert f"the cluster at {hung.url} does not answer" in lost.err
         assert lost.err.rstrip().endswith("so the job may be there")
-        found, took_s = timed(start, "cancel", job)
-        assert (found.process.returncode, took_s < LIST_S) == (0, True), took_s
+        ended(start, 0, "cancel", job)
     finally:
         hung.signal(signal.SIGCONT)
-    shown = json.loads(timed(start, "list", "--json")[0].out)
+    shown = json.loads(ended(start, 0, "list", "--json").out)
     assert away in [found["job"]["job"] for found in shown["jobs"]]
     assert shown["unanswered"] == []
 
@@ -110,14 +101,11 @@ def test_a_cluster_that_is_alone_and_stopped_ends_every_command(start: Callable[
     job = submit(start, cluster, "endless")
     cluster.signal(signal.SIGSTOP)
     try:
-        listed, took_s = timed(start, "list")
-        assert (listed.process.returncode, took_s < LIST_S) == (3, True), took_s
+        listed = ended(start, 3, "list")
         assert f"error: the cluster at {cluster.url} does not answer" in listed.err
         words = ("-D", "client.timeout=2 s", "-D", f"rest.port={cluster.port}")
         for command in ("info", "cancel", "stop", "savepoint"):
-            ended, took_s = timed(start, command, job, *words)
-            assert (ended.process.returncode, took_s < LIST_S) == (3, True), (command, took_s)
-            assert len(ended.err.splitlines()) == 1
+            assert len(ended(start, 3, command, job, *words).err.splitlines()) == 1
     finally:
         cluster.signal(signal.SIGCONT)
 
@@ -162,9 +150,7 @@ def test_a_run_whose_cluster_was_killed_for_good_ends_after_the_limit(start: Cal
     run = start("run", "away_pipelines:endless", *words, "-D", "execution.runtime-mode=STREAMING")
     job_of(run.line())
     cluster.kill()
-    began_s = time.monotonic()
     assert run.wait() == 3, run.err
-    assert time.monotonic() - began_s < WAIT_S / 2
     assert f"error: the cluster at {cluster.url} does not answer" in run.err
     assert "client.timeout" in run.err or "start it" in run.err
 

@@ -19,7 +19,6 @@ from deltalake import DeltaTable
 
 from tests.eventually import eventually
 from tests.integration.dagster_service import OF_DAGSTER_MATRIX, Service
-from unistream.dagster.attached import CANCEL_WAIT_S
 
 pytestmark = [OF_DAGSTER_MATRIX]
 
@@ -194,7 +193,7 @@ def test_a_job_that_cannot_be_stopped_in_time_is_cancelled(service: Service) -> 
 
     first, took_s = _terminated(service, "late", break_it)
     assert any("it takes longer than 3 s; it is cancelled instead" in line for line in service.log_of(first))
-    assert 3.0 <= took_s <= 3.0 + CANCEL_WAIT_S
+    assert took_s >= 3.0
     [job] = service.jobs("late")
     left = service.ui.tags(first)["unistream/savepoint"]
     assert (job.state, "/chk-" in left) == ("CANCELED", True)
@@ -464,7 +463,7 @@ def test_a_savepoint_is_taken_once_though_its_run_and_the_daemon_are_killed(serv
     service.await_end(ui.materialize("saved"))
     service.await_rows("saved")
     first = ui.launch("saved_savepoint")
-    eventually(lambda: folder.exists() and any(folder.iterdir()), "there is a savepoint", 90, 0.01)
+    eventually(lambda: folder.exists() and any(folder.iterdir()), "there is a savepoint", step_s=0.01)
     worker = service.worker_of(first)
     with suppress(psutil.NoSuchProcess):  # it was quicker
         worker.send_signal(signal.SIGKILL)

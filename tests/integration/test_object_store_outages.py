@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +36,6 @@ RESTARTING: Final = {
 }
 RETAINED: Final = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
 ONE_LINE: Final = re.compile(r"[^\n\x1b]{20,1500}")
-ENDS_WITHIN_S: Final = 100.0
 
 
 class Lake(Place):
@@ -190,11 +188,10 @@ def test_a_store_that_stays_away_ends_the_job_with_one_sentence_and_its_checkpoi
 
 @pytest.mark.parametrize("how", ["stop", "drain", "cancel"])
 def test_a_job_that_is_ended_while_the_store_is_away(tmp_path: Path, server: S3Server, how: str) -> None:
-    """A stop fails within its time, and the job goes on; a cancellation needs no store."""
+    """A stop fails, and the job goes on; a cancellation needs no store."""
     lake = Lake(server.address, tmp_path)
     with running(lake, tmp_path, server.address, RESTARTING, rows_per_second=1_000) as job:
         server.kill()
-        begin = time.monotonic()
         if how == "cancel":
             job.cancel()
             assert job.wait(WAIT_S).state == "CANCELED"
@@ -202,7 +199,6 @@ def test_a_job_that_is_ended_while_the_store_is_away(tmp_path: Path, server: S3S
         with pytest.raises(UnistreamError) as failed:
             job.stop(target=f"{lake.url}/savepoints", drain=how == "drain")
         assert ONE_LINE.fullmatch(str(failed.value)), str(failed.value)
-        assert time.monotonic() - begin < ENDS_WITHIN_S
         assert job.status().ended_ms is None, "the job goes on"
         server.start()
         result = job.wait(WAIT_S)

@@ -69,12 +69,11 @@ def test_a_leader_whose_server_is_frozen_is_revoked_before_another_one_leads(
         first.create("a", b"1")
         with contending(settings_of(alive, cluster)) as (_, other):
             ensemble.freeze(frozen)
-            begin_s = time.monotonic()
-            other.expect("granted", within_s=15)
+            other.expect("granted")
             ensemble.thaw(frozen)
             assert [what for what in leader.words if what != "suspended"] == ["granted", "revoked"]
             (_, revoked_s), (_, granted_s) = leader.seen[-1], other.seen[0]
-            assert begin_s < revoked_s < granted_s
+            assert revoked_s < granted_s
             second = other.granted_store
             assert second.epoch > first.epoch
             second.create("b", b"2")

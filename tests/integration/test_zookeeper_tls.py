@@ -45,7 +45,7 @@ class Authority:
         return self._folder / f"{name}.pem", self._folder / f"{name}.key"
 
     def _openssl(self, *words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=self._folder, check=True, capture_output=True, timeout=180)
+        subprocess.run(["openssl", *words], cwd=self._folder, check=True, capture_output=True, timeout=WAIT_S)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def settings_of(address: str, cluster: str, **options: str) -> ZooKeeperSettings
 def plain_client(address: str, **options: Any) -> Iterator[KazooClient]:
     """For looks from outside."""
     client = KazooClient(address, timeout=5.0, **options)
-    client.start(timeout=10)
+    client.start(timeout=WAIT_S)
     try:
         yield client
     finally:
@@ -116,9 +116,9 @@ class Recorder:
     def words(self) -> list[str]:
         return [what for what, _ in self.seen]
 
-    def expect(self, *words: str, within_s: float = WAIT_S) -> None:
+    def expect(self, *words: str) -> None:
         """Waits until it was notified of exactly these, in this order."""
-        eventually(lambda: len(self.words) >= len(words), f"{words}, but only {self.words}", within_s)
+        eventually(lambda: len(self.words) >= len(words), f"{words}, but only {self.words}")
         assert self.words == list(words)
 
     @property

@@ -1,8 +1,9 @@
-"""`make nightly` goes on where it was stopped; the gate's table says what each part has taken."""
+"""`make nightly` goes on where it was stopped; tables say what the gate has taken, and how long waits are."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks import bounds
 from tests import budget
 from tests.eventually import WAIT_S, eventually
 from tests.night import Night, TreeChanged, commit_of
@@ -208,3 +210,16 @@ def test_the_table_of_the_gate_has_a_line_for_each_part_and_one_for_all() -> Non
     assert [line.split()[-2:] for line in shown.splitlines()[1:]] == [
         *(["1.0", "1.1"], ["6.0", "1.0"], ["2.5", "0.2"], ["9.0", "–"], ["1.5", "–"], ["20.0", "2.4"]),
     ]
+
+
+def test_the_table_of_bounds_shows_the_least_of_the_runs_next_to_what_is_wanted() -> None:
+    runs = [{"a second signal ends a session cluster": run_s, "another": 1.0} for run_s in (4.5, 3.5)]
+    [kept] = bounds.measured("sessions", runs)
+    late = bounds.Measured(bound="late", wanted_s=1.0, runs_s=[1.5, 2.0])
+    assert (kept.is_kept, late.is_kept) == (True, False)
+    assert [line.split()[-3:] for line in bounds.table([kept, late]).splitlines()[1:]] == [
+        *(["4.0", "3.5", "4.5"], ["2.0", "TOO", "LONG"]),
+    ]
+    assert json.loads(bounds.line("sessions", kept))["measured_s"] == 3.5
+    with pytest.raises(KeyError):
+        bounds.measured("spark", runs)
