@@ -8,6 +8,7 @@ import sys
 import pyarrow.acero as public
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.operator.common import acero
 
 
@@ -20,5 +21,5 @@ def test_operators_do_not_load_pandas() -> None:
     """Every worker would pay for it."""
     code = "import sys, unistream.operator.window, unistream.worker.process; print('pandas' in sys.modules)"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert done.stdout.strip() == "False"

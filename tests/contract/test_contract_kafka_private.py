@@ -22,6 +22,7 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.record.memory_records import MemoryRecords
 from kafka.structs import TopicPartition
 
+from tests.eventually import WAIT_S
 from unistream.connector.kafka.config import client_settings
 from unistream.connector.kafka.private import RawPartitionRecords, raw_consumer, topic_metadata
 from unistream.testing.devtools.kafka_tools import create_topic, produce_values
@@ -151,7 +152,7 @@ def test_a_refused_connection_leaves_no_socket():
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         # In a process of its own: what other tests left here may be closed at any moment.
         run = [sys.executable, "-c", SOCKETS_LEFT, address]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=180, check=True)
+        done = subprocess.run(run, capture_output=True, text=True, timeout=WAIT_S, check=True)
     assert done.stdout == "left: 0\n"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.eventually import WAIT_S
+
 PROGRAM = """
 import atexit, threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,5 +20,5 @@ atexit.register(lambda: print("atexit", flush=True))
 
 def test_a_hook_runs_while_executors_still_work_and_before_atexit() -> None:
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert done.stdout.splitlines() == ["begun", "hook 1", "atexit"]

@@ -277,7 +277,7 @@ class Command:
         return self.process.returncode
 
     def assert_nothing_is_left(self) -> None:
-        _, alive = psutil.wait_procs(self.family(), timeout=15)
+        _, alive = psutil.wait_procs(self.family(), timeout=WAIT_S)
         assert not alive, f"left: {alive}"
 
 

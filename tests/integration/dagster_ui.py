@@ -7,6 +7,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tests.eventually import WAIT_S
+
 ENDED: Final = ("SUCCESS", "FAILURE", "CANCELED")
 LAUNCH: Final = """
 mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
@@ -66,7 +68,7 @@ class Ui:
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             found = json.load(answer)
         assert "errors" not in found, found
         return dict(found["data"])

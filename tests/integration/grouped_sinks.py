@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.iceberg_lake import TABLE, Lake
 from tests.integration.cascaded_sinks import ROWS, rows_of
 from unistream.base.errors import Unreachable
@@ -90,7 +91,7 @@ class Group:
             yield
         finally:
             ended.set()
-            reader.join(60)
+            reader.join(WAIT_S)
         if errors:
             raise errors[0]
 

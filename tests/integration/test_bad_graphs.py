@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
+
 PIPELINES = Path(__file__).parent / "pipelines"
 BAD_INPUT = 2
 
@@ -38,7 +40,7 @@ def test_a_graph_that_cannot_run_is_refused_by_name(
         env={**os.environ, "LAKE": str(tmp_path / "lake"), "UNISTREAM_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
     )
     assert done.returncode == BAD_INPUT, done.stderr
     for text in texts:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.eventually import WAIT_S
 from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 
 PIPELINES = Path(__file__).parent / "pipelines"
@@ -49,7 +50,7 @@ def run(tmp_path: Path, function: str, *arguments: str, **environment: str) -> O
         },
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
     )
     assert [p.info for p in psutil.process_iter(["pid", "cmdline"]) if is_marked(p, mark)] == []
     return Outcome(done.returncode, done.stderr, lake)

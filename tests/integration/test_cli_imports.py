@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.cli.commands import COMMANDS, Lazy
 
 HEAVY = (
@@ -37,7 +38,7 @@ def loaded_by(statement: str, heavy: tuple[str, ...] = HEAVY) -> list[str]:
     """Which of these modules a fresh interpreter has after `statement`."""
     code = LOADED.format(statement=statement, heavy=heavy)
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     found: list[str] = json.loads(run.stdout)
     return found

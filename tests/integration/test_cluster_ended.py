@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Command, commands_in
 from tests.integration.test_cluster_sessions import PIPELINES, STREAM, await_checkpoints
 from tests.integration.test_cluster_stop import PIPELINES as MORE_PIPELINES
@@ -41,7 +42,7 @@ def killed(pid: int) -> None:
     process = psutil.Process(pid)
     family = process.children(recursive=True)
     os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([process, *family], timeout=15)
+    psutil.wait_procs([process, *family], timeout=WAIT_S)
 
 
 def goes_on(start: Start, sentence: str, job: JobId) -> None:

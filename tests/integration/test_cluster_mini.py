@@ -74,7 +74,7 @@ def no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(WAIT_S)
     left = [t for t in set(threading.enumerate()) - before if "fsspec" not in t.name.lower()]
     assert not left, f"threads are left: {left}"
 

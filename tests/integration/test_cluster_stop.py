@@ -209,7 +209,7 @@ def test_the_same_command_goes_on_where_it_was_killed(start: Start, tmp_path: Pa
     with RestClient(facts["url"]) as client:
         await_info(client, quick, lambda info: info.is_terminal)
     request = Path(facts["workdir"]) / "ha" / "values" / "jobs" / slow / "request"
-    eventually(request.exists, "the stop of the slow one was accepted", 30)
+    eventually(request.exists, "the stop of the slow one was accepted")
     if who == "client":
         killed.process.kill()
         assert killed.wait() == -signal.SIGKILL

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Crashes
 from tests.integration.test_wheel import call_uv
 
@@ -35,7 +36,7 @@ class Project:
             check=False,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=WAIT_S,
         )
 
     def written(self) -> list[tuple[int, int]]:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import WAIT_S
+
 LOOP = """
 import logging, sys
 from unistream.base.compiling import PROCESS
@@ -56,5 +58,5 @@ def test_one_process_compiles_and_the_others_take_its_code(tmp_path: Path) -> No
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    found = sorted(process.communicate(timeout=180)[0] for process in processes)
+    found = sorted(process.communicate(timeout=WAIT_S)[0] for process in processes)
     assert found == ["0 []\n", "0 []\n", f"1 {TOLD}\n"], "who compiles says so, before and afterwards"

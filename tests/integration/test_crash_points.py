@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.crash_points import (
     AFTER_VARIABLE,
     POINTS_VARIABLE,
@@ -39,7 +40,7 @@ def test_a_point_counts_nothing_before_the_file_exists(tmp_path: Path) -> None:
         env={**os.environ, POINTS_VARIABLE: "here:1", AFTER_VARIABLE: after},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "past\npast\n")
@@ -57,7 +58,7 @@ def test_a_process_may_stand_still_instead_and_go_on(tmp_path: Path) -> None:
     os.waitid(os.P_PID, coming.pid, os.WSTOPPED)
     assert psutil.Process(coming.pid).status() == psutil.STATUS_STOPPED
     coming.send_signal(signal.SIGCONT)
-    out, _ = coming.communicate(timeout=180)
+    out, _ = coming.communicate(timeout=WAIT_S)
     assert (coming.returncode, out) == (0, "past\n")
 
 

@@ -91,7 +91,7 @@ class Reader:
             family = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=WAIT_S)
-            assert psutil.wait_procs(family, timeout=15)[1] == []
+            assert psutil.wait_procs(family, timeout=WAIT_S)[1] == []
 
 
 @pytest.fixture

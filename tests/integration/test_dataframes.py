@@ -210,7 +210,7 @@ def test_each_job_has_rows_of_its_own_and_removes_them(spark: SparkSession, home
     assert len(staged(home)) == 1
     with job:
         job.result()
-    eventually(lambda: staged(home) == [], "the rows are removed", 30.0)
+    eventually(lambda: staged(home) == [], "the rows are removed")
 
 
 def test_a_client_that_is_closed_early_leaves_no_rows(spark: SparkSession, home: Path) -> None:

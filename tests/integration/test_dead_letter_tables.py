@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from tests.eventually import WAIT_S
 from tests.integration.replayed_rows import DATABASE, KAFKA, MENDED, ROWS, TOPIC
 from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 
@@ -113,14 +114,14 @@ def written_twice(servers: str, topic: str, headers: list[tuple[str, bytes]] | N
         consumer.seek_to_beginning(*places)
         ends = consumer.end_offsets(places)
         found: list[Any] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT_S
         while any(consumer.position(place) < ends[place] for place in places):
             assert time.monotonic() < deadline, "the records were not read"
             found += [one for part in consumer.poll(timeout_ms=500).values() for one in part]
         for one in found:
             if one.value is not None:
                 producer.send(topic, one.value, key=one.key, headers=headers or list(one.headers))
-        producer.flush(timeout=60)
+        producer.flush(timeout=WAIT_S)
     finally:
         consumer.close()
         producer.close(timeout=10)

@@ -456,7 +456,7 @@ def _killed(point: str, arguments: Sequence[str]) -> int:
     done = subprocess.run(
         [sys.executable, "-c", CHILD, __file__, *arguments],
         env={**os.environ, POINTS_VARIABLE: point},
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     return done.returncode

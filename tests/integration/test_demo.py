@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.integration.crash_runs import OF_MATRIX
 from tests.integration.marked import marked
 
@@ -51,6 +52,6 @@ def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path, mark: str) -> N
             assert before[-1], f"the demo ended too early: {''.join(before)}"
         assert len(marked(mark)) >= 5, "the demo, the broker, Dagster and two workers"
         demo.send_signal(signal.SIGINT)
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=WAIT_S)
     assert demo.returncode == 130, output
     assert "everything that was started has been stopped" in output

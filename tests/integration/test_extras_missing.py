@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from unistream.base.extras import EXTRAS, RANGES, is_installed, require
 from unistream.client.hosts import chosen_target
 
@@ -138,7 +139,7 @@ def without(modules: Iterable[str], statement: str, folder: Path) -> subprocess.
         check=False,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
     )
 
 

@@ -53,19 +53,19 @@ class Cluster:
         self.life.assert_nothing_is_left()
 
     def get(self, path: str) -> Any:
-        with RestClient(self.url, timeout_s=20.0) as client:
+        with RestClient(self.url, timeout_s=WAIT_S) as client:
             return json.loads(client.request("GET", path).content)
 
     def submit(self, request: SubmitRequest) -> JobId:
-        with RestClient(self.url, timeout_s=20.0) as client:
+        with RestClient(self.url, timeout_s=WAIT_S) as client:
             return client.submit(request).job_id
 
     def until(self, job: JobId, state: str, checkpoints: int = 0) -> None:
-        with RestClient(self.url, timeout_s=20.0) as client:
+        with RestClient(self.url, timeout_s=WAIT_S) as client:
             await_info(client, job, lambda i: i.state == state and i.checkpoints_completed >= checkpoints)
 
     def cancel(self, job: JobId) -> None:
-        with RestClient(self.url, timeout_s=20.0) as client:
+        with RestClient(self.url, timeout_s=WAIT_S) as client:
             client.client(job).cancel()
 
     def states(self) -> dict[str, str]:
@@ -110,7 +110,9 @@ def listed(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
     """`unistream list -a` in a terminal of the same user."""
     command = [sys.executable, "-m", "unistream.cli", "list", "-a", "--json", *words]
     environment = {**os.environ, "UNISTREAM_HOME": str(folder / "home")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return {item["job"]["job"]: item for item in json.loads(done.stdout)["jobs"]}
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.integration.cli_terminal import Terminal
 from tests.integration.kafka_rows import fill
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
@@ -90,7 +91,7 @@ def leaks_in_files(folder: Path) -> list[str]:
 def leaks_in_rest(url: str, job: str) -> list[str]:
     """Every GET that the API describes, for this job."""
     found, asked = [], 0
-    with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=WAIT_S) as client:
         for path, methods in client.get("/openapi.json").json()["paths"].items():
             if "get" in methods:
                 worker = client.get("/taskmanagers").raise_for_status().json()["taskmanagers"][0]["id"]

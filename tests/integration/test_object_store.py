@@ -261,7 +261,7 @@ def command(folder: Path, words: list[str], variables: dict[str, str]) -> subpro
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=WAIT_S,
     )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
+
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 20  # of a test; a server starts within it
 TESTS = """
@@ -48,7 +50,7 @@ def test_who_has_started_it_waits_for_the_others_beyond_the_limit_of_a_test(
         env={name: value for name, value in os.environ.items() if name != "UNISTREAM_NIGHTLY"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout + done.stderr

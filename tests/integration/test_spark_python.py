@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
+
 pytestmark = pytest.mark.spark
 
 PROGRAM = """
@@ -41,7 +43,7 @@ def test_an_interpreter_without_unistream_is_named_at_once(mode: str, tmp_path: 
         | {"PYSPARK_PYTHON": str(python), "UNISTREAM_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=180,  # slots are waited for twice as long; most of this is Java on a busy machine
+        timeout=WAIT_S,  # slots are waited for twice as long; most of this is Java on a busy machine
         check=False,
     )
     prefix = "no worker can start: " if mode == "STREAMING" else ""

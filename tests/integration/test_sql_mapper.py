@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.eventually import WAIT_S
+
 # The main thread imports the mapper while another one makes what a look-up of a table needs.
 PROGRAM = """
 import sys, threading
@@ -36,5 +38,5 @@ print(len(errors))
 def test_who_imports_the_mapper_meanwhile_breaks_no_query(module: str) -> None:
     program = PROGRAM.format(module=module)
     words = [sys.executable, "-c", program]
-    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=WAIT_S)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

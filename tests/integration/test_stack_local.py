@@ -13,6 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.stack import app
 from unistream.testing.devtools import jars as stack_jars
@@ -56,7 +57,7 @@ def test_up_twice_status_logs_down_and_data_survive(tmp_path: Path):
 def test_fixtures_serve_real_clients(kafka: str, zookeeper: str):
     assert broker_ids(kafka) == [1]
     client = KazooClient(zookeeper)
-    client.start(timeout=10)
+    client.start(timeout=WAIT_S)
     try:
         client.create("/stack-test", b"x", ephemeral=True)
         assert client.get("/stack-test")[0] == b"x"

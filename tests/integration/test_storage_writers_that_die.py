@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.crash_points import POINTS_VARIABLE
 from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId, JobId
@@ -53,7 +54,7 @@ def die_writing(directory: str, folder: Path, way: str, size: int, point: str, *
         env={**os.environ, POINTS_VARIABLE: point, "TMPDIR": str(folder / "tmp")},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr

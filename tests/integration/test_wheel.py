@@ -15,6 +15,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.eventually import WAIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PIPELINE = '''
@@ -96,7 +98,7 @@ def uv() -> str:
 def call_uv(*arguments: str, where: Path = ROOT) -> str:
     """Raises AssertionError: what it said."""
     done = subprocess.run(
-        [uv(), *arguments], cwd=where, check=False, capture_output=True, text=True, timeout=180
+        [uv(), *arguments], cwd=where, check=False, capture_output=True, text=True, timeout=WAIT_S
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -134,7 +136,7 @@ def test_the_wheel_works_in_an_empty_environment(
 ) -> None:
     """One test: the steps build on one environment, which is worth ten seconds."""
     began = time.monotonic()
-    compiling = stranger.run("unistream", "connectors", "compile", timeout_s=180)
+    compiling = stranger.run("unistream", "connectors", "compile", timeout_s=WAIT_S)
     assert (compiling.returncode, compiling.stdout) == (0, ""), compiling.stderr
     script = stranger.run("python", "word_count.py")
     assert (script.returncode, script.stdout) == (0, "FINISHED\n"), script.stderr

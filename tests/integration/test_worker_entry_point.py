@@ -6,6 +6,7 @@ import sys
 import msgspec
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.crash_points import POINTS_VARIABLE, crash_point, crash_points, no_crash
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
@@ -49,7 +50,7 @@ def test_a_worker_that_cannot_start_says_why_in_one_line(stdin: str, says: str) 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     assert ended.returncode == NOT_STARTED

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from unistream.base.lazy_face import face_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -145,7 +146,7 @@ def test_importing_the_package_loads_nothing_heavy_and_takes_no_time(
     took: list[float] = []
     for _ in range(5):
         words = subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=180
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=WAIT_S
         ).stdout.split()
         took.append(float(words[0]))
         assert {"pyarrow", "numpy", "msgspec", "unistream.base.errors"}.isdisjoint(words[1:])

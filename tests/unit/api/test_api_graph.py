@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.api.stream import DataStream
 from unistream.base.errors import ConfigError
@@ -436,7 +437,7 @@ def test_importing_unistream_loads_no_heavy_library() -> None:
     heavy = "{'pyarrow', 'pyspark', 'numba', 'kafka', 'deltalake', 'sqlalchemy', 'fastapi', 'dagster'}"
     script = f"import sys, unistream; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     assert found.stdout.strip() == "[]"
 

@@ -334,7 +334,7 @@ def test_a_pipeline_is_the_same_code_in_every_process(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=WAIT_S,
             check=True,
         ).stdout
         for seed in ("1", "2", "3")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import ProtocolError, Unreachable
 from unistream.base.ids import JobId
 from unistream.cli.main import main
@@ -196,7 +197,7 @@ def test_ctrl_c_before_the_command_is_loaded_needs_no_traceback(tmp_path: Path) 
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.main import main
@@ -105,7 +106,7 @@ def test_a_worker_says_that_nobody_answers_and_gives_up() -> None:
             [sys.executable, "-m", "unistream.cli", "taskmanager", "start", *words],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=WAIT_S,
             check=False,
         )
     assert ended.returncode == 3

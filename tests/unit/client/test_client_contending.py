@@ -148,9 +148,7 @@ def test_leadership_that_is_over_before_it_began_is_nobodys() -> None:
         election.grant()
         election.revoke()
         election.grant()
-        eventually(
-            lambda: any(line.startswith("2 leads") for line in leaders.log), "the second one leads", 30
-        )
+        eventually(lambda: any(line.startswith("2 leads") for line in leaders.log), "the second one leads")
     assert [line.partition(" on ")[0] for line in leaders.log] == ["2 leads", "2 closes"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.connector.registry import CONNECTORS, create_discovery
@@ -42,7 +43,7 @@ def test_a_connector_is_loaded_when_it_is_asked_for() -> None:
         "print(*(m for m in sys.modules if m.startswith('unistream.connector.')))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=WAIT_S
     )
     assert run.stdout.split() == ["unistream.connector.registry"]
 

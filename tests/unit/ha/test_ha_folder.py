@@ -203,7 +203,9 @@ def test_a_kill_during_a_write_leaves_the_old_or_the_new(tmp_path: Path, write: 
             f"entry = leader.read('jobs/a/job')\n{statement}"
         )
         armed = {"UNISTREAM_CRASH_POINTS": point, "UNISTREAM_TESTING": "1"} if ending else {}
-        ran = subprocess.run([sys.executable, "-c", code], env=os.environ | armed, timeout=180, check=False)
+        ran = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | armed, timeout=WAIT_S, check=False
+        )
         assert ran.returncode == ending
     expected = folders["before" if point in unchanged else "after"]
     assert seen_by_the_next_leader(folders["killed"]) == seen_by_the_next_leader(expected)

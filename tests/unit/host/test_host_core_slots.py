@@ -56,7 +56,7 @@ def test_a_killed_process_leaves_its_slot(tmp_path: Path) -> None:
     holder.kill()
     holder.wait(WAIT_S)
     holder.stdout.close()
-    eventually(got.is_set, "the slot is free", 30)
+    eventually(got.is_set, "the slot is free")
 
 
 def test_without_a_folder_nothing_is_waited_for(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.host.executor import executor_host, hostname_of
 
 PRINT = "from unistream.host.executor import executor_host; print(executor_host())"
@@ -41,5 +42,5 @@ def test_without_an_executor_it_is_the_machine_s_own_name() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ancestors are not looked for")
 def test_it_is_found_two_processes_up() -> None:
     words = [sys.executable, "-c", CHILD, "CoarseGrainedExecutorBackend", "--hostname", "127.0.0.9"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=180)
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert said.stdout.strip() == "127.0.0.9"

@@ -229,7 +229,7 @@ class TestCrashPoints:
             env={**os.environ, **extra},
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=WAIT_S,
             check=False,
         )
 

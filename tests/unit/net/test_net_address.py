@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import ConfigError
 from unistream.net.address import (
     FOLDER_PREFIX,
@@ -72,7 +73,7 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(short_tmp: Path) 
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(short_tmp)], stdout=subprocess.PIPE, timeout=180, check=False
+        [sys.executable, "-c", program, str(short_tmp)], stdout=subprocess.PIPE, timeout=WAIT_S, check=False
     )
     left_behind = Path(done.stdout.decode().strip()).parent
     assert left_behind.exists()

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.unit.worker.worker_partitions import (
     ATTEMPT,
     EDGE,
@@ -309,7 +310,7 @@ def test_a_killed_worker_leaves_nothing_that_the_next_one_keeps(tmp_path: Path) 
     killed = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     assert killed.returncode == -9
