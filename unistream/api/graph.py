@@ -256,6 +256,7 @@ def _reads_in_turn(source: SourceInfo) -> bool:
 
 
 UID_LENGTH_MAX = 512
+NODE_NAME_LENGTH_MAX = 1_000
 
 
 def check_parallelism(parallelism: int, max_parallelism: int | None, what: str) -> int:
@@ -284,6 +285,15 @@ def check_max_parallelism(max_parallelism: int, parallelism: int | None, what: s
     if parallelism is not None and parallelism > max_parallelism:
         raise ConfigError(f"{what}: max parallelism {max_parallelism} is below the parallelism {parallelism}")
     return max_parallelism
+
+
+def check_node_name(name: str) -> str:
+    """Raises ConfigError unless a line of a log can have it."""
+    if not isinstance(name, str) or not 0 < len(name) <= NODE_NAME_LENGTH_MAX or not name.isprintable():
+        raise ConfigError(
+            f"an operator's name has 1 to {NODE_NAME_LENGTH_MAX} printable characters, not {name!r:.80}"
+        )
+    return name
 
 
 def check_columns(schema: pa.Schema | None, columns: Sequence[str], what: str) -> None:

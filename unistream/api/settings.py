@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from unistream.api.graph import GraphBuilder, check_max_parallelism, check_parallelism
+from unistream.api.graph import GraphBuilder, check_max_parallelism, check_node_name, check_parallelism
 from unistream.api.slots import SlotSharingGroup
 from unistream.base.errors import ConfigError
 from unistream.model.stream_graph import ChainingStrategy, StreamNode
@@ -28,8 +28,12 @@ class OperatorSettings:
         return self
 
     def name(self, name: str) -> Self:
-        """Name of the operator in messages, metrics and `explain`."""
-        self._node("name").name = name
+        """Name of the operator in messages, metrics and `explain`.
+
+        Raises:
+            ConfigError: it has no character, or one that is not printable.
+        """
+        self._node("name").name = check_node_name(name)
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:

@@ -14,7 +14,7 @@ from unistream.api.collections import collected
 from unistream.api.columns import Columns, as_schema
 from unistream.api.described import is_described
 from unistream.api.frames import DataFrameSource
-from unistream.api.graph import GraphBuilder, Port, check_timestamp_column
+from unistream.api.graph import GraphBuilder, Port, check_node_name, check_timestamp_column
 from unistream.api.stream import DataStream
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.model.graph import SourceInfo
@@ -58,7 +58,7 @@ class Sources:
                 "from_source takes a WatermarkStrategy, such as us.WatermarkStrategy.no_watermarks(),"
                 f" not {watermark_strategy!r:.200}"
             )
-        name = name or source.name
+        name = source.name if name is None else check_node_name(name)
         schema, info = _found(source, name)
         column = watermark_strategy.timestamp_column
         if column is not None:

@@ -13,6 +13,7 @@ from unistream.base import durable_files
 from unistream.base.errors import ConfigError
 from unistream.base.object_stores import file_system, is_s3
 from unistream.base.os_failures import failure
+from unistream.connector.common.partitions import NAME_BYTES_MAX
 
 OnRewind = Literal["refuse", "allow_duplicates"]
 
@@ -145,7 +146,12 @@ class StageFiles:
 
 
 def absolute(path: str) -> str:
-    """Workers run in other folders, so paths become absolute, and ``file://`` URLs become paths."""
+    """Workers run in other folders, so paths become absolute, and ``file://`` URLs become paths. Raises
+    ConfigError: no file system has such a path."""
+    long = [part for part in path.split("/") if len(os.fsencode(part)) > NAME_BYTES_MAX]
+    if long or "\0" in path:
+        why = f"a name in it has more than {NAME_BYTES_MAX} bytes" if long else "it has a NUL character"
+        raise ConfigError(f"{path!r:.80} is no path: {why}")
     scheme, separator, rest = path.partition("://")
     if not separator:
         return os.path.abspath(path)

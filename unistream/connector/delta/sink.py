@@ -18,7 +18,6 @@ from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.common import (
     OnRewind,
     StageFiles,
-    absolute,
     check_condition,
     check_delete_when,
     check_sink_options,
@@ -26,6 +25,7 @@ from unistream.connector.common import (
 from unistream.connector.delta.row_check import DeltaRowCheck
 from unistream.connector.delta.schema import check_fits, check_rewritable, stored_schema
 from unistream.connector.delta.stage import Upsert, decode_committable
+from unistream.connector.delta.table_uri import checked_uri
 from unistream.connector.delta.upsert import check_key
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.lineage import LineageDataset, dataset_at
@@ -33,9 +33,6 @@ from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.replacement import RangeTarget
 from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
 
-SCHEMES: Final = frozenset(
-    {"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl", "hdfs", "r2", "oss"}
-)
 TARGET_FILE_BYTES: Final = 64 * MIB
 Mode: TypeAlias = Literal["append", "upsert", "overwrite-partitions"]
 MODES: Final[tuple[Mode, ...]] = ("append", "upsert", "overwrite-partitions")
@@ -101,7 +98,7 @@ class DeltaSink:
         self._delete_when = delete_when
         self._overwrite = mode == "overwrite-partitions"
         check_sink_options(target_file_bytes, on_rewind)
-        self._table_uri = _checked_uri(table_uri)
+        self._table_uri = checked_uri(table_uri, "sink")
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._create = create
         self._on_rewind = on_rewind
@@ -330,13 +327,3 @@ def _checked_files(files: int | None) -> int | None:
     if files is not None and (isinstance(files, bool) or not isinstance(files, int) or files < 2):
         raise ConfigError(f"auto_compact_files is a number from 2 on, such as 50, or None, not {files!r}")
     return files
-
-
-def _checked_uri(table_uri: str) -> str:
-    if not table_uri:
-        raise ConfigError("a Delta sink needs the path or URL of its table")
-    scheme = table_uri.partition("://")[0] if "://" in table_uri else "file"
-    if scheme not in SCHEMES:
-        known = ", ".join(sorted(SCHEMES))
-        raise ConfigError(f"{table_uri}: Delta tables are stored on {known}, not on {scheme!r}")
-    return absolute(table_uri)

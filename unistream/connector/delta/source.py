@@ -19,16 +19,15 @@ from unistream.connector.common import (
     Condition,
     Filter,
     RowFilter,
-    absolute,
     checked_filter,
     discovery_options,
     filter_columns,
     groups_of,
     plain_filter,
 )
-from unistream.connector.delta.sink import SCHEMES
 from unistream.connector.delta.source_read import DeltaSpec, delta_reader
 from unistream.connector.delta.source_storage import table_files
+from unistream.connector.delta.table_uri import checked_uri
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.time_range import TimeRange
@@ -109,7 +108,7 @@ class DeltaSource:
         storage_options: Mapping[str, str | Secret] | None = None,
     ) -> None:
         require("delta", "DeltaSource")
-        self._uri = _checked_uri(table_uri)
+        self._uri = checked_uri(table_uri, "source")
         self._columns = None if columns is None else _checked_columns(columns)
         self._groups = groups_of(filter, "DeltaSource")
         starts = {"starting_version": starting_version, "starting_timestamp": starting_timestamp}
@@ -264,16 +263,6 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
 
 
 # --- arguments ------------------------------------------------------------------------------------
-
-
-def _checked_uri(table_uri: str) -> str:
-    if not table_uri:
-        raise ConfigError("a Delta source needs the path or URL of its table")
-    scheme = table_uri.partition("://")[0] if "://" in table_uri else "file"
-    if scheme not in SCHEMES:
-        known = ", ".join(sorted(SCHEMES))
-        raise ConfigError(f"{table_uri}: Delta tables are stored on {known}, not on {scheme!r}")
-    return absolute(table_uri)
 
 
 def _checked_columns(columns: Sequence[str]) -> list[str]:

@@ -34,7 +34,8 @@ OPEN_ATTEMPTS: Final = 3  # of several writers that open a new SQL catalogue one
 _OF_URLS: Final = ("ArgumentError", "NoSuchModuleError", "InvalidURL", "MissingSchema")
 """Errors of SQLAlchemy and requests, which this room does not import, for a URL that cannot be one."""
 _SQLITE: Final = re.compile(r"sqlite(?:\+\w+)?:///(?!/)(?=.)")
-_IDENTIFIER: Final = re.compile(r"[^.\s]+(\.[^.\s]+)+")
+_IDENTIFIER: Final = re.compile(r"[^.\s#?\0]{1,255}(\.[^.\s#?\0]{1,255})+")
+"""Its parts are names of folders of the warehouse, in a URL."""
 
 
 class TableAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +86,10 @@ def checked_address(catalog: str, table: str, properties: Mapping[str, Any]) -> 
     """Relative paths become absolute: workers run in other folders. A local warehouse becomes a URL: other
     readers of a table take its locations for URLs only. Raises ConfigError."""
     if not isinstance(table, str) or not _IDENTIFIER.fullmatch(table):
-        raise ConfigError(f"Iceberg sink: table is 'namespace.name', such as 'lake.orders', not {table!r}")
+        raise ConfigError(
+            "Iceberg sink: table is 'namespace.name', such as 'lake.orders', without blanks, '#' and '?', "
+            f"not {table!r:.100}"
+        )
     if not isinstance(catalog, str) or not catalog:
         raise ConfigError(f"Iceberg sink: catalog is the name of a catalog, not {catalog!r}")
     values: dict[str, str | Secret] = {}
@@ -101,6 +105,10 @@ def checked_address(catalog: str, table: str, properties: Mapping[str, Any]) -> 
         begin, _, path = uri.partition(":///")
         values[URI] = f"{begin}:///{absolute(path)}"
     if isinstance(warehouse, str) and warehouse.startswith((".", "/", "file://")):
+        if set("#?") & set(warehouse):
+            raise ConfigError(
+                f"Iceberg sink: warehouse {warehouse!r} becomes a URL, so it cannot have '#' or '?' in it"
+            )
         values[WAREHOUSE] = f"file://{absolute(warehouse)}"
     return TableAddress(catalog=catalog, table=table, properties=values)
 

@@ -117,6 +117,7 @@ def checked_servers(servers: str) -> str:
 
 def checked_topic(topic: str) -> str:
     """Raises ConfigError."""
-    if not isinstance(topic, str) or not topic or len(topic) > 249 or not set(topic) <= TOPIC_LETTERS:
+    plain = isinstance(topic, str) and 0 < len(topic) <= 249 and set(topic) <= TOPIC_LETTERS
+    if not plain or topic in (".", ".."):
         raise ConfigError(f"{topic!r} is not the name of a Kafka topic (letters, digits, '.', '_', '-')")
     return topic

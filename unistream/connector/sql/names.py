@@ -27,6 +27,11 @@ def check_names(dialect: str, target: Target, columns: Sequence[str]) -> None:
                 f"SQL sink: the name of {what} {name!r} has {size} bytes, and PostgreSQL would keep "
                 f"{NAME_BYTES_MAX} of them; rename it"
             )
+    if dialect == "sqlite" and target.schema not in (None, "", "main"):
+        raise ConfigError(
+            f"SQL sink: table {str(target)!r} is in schema {target.schema!r}, of which SQLite has none: "
+            "a dot in the name divides the two"
+        )
     seen: dict[str, str] = {}
     for name in columns if dialect == "sqlite" else ():
         other = seen.setdefault(_folded(name), name)

@@ -98,7 +98,9 @@ class SqlSink:
         if batch_rows < 1:
             raise ConfigError(f"SQL sink: batch_rows must be at least 1, not {batch_rows}")
         check_on_foreign(on_foreign)
-        schema, _, name = table.rpartition(".")
+        schema, dot, name = table.rpartition(".")
+        if dot and not (schema and name):
+            raise ConfigError(f"SQL sink: table is 'name' or 'schema.name', not {table!r}")
         if not name or name.startswith((STAGE_BEGIN, "unistream_sink_")) or name in OWN_TABLES:
             raise ConfigError(f"SQL sink: {table!r} is not the name of a table of yours")
         if isinstance(url, str) and "${" not in url:

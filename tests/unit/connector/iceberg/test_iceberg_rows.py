@@ -460,7 +460,10 @@ def test_a_catalog_is_found_by_the_configuration_of_pyiceberg(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"table": "rows"}, "table is 'namespace.name', such as 'lake.orders', not 'rows'"),
+        (
+            {"table": "rows"},
+            "table is 'namespace.name', such as 'lake.orders', without blanks, '#' and '?', not 'rows'",
+        ),
         ({"mode": "upsert"}, "mode must be one of append, overwrite-partitions, not 'upsert'"),
         ({"schema_evolution": True}, "schema_evolution must be 'refuse' or 'add', not True"),
         ({"catalog_properties": {"uri": ["x"]}}, "catalog property 'uri' is text, not ['x']"),
