@@ -295,7 +295,7 @@ def checks(server: PostgresServer) -> None:
 def checked(server: PostgresServer, constraints: dict[str, str], bad: str) -> tuple[float, float]:
     """The same for rows that are asked about, if there are constraints, and staged."""
     import unistream as us
-    from tests.contract.test_contract_sink import context
+    from tests.contract.sinks.case import context
     from unistream.model.elements import Batch
 
     parts = {"key": "", "user": "", "price": "", **constraints}

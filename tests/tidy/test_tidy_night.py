@@ -189,7 +189,7 @@ def test_a_tree_with_changes_is_another_commit(tmp_path: Path) -> None:
     ("test", "part"),
     [
         ("tests/unit/api/test_api_graph.py::test_a", budget.NEAR),
-        ("tests/contract/test_contract_sink.py::test_a[1]", budget.NEAR),
+        ("tests/contract/sinks/test_sink_exactly_once.py::test_a[1]", budget.NEAR),
         ("tests/tidy/test_tidy_docs.py::test_guide", budget.NEAR),
         ("tests/equality/test_equality.py::test_a", budget.SIMULATED),
         ("tests/simulation/test_simulation_seeds.py::test_a", budget.SIMULATED),

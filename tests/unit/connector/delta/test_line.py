@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.contract.test_contract_sink import (
+from tests.contract.sinks.test_sink_exactly_once import (
     delta,
 )
-from tests.contract.test_contract_sink_line import LINE, OTHER, Job
+from tests.contract.sinks.test_sink_line import LINE, OTHER, Job
 from unistream.connector.delta.branch import LINE_ID
 from unistream.connector.delta.positions import number_of
 
