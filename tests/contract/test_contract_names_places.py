@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 import unistream as us
-from tests.contract.sink_runs import SinkRun
+from tests.contract.sinks.run import SinkRun
 from tests.names import ODD
 from unistream.base.errors import ConfigError
 from unistream.port.sink import Sink
