@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -254,6 +255,23 @@ def test_values_of_every_type_come_back(parts: Parts) -> None:
         assert zoned == "2026-03-29 01:30:15.250000"
     else:
         assert zoned == at
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [(pa.timestamp("us", "UTC"), "timestamp"), (pa.timestamp("us"), "timestamptz")],
+    ids=["with a zone into a column without", "without a zone into a column with"],
+)
+def test_the_zone_of_a_server_changes_no_time(
+    postgres: PostgresServer, kind: pa.DataType, column: str
+) -> None:
+    parts = Parts(postgres.new_database())
+    query(parts.url, f"ALTER DATABASE {parts.url.rpartition('/')[2]} SET timezone = 'Asia/Tokyo'")
+    query(parts.url, f"CREATE TABLE rows (t {column})")
+    with closing(parts.writer()) as writer, closing(parts.committer()) as committer:
+        prepared = parts.prepared(writer, 1, of_columns(t=pa.array([0], kind)))
+        committer.commit(permit(1), request(1, *prepared))
+    assert query(parts.url, "SELECT extract(epoch FROM t)::int FROM rows") == [(0,)]
 
 
 def test_rows_of_other_columns_from_a_later_start_have_a_staging_table_of_their_own(parts: Parts) -> None:
