@@ -25,7 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-WAIT_S: Final = 60.0
+from tests.eventually import WAIT_S
+
 CALL_S: Final = 30.0
 END_S: Final = 10.0
 STEP_S: Final = 0.2

@@ -118,10 +118,21 @@ class Pages:
         """In the dialog of the asset. `partitions`: as one writes them there; `count`: how many it names."""
         self.open(f"assets/{asset}?view=partitions")
         self.browser.click("button", "Materialize…")
-        self.browser.click("[placeholder^='ex:']")
-        self.browser.write(partitions)
-        self.browser.press_enter()
-        self.browser.until_shown(f"Partition selection {count} partitions")
+        wanted = f"Partition selection {count} partitions"
+
+        def write() -> bool:
+            self.browser.click("[placeholder^='ex:']")
+            self.browser.select_all()
+            self.browser.write(partitions)
+            self.browser.press_enter()
+            shown_until = time.monotonic() + DRAWN_S
+            while wanted not in self.browser.text:
+                if time.monotonic() > shown_until:
+                    return False  # what it has filled its field in with meanwhile is written over
+                time.sleep(STEP_S)
+            return True
+
+        self.browser.until(write, f"the dialog has {wanted!r}")
         self.browser.click("button", "Launch backfill")
         self.browser.until(lambda: not self.browser.place("button", "Cancel"), "the dialog is closed")
 
