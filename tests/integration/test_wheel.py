@@ -62,7 +62,7 @@ class Stranger:
     folder: Path
     install_s: float
 
-    def run(self, program: str, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, program: str, *arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
         """Runs a program of the environment in the folder, which knows nothing of this repository."""
         shutil.rmtree(self.folder / "counts", ignore_errors=True)
         return subprocess.run(

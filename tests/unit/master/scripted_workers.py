@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.eventually import WAIT_S
 from unistream.base.errors import Unreachable
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId
 from unistream.model import messages as mm
@@ -122,7 +123,7 @@ class ScriptedWorkers:
         """All received messages of one type, in order."""
         return [message for _, message in self.received if isinstance(message, kind)]
 
-    def await_message(self, kind: type[M], count: int = 1, timeout_s: float = 20.0) -> M:
+    def await_message(self, kind: type[M], count: int = 1, timeout_s: float = WAIT_S) -> M:
         """The `count`-th message of a type. Raises TimeoutError."""
         with self._new_message:
             if not self._new_message.wait_for(lambda: len(self.messages(kind)) >= count, timeout_s):

@@ -148,10 +148,12 @@ class StageFiles:
 def absolute(path: str) -> str:
     """Workers run in other folders, so paths become absolute, and ``file://`` URLs become paths. Raises
     ConfigError: no file system has such a path."""
-    long = [part for part in path.split("/") if len(os.fsencode(part)) > NAME_BYTES_MAX]
-    if long or "\0" in path:
-        why = f"a name in it has more than {NAME_BYTES_MAX} bytes" if long else "it has a NUL character"
-        raise ConfigError(f"{path!r:.80} is no path: {why}")
+    for part in path.split("/"):
+        if len(os.fsencode(part)) > NAME_BYTES_MAX or "\0" in part:
+            why = "a NUL character" if "\0" in part else f"more than {NAME_BYTES_MAX} bytes"
+            raise ConfigError(
+                f"{part!r:.60} is no name of a file or folder: it has {why}; the path is {path!r:.200}"
+            )
     scheme, separator, rest = path.partition("://")
     if not separator:
         return os.path.abspath(path)

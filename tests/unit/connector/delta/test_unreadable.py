@@ -175,7 +175,6 @@ def test_a_link_to_a_folder_is_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param(lambda folder: folder / ("x" * 300), id="a name that is too long"),
         pytest.param(lambda folder: link_to(folder, folder / "link") / "t", id="a link to itself"),
         pytest.param(lambda folder: file_of(folder) / "t", id="below a file"),
     ],
