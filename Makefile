@@ -36,14 +36,14 @@ check: setup  ## format, lint, types, layers
 format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-# Two sessions: tests that compute keep two cores busy by two, those that wait for processes by three; a fourth makes
+# Two sessions of three workers: every test waits now and then, for a disk or a broker, and a fourth worker makes
 # all of them wait. Who has none left takes over from others. None is run twice: a test that fails on a busy machine
 # asserts a time, or shows a race.
 test: export UNISTREAM_GATE_TIMES := $(or $(TIMES),$(CURDIR)/.gate-times)
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills; then what each part has taken
 	@$(if $(TIMES),,rm -f .gate-times)
 	@$(RUN) python -m tests.spark_start
-	@$(RUN) pytest -q -n 2 --dist worksteal $(FAST) tests/simulation tests/equality
+	@$(RUN) pytest -q -n 3 --dist worksteal $(FAST) tests/simulation tests/equality
 	@$(RUN) pytest -q -n 3 --dist worksteal --durations=15 tests/integration
 	@$(if $(TIMES),,$(MAKE) --no-print-directory budget)
 
