@@ -185,3 +185,8 @@ def test_a_file_that_can_never_be_written_is_no_outage(tmp_path: Path, place: Ca
         pytest.raises(ConfigError, match=r"could not write .*\[Errno"),
     ):
         run.commit(1, pa.record_batch({"id": [2]}))
+
+
+def test_a_name_that_is_too_long_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no name of a file or folder: it has more than 255 bytes"):
+        DeltaSink(str(tmp_path / ("x" * 300)))
