@@ -12,7 +12,8 @@ import pytest
 from tests.metadata_rows import rows
 from unistream.base.errors import ConfigError, Fenced, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, ClusterId, JobId, LeaderEpoch, LineageId, VertexId
-from unistream.metadata import migrate, tables
+from unistream.metadata import tables
+from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
@@ -32,7 +33,7 @@ TWO = LeaderEpoch(2)
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[SqlMetadataStore]:
-    migrate.upgrade(database_url)
+    ensure(database_url)
     store = SqlMetadataStore(database_url)
     yield store
     store.close()

@@ -33,6 +33,7 @@ from deltalake import DeltaTable
 import unistream as us
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
+from tests.walked import walked
 from unistream.base.crash_points import (
     AFTER_VARIABLE,
     DIRECTORY_VARIABLE,
@@ -351,7 +352,7 @@ def snapshots_in(*folders: Path) -> list[tuple[Path, Manifest]]:
     earlier time.
     """
     found = [
-        (path.parent, manifest_of(path.parent)) for folder in folders for path in folder.rglob("_metadata")
+        (path.parent, manifest_of(path.parent)) for folder in folders for path in walked(folder, "_metadata")
     ]
     begun: dict[JobId, int] = {}
     for _, one in found:

@@ -28,6 +28,7 @@ from tests.eventually import WAIT_S, eventually
 from tests.integration.copied_topic import Flow
 from tests.integration.zookeeper_leaders import new_cluster, plain_client
 from tests.integration.zookeeper_log import changes, durable_writes
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import JobId
@@ -334,7 +335,7 @@ def is_stopped(program: Program) -> bool:
 
 def files_in(folder: Path) -> dict[str, bytes]:
     """All below it."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {str(path): path.read_bytes() for path in walked(folder) if path.is_file()}
 
 
 def submitted(client: RestClient, request: SubmitRequest) -> JobId:

@@ -20,6 +20,7 @@ import unistream as us
 from tests.bounded_pipeline import ROWS, TIMES, Numbers, check_results, pipeline, write_rows
 from tests.eventually import WAIT_S, eventually
 from tests.integration.spark_cluster import spark_drivers
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -154,7 +155,7 @@ def test_files_of_a_killed_writer_are_not_seen(kind: str, cluster: EmbeddedClust
 
 
 def staged(folder: Path) -> list[Path]:
-    return list(folder.rglob("*.staged"))
+    return walked(folder, "*.staged")
 
 
 class Marks(us.ProcessFunction):

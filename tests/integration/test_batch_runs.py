@@ -22,6 +22,7 @@ import unistream as us
 from tests.eventually import WAIT_S, eventually
 from tests.integration import tapped_rows
 from tests.integration.tapped_rows import COLUMNS, Tap, rows, seen, windows
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -132,7 +133,7 @@ class Cluster:
 
     def stored(self) -> list[Path]:
         """Files with results of tasks."""
-        return [p for p in self.spill.rglob("*") if p.is_file() and p.name != "lock"]
+        return [p for p in walked(self.spill) if p.is_file() and p.name != "lock"]
 
     def stored_by(self, pid: int | None) -> list[Path]:
         """The same of one worker."""

@@ -21,6 +21,7 @@ import pytest
 
 from tests.eventually import WAIT_S
 from tests.single_messages import decode_single
+from tests.walked import walked
 from unistream.base.ids import (
     AllocationId,
     AttemptId,
@@ -255,7 +256,7 @@ class Cluster:
         return self.wait_for_end(self.deploy(worker, "K", attempt, reads=producer, stored=stored))
 
     def files(self) -> list[Path]:
-        return [p for p in self.folder.rglob("*") if p.is_file() and p.name not in ("lock", INDEX)]
+        return [p for p in walked(self.folder) if p.is_file() and p.name not in ("lock", INDEX)]
 
     def close(self) -> None:
         for name, process in self.workers.items():

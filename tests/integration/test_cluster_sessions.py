@@ -14,6 +14,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.integration.crash_runs import Command, await_info, commands_in, in_the_gate
+from tests.walked import walked
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import read_collected
@@ -226,7 +227,7 @@ def test_a_second_signal_waits_for_no_task_and_keeps_everything(
     assert "nothing is waited for any more" in cluster.err
     assert recorded_state(tmp_path / "home", job) == "SUSPENDED"
     assert recorded_state(tmp_path / "home", other) == "SUSPENDED"
-    assert list((work / "checkpoints" / other).rglob("_metadata"))
+    assert walked(work / "checkpoints" / other, "_metadata")
     again, found = begin(start)
     assert found["jobs_found"] == 2
     await_checkpoints(found["url"], other)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.crash_runs import Command, await_info, commands_in, entry_of, job_of
+from tests.walked import walked
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import read_collected
@@ -107,7 +108,7 @@ def test_a_killed_shutdown_has_deleted_nothing(start: Callable[..., Command], tm
     await_checkpoints(url, job)
     cluster.process.send_signal(signal.SIGTERM)
     assert cluster.end(signal.SIGKILL) in (-signal.SIGKILL, 0)
-    assert list((tmp_path / "work" / "checkpoints").rglob("_metadata"))
+    assert walked(tmp_path / "work" / "checkpoints", "_metadata")
 
 
 def test_a_run_that_is_terminated_keeps_its_checkpoints(

@@ -13,6 +13,7 @@ import pytest
 from tests.eventually import eventually
 from tests.integration.crash_runs import Command, await_info, commands_in, manifest_of
 from tests.integration.test_cluster_sessions import await_checkpoints, begin, submit
+from tests.walked import walked
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import read_collected
@@ -227,7 +228,7 @@ def test_the_same_command_goes_on_where_it_was_killed(start: Start, tmp_path: Pa
     assert has_snapshot(known[slow]["savepoint"])
     if who == "client":
         assert has_snapshot(known[quick]["savepoint"])
-    kept = [manifest_of(path.parent).job for path in (tmp_path / "kept").rglob("_metadata")]
+    kept = [manifest_of(path.parent).job for path in walked(tmp_path / "kept", "_metadata")]
     assert sorted(kept) == sorted([quick, slow]), "each was stopped once"
 
 

@@ -20,6 +20,7 @@ from tests.eventually import eventually
 from tests.integration.crash_runs import OF_MATRIX, commands_in
 from tests.integration.dagster_location import WAIT_S, Location, ids, log_of, progressed, the_run
 from tests.integration.test_clusters_away import Cluster
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
@@ -43,7 +44,7 @@ def pause(run: subprocess.Popen[bytes], location: Location) -> None:
     poll = Poll(WAIT_S)
     while poll.next():
         run.send_signal(signal.SIGSTOP)
-        if not any(is_locked(path) for path in Path(location.environment["DAGSTER_HOME"]).rglob("*.db")):
+        if not any(is_locked(path) for path in walked(Path(location.environment["DAGSTER_HOME"]), "*.db")):
             return
         run.send_signal(signal.SIGCONT)
     raise AssertionError("it writes all the time")

@@ -13,6 +13,7 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.integration.cli_terminal import Terminal
 from tests.integration.kafka_rows import fill
+from tests.walked import walked
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
 
 pytestmark = [pytest.mark.kafka]
@@ -83,7 +84,7 @@ def leaks(what: str, text: str | bytes) -> list[str]:
 
 def leaks_in_files(folder: Path) -> list[str]:
     """Everything but the packed code, which only the job's workers open."""
-    files = [path for path in folder.rglob("*") if path.is_file() and "artifacts" not in path.parts]
+    files = [path for path in walked(folder) if path.is_file() and "artifacts" not in path.parts]
     assert files
     return [leak for path in files for leak in leaks(str(path), path.read_bytes())]
 

@@ -9,6 +9,7 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import RECOVERING, Crashes
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster
@@ -53,7 +54,7 @@ def test_workers_killed_in_native_savepoints(tmp_path: Path, crashes: Crashes) -
                 break
         crashes.assert_happened()
         assert failed >= len(POINTS) - 2, "of which ack.sent may be none, and two may die in one"
-        left = {path.parent for path in made.rglob("*") if path.is_file()}
+        left = {path.parent for path in walked(made) if path.is_file()}
         job.cancel()
         job.wait(WAIT_S)
         assert {str(path).partition("savepoint-")[2].partition("/")[0] for path in left} == {

@@ -35,6 +35,7 @@ from tests.integration.crash_runs import (
 from tests.integration.several_masters import OF_HA_MATRIX, await_job, masters_in
 from tests.modes import STREAMING
 from tests.s3_proxy import FaultKind, S3Proxy
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import CheckpointId
@@ -159,7 +160,7 @@ def copied(place: Place, source: str, target: str) -> str:
     """A directory between disk and store, or from one disk to another; file by file, as people do."""
     system = place.system
     if target.startswith("s3://"):
-        for path in Path(source.removeprefix("file://")).rglob("*"):
+        for path in walked(Path(source.removeprefix("file://"))):
             if path.is_file():
                 below = path.relative_to(source.removeprefix("file://"))
                 system.pipe_file(f"{target}/{below}", path.read_bytes())
@@ -246,7 +247,7 @@ def assert_commands_read(place: Place, folder: Path, savepoint: str) -> None:
     defines = [word for key in options_of("") for word in ("-D", f"{key}={place.config[key]}")]
     done = command(folder, [*words, *defines], {})
     assert done.returncode == 0, done.stderr
-    logs = [path for path in (folder / "cluster" / "logs").rglob("*") if path.is_file()]
+    logs = [path for path in walked(folder / "cluster" / "logs") if path.is_file()]
     assert logs
     shown = b"".join(path.read_bytes() for path in logs)
     stored = b"".join(place.system.cat(place.system.find(savepoint)).values())

@@ -18,6 +18,7 @@ import pytest
 from tests.eventually import WAIT_S
 from tests.integration.counted_rows import assert_exact, counted, start
 from tests.integration.crash_runs import Crashes
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_info import JobInfo
@@ -67,4 +68,4 @@ def _went_on(info: JobInfo) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in walked(folder) if path.is_file()]

@@ -51,6 +51,7 @@ from tests.integration.side_input_crashes import (
     finish,
 )
 from tests.modes import STREAMING
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.rest_client import Poll
@@ -121,7 +122,7 @@ def test_a_side_input_that_has_ended_stays_so_when_workers_are_killed(
         job.stop(drain=True, target=str(tmp_path / "savepoints"))
         resumable = job.result(WAIT_S).resumable_savepoint
     crashes.assert_happened()
-    left = [path for path in (tmp_path / "work" / "checkpoints").rglob("*") if path.is_file()]
+    left = [path for path in walked(tmp_path / "work" / "checkpoints") if path.is_file()]
     assert left == [], "what a writer that was killed has left goes with its checkpoint"
     assert resumable is not None
     rows = assert_exact(tmp_path, read_before(resumable))

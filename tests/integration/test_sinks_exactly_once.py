@@ -20,13 +20,14 @@ from tests.integration.cascaded_sinks import (
     rows_of,
 )
 from tests.integration.crash_runs import Crashes, run_to_end
+from tests.walked import walked
 
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 
 
 def leftovers(folder: Path) -> list[str]:
     """Staged files of nobody."""
-    return [str(path) for path in folder.rglob("*.staged")]
+    return [str(path) for path in walked(folder, "*.staged")]
 
 
 # --- a folder of files --------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ def test_a_folder_of_files_loses_and_doubles_nothing(tmp_path: Path, crashes: Cr
     folder = tmp_path / "lake" / "files"
     assert sorted(read_files(folder)["id"].to_pylist()) == list(range(ROWS))
     assert leftovers(folder) == []
-    assert all(pq.ParquetFile(path).metadata.num_rows for path in folder.rglob("part-*.parquet"))
+    assert all(pq.ParquetFile(path).metadata.num_rows for path in walked(folder, "part-*.parquet"))
 
 
 # --- three sinks, one final checkpoint ----------------------------------------------------------------

@@ -27,6 +27,7 @@ from tests.integration.crash_runs import (
 from tests.integration.side_input import assert_exact, read_before
 from tests.integration.slow_rows import CONFIG, pipeline, queues_are_full, release
 from tests.modes import STREAMING
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 
@@ -74,7 +75,7 @@ def test_rows_are_exact_when_workers_are_killed_under_full_backpressure(
     crashes.assert_happened()
     assert resumable is not None
     assert_exact(tmp_path, read_before(resumable))
-    left = [path for path in (tmp_path / "work" / "checkpoints").rglob("*") if path.is_file()]
+    left = [path for path in walked(tmp_path / "work" / "checkpoints") if path.is_file()]
     assert left == [], "what a writer that was killed has left goes with its checkpoint"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -340,7 +341,7 @@ class EmbeddedCluster(Closing):
         """Removes the folder unless it is the user's, or holds a snapshot or the logs of a failed job."""
         if not self._owns_workdir:
             return
-        holds_snapshot = next(self.workdir.rglob("_metadata"), None) is not None
+        holds_snapshot = any("_metadata" in files for _, _, files in os.walk(self.workdir))
         leader = self._leader
         if not holds_snapshot and (leader is None or leader.dispatcher.counts["failed"] == 0):
             shutil.rmtree(self.workdir, ignore_errors=True)

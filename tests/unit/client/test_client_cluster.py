@@ -9,6 +9,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.postgres import PostgresServer
+from tests.walked import walked
 from unistream.base.awake_clock import AwakeClock
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
@@ -70,7 +71,7 @@ def test_a_cluster_whose_jobs_could_not_be_kept_does_not_start(
         EmbeddedCluster(
             "local", Configuration(config), workdir=tmp_path / "work", rest=False, session=session
         )
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "master.lock"]
+    left = [path for path in walked(tmp_path) if path.is_file() and path.name != "master.lock"]
     assert left == []
 
 

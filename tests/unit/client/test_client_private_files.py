@@ -15,6 +15,7 @@ import pytest
 
 import unistream as us
 from tests.eventually import eventually
+from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.connector.datagen import DatagenSource, EventTime, Sequential
@@ -62,7 +63,7 @@ def request(folder: Path) -> SubmitRequest:
 def open_to_others(root: Path) -> list[str]:
     """Paths in it that others may use, with their modes."""
     found = []
-    for path in sorted(root.rglob("*")):
+    for path in walked(root):
         with suppress(FileNotFoundError):  # it was removed meanwhile, as old checkpoints are
             mode = path.lstat().st_mode
             if mode & 0o077:
@@ -88,14 +89,14 @@ def test_others_read_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         client = cluster.submit(request(data))
         eventually(lambda: client.status().checkpoints_completed > 1, "checkpoints are complete")
         client.savepoint(str(kept / "saved" / "here"))
-        seen = {path.relative_to(kept).parts[0] for path in kept.rglob("*") if path.is_file()}
+        seen = {path.relative_to(kept).parts[0] for path in walked(kept) if path.is_file()}
         assert {"shared", "work", "saved", "home", "metadata.db"} <= seen
-        assert any(CANARY in path.read_text(errors="replace") for path in kept.rglob("saved/**/*.*"))
+        assert any(CANARY in path.read_text(errors="replace") for path in walked(kept / "saved", "*.*"))
         assert open_to_others(kept) == []
         assert nobody_finds(tmp_path) == []
         client.stop(target=str(kept / "saved"))
     assert open_to_others(kept) == []
-    table = {stat.S_IMODE(path.stat().st_mode) for path in (data / "table").rglob("*.parquet")}
+    table = {stat.S_IMODE(path.stat().st_mode) for path in walked(data / "table", "*.parquet")}
     assert table == {0o666}, "a table is the user's"
 
 

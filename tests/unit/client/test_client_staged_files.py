@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.contract.given_metadata import ONE, job, job_id, snapshot
+from tests.walked import walked
 from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
@@ -40,13 +41,13 @@ def stage(folder: Path, of: JobId, *, old: bool = False) -> Path:
         restored=None,
         metrics=CountingMetrics(),
     )
-    before = set(folder.rglob("*.staged"))
+    before = set(walked(folder, "*.staged"))
     writer = FileSink(str(folder)).create_writer()
     writer.open(context, ())
     writer.write(Batch(pa.record_batch({"n": [1]})))
     writer.flush(end_of_input=False)
     writer.prepare_commit(CheckpointId(1))
-    [path] = set(folder.rglob("*.staged")) - before
+    [path] = set(walked(folder, "*.staged")) - before
     return path.rename(folder / f".{path.name.removesuffix('.staged')}") if old else path
 
 

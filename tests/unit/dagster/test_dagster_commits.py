@@ -27,7 +27,7 @@ from unistream.dagster.report import positions_metadata
 from unistream.dagster.stream import Committed, Written
 from unistream.master.job_info import JobInfo
 from unistream.metadata import tables
-from unistream.metadata.migrate import upgrade
+from unistream.metadata.schema import ensure
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import PAGE_ROWS, CommitRecord, OutboxRecord
 
@@ -205,7 +205,7 @@ class Outbox:
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.url = f"sqlite:///{folder / 'metadata.db'}"
-        upgrade(self.url)
+        ensure(self.url)
         self._instance = instance
         self._engine = create_engine(self.url)
         self.cursor: str | None = None

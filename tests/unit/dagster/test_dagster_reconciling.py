@@ -26,7 +26,7 @@ from unistream.dagster.attached import OnTerminate
 from unistream.dagster.reconciling import ended
 from unistream.dagster.report import BACKFILL_METADATA
 from unistream.dagster.watching import RunWatch, key_of, mark_of, operation_key_of, watcher_of
-from unistream.metadata.migrate import upgrade
+from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink, SeenLink, Watcher
 
@@ -43,7 +43,7 @@ class World:
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.url = f"sqlite:///{folder / 'metadata.db'}"
-        upgrade(self.url)
+        ensure(self.url)
         self.instance = instance
         self.links = LocalLinks(SqlMetadataStore(self.url))
         self.cursor: str | None = None

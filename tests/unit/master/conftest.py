@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.eventually import WAIT_S
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.clock import Clock, SystemClock
@@ -21,7 +22,7 @@ from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
-from unistream.metadata.migrate import upgrade
+from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.port.ha import HaStore
@@ -75,7 +76,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
-        upgrade(self.url)
+        ensure(self.url)
         self.artifacts = FsArtifactStore(str(self.root / "artifacts"))
         self.dispatcher = self.lead()
 
@@ -105,9 +106,6 @@ class Cluster:
         return SqlMetadataStore(self.url)
 
 
-ENDING_S = 5.0
-
-
 @pytest.fixture
 def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     before = set(threading.enumerate())
@@ -124,7 +122,7 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         cluster.dispatcher.close()
     new = [t for t in threading.enumerate() if t not in before and "fsspec" not in t.name]
     for thread in new:
-        thread.join(ENDING_S)  # it was requested to end, or nothing ends it
+        thread.join(WAIT_S)  # it was requested to end, or nothing ends it
     left = [thread for thread in new if thread.is_alive()]
     assert not left, f"threads are left: {left}"
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.eventually import WAIT_S, eventually
 from tests.postgres import PostgresServer
+from tests.unit.master.database_file import take_away
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
@@ -269,15 +270,6 @@ def test_old_rows_are_pruned_between_the_writes(url: str) -> None:
     catalogue.close(WAIT_S)
 
 
-def replace_by_folder(file: Path, moved: Path) -> None:
-    """In one step: the cluster, which writes at any time, would make a file that is away again."""
-    folder, link = file.with_name("folder"), file.with_name("link")
-    folder.mkdir()
-    link.symlink_to(folder)
-    moved.hardlink_to(file)
-    link.replace(file)
-
-
 def test_rest_answers_503_for_what_only_the_database_knows_until_it_is_back(
     api: Api, submission: Callable[..., SubmitRequest]
 ) -> None:
@@ -286,7 +278,7 @@ def test_rest_answers_503_for_what_only_the_database_knows_until_it_is_back(
     unknown = f"/jobs/{'f' * 32}"
     eventually(lambda: file.with_name("metadata.db-wal").exists(), "the database is in use", WAIT_S)
     assert api.http.get(unknown).status_code == 404
-    replace_by_folder(file, file.with_name("moved.db"))
+    take_away(file)
     assert api.http.get(f"/jobs/{job}").status_code == 200
     answer = api.http.get(unknown)
     assert answer.status_code == 503

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import WAIT_S, eventually
+from tests.unit.master.database_file import give_back, take_away
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from tests.unit.master.test_master_operations import STOP
@@ -25,6 +26,7 @@ class Ended:
     def __init__(self, succession: Succession) -> None:
         self.succession = succession
         self._apis: list[Api] = []
+        self._file = succession.cluster.root / "metadata.db"
 
     def stopped(self, how: SnapshotRequest) -> JobId:
         leader = self.succession.cluster.dispatcher
@@ -43,18 +45,12 @@ class Ended:
 
     def take_over(self) -> Api:
         leader = self.succession.lead()
-        file = self.succession.cluster.root / "metadata.db"
-        for part in self.succession.cluster.root.glob("metadata.db*"):
-            part.rename(part.with_name(f"moved{part.name}"))
-        file.mkdir()
+        self._moved = take_away(self._file)
         self._apis.append(Api(SimpleNamespace(dispatcher=leader)))
         return self._apis[-1]
 
     def database_is_back(self) -> None:
-        root = self.succession.cluster.root
-        (root / "metadata.db").rmdir()
-        for part in root.glob("movedmetadata.db*"):
-            part.rename(part.with_name(part.name.removeprefix("moved")))
+        give_back(self._file, self._moved)
 
     def close(self) -> None:
         for api in self._apis:

@@ -8,7 +8,9 @@ import pytest
 from msgspec import structs
 
 from tests.eventually import WAIT_S
+from tests.unit.master.database_file import take_away
 from tests.unit.master.scripted_workers import ScriptedWorkers
+from tests.walked import walked
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
@@ -69,7 +71,7 @@ def test_with_checkpoints_tasks_end_after_one_and_it_is_discarded(
     info = cluster.dispatcher.job(job)
     assert info.state == "FINISHED"
     assert info.checkpoints_completed >= 1
-    assert not list((cluster.root / "checkpoints").rglob("_metadata"))
+    assert not walked(cluster.root / "checkpoints", "_metadata")
 
 
 class TestRefusals:
@@ -311,8 +313,7 @@ class TestFailures:
         self, make_cluster: Make, submission: Make, checkpointed: dict[str, str]
     ) -> None:
         cluster = make_cluster()
-        (cluster.root / "metadata.db").rename(cluster.root / "moved.db")
-        (cluster.root / "metadata.db").mkdir()
+        take_away(cluster.root / "metadata.db")
         cluster.dispatcher._services.metadata.close()
         job = cluster.dispatcher.submit(submission(config=checkpointed))
         assert cluster.dispatcher.wait(job, WAIT_S)

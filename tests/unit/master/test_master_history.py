@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.eventually import WAIT_S, eventually
 from tests.unit.master.conftest import Cluster, graph, request
+from tests.unit.master.database_file import take_away
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import Unreachable
@@ -198,11 +199,10 @@ def reconciling(make_cluster: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_all_pages_of_a_job_that_is_not_started_yet_answer(reconciling: Reconciling, database: str) -> None:
     cluster, api, job = reconciling.cluster, reconciling.api, reconciling.job
     file = cluster.root / "metadata.db"
-    if database != "there":
-        file.rename(file.with_name("moved.db"))
     if database == "away":
-        file.mkdir()
+        take_away(file)
     if database == "empty":
+        file.unlink()
         eventually(file.exists, "it is made again", WAIT_S)
     pages = {page: api.get(f"/jobs/{job}{page}") for page in PAGES}
     assert pages["/status"] == {"status": "RECONCILING"}
@@ -216,7 +216,7 @@ def test_all_pages_of_a_job_that_is_not_started_yet_answer(reconciling: Reconcil
     answer = api.http.get(f"/jobs/{job}/checkpoints/details/1")
     assert answer.status_code == 404
     if database == "away":
-        file.rmdir()
+        file.unlink()
     reconciling.let_it_start()
     eventually(lambda: api.get(f"/jobs/{job}/status")["status"] == "RUNNING", "it is started", WAIT_S)
 
@@ -260,8 +260,7 @@ def test_the_state_of_the_database_is_shown(api: Api, submission: Make) -> None:
     store.close()
     assert api.get("/unistream/health")["notes"] == []
     assert api.get("/unistream/jobs")["notes"] == []
-    file.rename(file.with_name("moved.db"))
-    file.mkdir()
+    take_away(file)
 
     def notes() -> str:
         return " ".join(api.get("/unistream/health")["notes"])
@@ -274,7 +273,7 @@ def test_the_state_of_the_database_is_shown(api: Api, submission: Make) -> None:
     answer = api.http.get(f"/jobs/{'f' * 32}")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert len(answer.json()["errors"]) == 1
-    file.rmdir()
+    file.unlink()
     eventually(lambda: "was removed and made again at 2" in notes(), "it is there again, and empty", WAIT_S)
     eventually(lambda: "has not answered" not in notes(), "it answers", WAIT_S)
     store = api.cluster.store()
@@ -290,13 +289,12 @@ def test_a_job_that_ends_while_the_database_is_away_is_archived_when_it_is_back(
     job = dispatcher.submit(submission(config=checkpointed))
     cluster.workers.await_message(mm.CheckpointCompleted, 4)
     file = cluster.root / "metadata.db"
-    file.rename(file.with_name("moved.db"))
-    file.mkdir()
+    take_away(file)
     eventually(lambda: dispatcher.metadata_health().away_since_ms is not None, "it is away", WAIT_S)
     dispatcher.cancel(job)
     assert dispatcher.wait(job, WAIT_S)
     shown = (dispatcher.job(job), dispatcher.checkpoints(job))
-    file.rmdir()
+    file.unlink()
     eventually(lambda: dispatcher.metadata_health().queued == 0, "all is written", WAIT_S)
     dispatcher.close()
     second = cluster.lead()

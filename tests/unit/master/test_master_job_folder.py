@@ -11,6 +11,7 @@ import pytest
 import unistream as us
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
+from tests.walked import walked
 from unistream.testing.mini_cluster import MiniCluster
 
 NO_TIME = us.WatermarkStrategy.no_watermarks()
@@ -60,4 +61,4 @@ def test_an_empty_folder_is_removed(tmp_path: Path, backend: str, end: str, kept
     assert result.checkpoints > 0
     folders = list(tmp_path.iterdir())
     assert [folder.name for folder in folders] == ([result.job] if left else [])
-    assert bool(list(tmp_path.rglob("_metadata"))) is left
+    assert bool(walked(tmp_path, "_metadata")) is left

@@ -15,6 +15,7 @@ from tests.modes import STREAMING
 from tests.unit.master.conftest import request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.test_master_recovery import Succession, is_cleaned, is_in
+from tests.walked import walked
 from unistream.client.job_client import JobClient
 from unistream.model import messages as mm
 from unistream.model.stored_job import StoredRequest
@@ -86,8 +87,8 @@ def test_what_stays_at_the_end_of_a_job(tmp_path: Path, end: str, option: str, s
             result = job.wait(WAIT_S)
             assert result.checkpoints > 0
             assert result.state == {"cancelled": "CANCELED", "fails": "FAILED"}.get(end, "FINISHED")
-    assert bool(list((tmp_path / "checkpoints").rglob("_metadata"))) is stays
-    kept = list((tmp_path / "savepoints").rglob("_metadata"))
+    assert bool(walked(tmp_path / "checkpoints", "_metadata")) is stays
+    kept = walked(tmp_path / "savepoints", "_metadata")
     assert len(kept) == {"stopped with a savepoint": 1, "drained": 2}.get(end, 0), "savepoints always stay"
 
 
@@ -119,4 +120,4 @@ def test_what_stays_of_a_recovered_job_that_is_cancelled(
         second.cancel(job)
     eventually(is_in(second, job, "CANCELED"), "the job is CANCELED", WAIT_S)
     eventually(is_cleaned(second, job), "nothing is left to remove", WAIT_S)
-    assert bool(list((cluster.root / "checkpoints" / job).rglob("_metadata"))) is stays
+    assert bool(walked(cluster.root / "checkpoints" / job, "_metadata")) is stays

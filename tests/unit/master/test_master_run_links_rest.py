@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.eventually import eventually
+from tests.unit.master.database_file import take_away
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
@@ -131,8 +132,7 @@ def test_a_bad_key_is_named(api: Api, query: str) -> None:
 def test_while_the_database_is_away_the_answer_is_503(api: Api, links: RemoteLinks) -> None:
     file = api.cluster.root / "metadata.db"
     links.attach(KEY, JOB, FIRST)
-    file.rename(file.with_name("moved.db"))
-    file.mkdir()
+    take_away(file)
 
     def answers() -> list[httpx.Response]:
         return [api.http.post(f"{PATH}/heartbeat", json=watch()), api.http.get(f"{PATH}?key=k")]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tests.walked import walked
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.model.deployment import ChannelDescriptor, PartitionDescriptor
 from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition
@@ -82,7 +83,7 @@ def read(store: BlockingPartitions, subpartition: int = 0, attempt: AttemptId = 
 
 def files_in(folder: Path) -> list[Path]:
     """Those with rows."""
-    return [p for p in folder.rglob("*") if p.is_file() and p.name not in ("lock", INDEX)]
+    return [p for p in walked(folder) if p.is_file() and p.name not in ("lock", INDEX)]
 
 
 def fill_disk(partition: BlockingPartition, number: int = 0) -> None:
