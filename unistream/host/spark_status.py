@@ -63,13 +63,24 @@ def live_executors(context: SparkContext) -> list[SparkExecutor]:
     return [
         SparkExecutor(
             id=str(executor.id()),
-            host=str(executor.hostPort()).rpartition(":")[0],
+            host=host_of(str(executor.hostPort())),
             cores=int(executor.totalCores()),
             active=int(executor.activeTasks()),
         )
         for executor in _each(listed)
         if str(executor.id()) != _DRIVER
     ]
+
+
+def host_of(host_port: str) -> str:
+    """The host of an executor. It has a port only as soon as its block manager is known, a moment after it
+    counts.
+
+    >>> host_of("node-1:35711"), host_of("node-1"), host_of("[::1]:35711"), host_of("[::1]")
+    ('node-1', 'node-1', '[::1]', '[::1]')
+    """
+    host, _, port = host_port.rpartition(":")
+    return host if port.isdecimal() else host_port
 
 
 class SparkStatus:

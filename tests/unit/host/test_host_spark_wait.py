@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from unistream.base.ids import TaskManagerId
-from unistream.host.spark_status import SparkExecutor, SparkStage
+from unistream.host.spark_status import SparkExecutor, SparkStage, host_of
 from unistream.host.spark_wait import AGAIN_MS, FIRST_MS, PlaceWait, lacking
 from unistream.testing.harness.operators import ManualClock
 
@@ -32,6 +32,20 @@ TWO = [SparkExecutor(id=str(n), host=f"node-{n}", cores=2, active=2) for n in (1
 )
 def test_what_spark_lacks(master: str, executors: list[SparkExecutor], is_local: bool, said: str) -> None:
     assert said in lacking(master, executors, is_local=is_local)
+
+
+@pytest.mark.parametrize(
+    ("given", "host"),
+    [
+        pytest.param("node-1:35711", "node-1", id="an executor that runs tasks"),
+        pytest.param("node-1", "node-1", id="one whose block manager is not known yet"),
+        pytest.param("[fd00::1]:35711", "[fd00::1]", id="IPv6"),
+        pytest.param("[fd00::1]", "[fd00::1]", id="IPv6, not known yet"),
+    ],
+)
+def test_an_executor_has_its_host_from_the_beginning(given: str, host: str) -> None:
+    """Who avoids a host would start there: it is not known as that of an executor which has just come up."""
+    assert host_of(given) == host
 
 
 class Stages:
