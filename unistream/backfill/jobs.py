@@ -19,10 +19,11 @@ from msgspec import structs
 from unistream.backfill.journal import Order
 from unistream.base.config import REST_PORT, Configuration, names_cluster
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, NothingListens, Unreachable
-from unistream.base.ids import JobId, job_of_request
+from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, job_of_request
 from unistream.base.object_stores import file_system
 from unistream.client import home
-from unistream.client.address import is_elected
+from unistream.client.address import MachineAddress, is_elected
+from unistream.client.home import ClusterEntry
 from unistream.client.lookup import all_jobs, find_job, running_clusters
 from unistream.client.rest_client import Poll, RestClient
 from unistream.client.submission import connect
@@ -47,10 +48,12 @@ Reach = Callable[[Order], RestClient]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningJob:
-    """`session`: its cluster goes on without it."""
+    """`cluster`: the id that its cluster keeps, if that is one of this machine; `session`: it goes on without
+    the job."""
 
     info: JobInfo
     url: str
+    cluster: ClusterId
     session: bool
 
 
@@ -58,22 +61,37 @@ def running_job(config: Configuration, text: str) -> RunningJob:
     """The job of that name or id. Raises NotFound, ConfigError or Unreachable."""
     with find_job(config, text) as client:
         info = client.status()
-        url = client.rest_url
-    entries = {entry.url: entry.session for entry in home.clusters()}
+        url = client.rest_url or ""
+    entry = next((one for one in home.clusters() if one.url == url), None)
     if info.is_terminal:
         raise NotFound(f"job {info.name!r} ({info.job}) does not run: it is {info.state}")
     if info.job_type == "BATCH":
         raise ConfigError(f"job {info.name!r} ({info.job}) is a BATCH job; run it again instead")
-    return RunningJob(info=info, url=url or "", session=is_elected(config) or entries.get(url or "", True))
+    return RunningJob(
+        info=info,
+        url=url,
+        cluster=NO_CLUSTER if entry is None else entry.cluster,
+        session=is_elected(config) or entry is None or entry.session,
+    )
 
 
 def reached(order: Order) -> RestClient:
-    """The cluster of the order's job, which the caller closes: with several masters the one that leads."""
+    """The cluster of the order's job, which the caller closes: of several masters the one that leads, and one of
+    this machine wherever it listens now."""
     config = Configuration(order.config)
     if is_elected(config):
         return connect(config)
+    entry = _entry(order)
+    if entry is not None:
+        return RestClient(MachineAddress(entry))
     assert order.url is not None
     return RestClient(order.url)
+
+
+def _entry(order: Order) -> ClusterEntry | None:
+    """None: it does not run on this machine."""
+    by_url = (one for one in home.clusters() if not order.cluster and one.url == order.url)
+    return home.entry_of(order.cluster) or next(by_url, None)
 
 
 def stopped_savepoint(order: Order, reach: Reach = reached) -> str:
@@ -133,7 +151,7 @@ def still_runs(order: Order, reach: Reach = reached) -> bool:
 def _status(order: Order, reach: Reach) -> JobInfo | None:
     """None: its cluster has ended, or does not know it. Raises Unreachable: the cluster does not answer."""
     assert order.job is not None
-    if not order.session and order.url not in {entry.url for entry in home.clusters()}:
+    if not order.session and _entry(order) is None:
         return None
     with reach(order) as cluster:
         try:

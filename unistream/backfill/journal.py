@@ -21,7 +21,7 @@ import msgspec
 from unistream.base import durable_files
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError, CorruptSnapshot
-from unistream.base.ids import OperatorUid
+from unistream.base.ids import NO_CLUSTER, ClusterId, OperatorUid
 from unistream.core.backfill import Phase, Progress
 from unistream.model.lineage import dataset_at
 from unistream.model.time_range import TimeRange
@@ -37,6 +37,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         id: Of the backfill: in the table, in the request that resumes the job.
         job, url: The job at its begin, and the REST API of its cluster (of several masters the one that led,
             for people; `config` says where the leader is found); None: it does not run.
+        cluster: Of this machine, by the id that it keeps when it is started again, on another port; "": it is
+            not known, and the URL finds it.
         session: The cluster goes on when the job has ended.
         cluster_target: Of that cluster.
         sink, table, column: What is replaced.
@@ -59,6 +61,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     lookback_ms: int | None = None
     job: str | None = None
     url: str | None = None
+    cluster: ClusterId = NO_CLUSTER
     session: bool = False
     cluster_target: str = ""
     savepoint_root: str = ""

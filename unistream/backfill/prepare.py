@@ -17,7 +17,7 @@ from unistream.backfill.journal import Journal, Order
 from unistream.backfill.pipeline import Recomputation, batch_job, recomputation
 from unistream.backfill.run import check_finished, check_quiet
 from unistream.base.config import SAVEPOINT_DIR, Configuration
-from unistream.base.ids import job_of_request
+from unistream.base.ids import NO_CLUSTER, job_of_request
 from unistream.core.backfill import begun
 from unistream.model.time_range import TimeRange, time_text
 
@@ -161,6 +161,7 @@ def _order(
         lookback_ms=wanted.lookback_ms,
         job=None if running is None else running.info.job,
         url=None if running is None else running.url,
+        cluster=NO_CLUSTER if running is None else running.cluster,
         session=running is not None and running.session,
         cluster_target="" if running is None else running.info.target,
         savepoint_root=_savepoint_root(environment.config, wanted, backfill),

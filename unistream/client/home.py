@@ -134,8 +134,12 @@ def is_running(entry: ClusterEntry) -> bool:
 
 def successor(entry: ClusterEntry) -> ClusterEntry | None:
     """The same cluster, started again here after the process of `entry` has ended; None: it does not run."""
-    found = (one for one in reversed(clusters()) if entry.cluster and one.cluster == entry.cluster)
-    return next(found, None)
+    return entry_of(entry.cluster)
+
+
+def entry_of(cluster: ClusterId) -> ClusterEntry | None:
+    """Where that cluster runs here now; None: it does not, or its id is not known."""
+    return next((one for one in reversed(clusters()) if cluster and one.cluster == cluster), None)
 
 
 def _start_of(pid: int) -> str | None:

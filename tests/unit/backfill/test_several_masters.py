@@ -1,4 +1,5 @@
-"""The stop of a backfill follows the leader of a cluster with several masters."""
+"""The stop of a backfill follows the leader of a cluster with several masters, and a cluster of this machine
+to its new port."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from tests.unit.master.test_master_recovery import Succession
 from tests.unit.master.test_master_stop_twice import holds_snapshots, running
-from unistream.backfill.jobs import still_runs, stopped_savepoint
+from unistream.backfill.jobs import running_job, still_runs, stopped_savepoint
 from unistream.backfill.journal import Order
+from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
+from unistream.base.ids import ClusterId
+from unistream.client import home
 from unistream.client.rest_client import RestClient
 from unistream.master.dispatcher import Dispatcher
 from unistream.model import messages as mm
@@ -103,3 +107,31 @@ def test_a_leader_that_dies_within_the_stop_is_followed(led: Led) -> None:
     eventually(lambda: second.job(led.job).state == "FINISHED", "the job is stopped", WAIT_S)
     assert found == [second.job(led.job).savepoint]
     assert len(list(Path(order.savepoint_root).glob("savepoint-*/_metadata"))) == 1, "it is stopped once"
+
+
+@pytest.mark.parametrize(
+    "session", [True, False], ids=["a session cluster", "one that was started for the job"]
+)
+def test_a_cluster_of_this_machine_is_followed_to_its_new_port(
+    led: Led, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: bool
+) -> None:
+    monkeypatch.setenv(home.HOME_VARIABLE, str(tmp_path / "home"))
+    mine = ClusterId("c0ffee" * 5 + "00")
+
+    def enter(process: str) -> Path:
+        url = led.url(WAIT_S)
+        return home.register(process, url=url, target="local", now_ms=1, session=session, cluster=mine)
+
+    first = enter("first")
+    found = running_job(Configuration(), led.job)
+    assert (found.cluster, found.session) == (mine, session)
+    order = structs.replace(led.order(), url=found.url, cluster=found.cluster, session=session, config={})
+    led.dies()
+    first.unlink()
+    assert not still_runs(order)
+    led.serve(led.succession.lead(ends=False))
+    enter("second")
+    assert still_runs(order)
+    stopped = Path(stopped_savepoint(order).removeprefix("file://"))
+    assert stopped.is_relative_to(order.savepoint_root)
+    assert not still_runs(order)
