@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -30,7 +33,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType
+from pyiceberg.types import DoubleType, IcebergType
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import by_values
@@ -67,7 +70,33 @@ def partition_spec(schema: Schema, partition_by: Sequence[str]) -> PartitionSpec
             raise ConfigError(f"partition_by names {text!r} twice")
         number = FIRST_FIELD_ID + len(fields)
         fields.append(PartitionField(source.field_id, number, transform, name))
-    return PartitionSpec(*fields, spec_id=0)
+    made = PartitionSpec(*fields, spec_id=0)
+    check_readable(made, schema)
+    return made
+
+
+def check_readable(spec: PartitionSpec, schema: Schema, stream: Schema | None = None) -> None:
+    """Raises ConfigError: pyiceberg does not read partition values of this kind as they were written. Its
+    readers then miss rows, a replaced partition is not found, and merged manifests hold other values.
+    `stream`: to which columns of the table may be widened."""
+    if reads_doubles():
+        return
+    wider = {} if stream is None else {field.name: field.field_type for field in stream.fields}
+    for field, kind in zip(spec.fields, types_of(spec, schema), strict=True):
+        column = schema.find_column_name(field.source_id) or ""
+        kinds = (kind, wider.get(column)) if isinstance(field.transform, IdentityTransform) else ()
+        if any(isinstance(one, DoubleType) for one in kinds):
+            raise ConfigError(
+                f"the partitions are those of {column!r}, which is double: this version of pyiceberg reads "
+                "such values with the precision of a float, so rows of a partition are not found; partition "
+                "by another column"
+            )
+
+
+@cache
+def reads_doubles() -> bool:
+    """Pyiceberg 0.12 does not, see https://github.com/apache/iceberg-python/pull/3808."""
+    return bool(new_decoder(struct.pack("<d", 0.1)).read_double() == 0.1)
 
 
 def _parsed(text: str) -> tuple[Transform[Any, Any], str, str]:
@@ -135,9 +164,13 @@ class Partitioner:
         spec: The spec.
         schema: Of the table.
         rows: Schema of the rows. A column that they do not have is null.
+
+    Raises:
+        ConfigError: see `check_readable`.
     """
 
     def __init__(self, spec: PartitionSpec, schema: Schema, rows: pa.Schema) -> None:
+        check_readable(spec, schema)
         self._spec = spec
         self._schema = schema
         self._steps: list[Callable[[pa.RecordBatch], pa.Array] | None] = []

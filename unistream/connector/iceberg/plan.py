@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import (
 
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings, answering
-from unistream.connector.iceberg.partition import Key, Partitioner
+from unistream.connector.iceberg.partition import Key, Partitioner, check_readable
 from unistream.connector.iceberg.schema import changes, check_fits, file_schema, iceberg_schema
 from unistream.connector.iceberg.stage import StagedFile
 from unistream.connector.iceberg.table import LakeTable
@@ -47,6 +47,7 @@ def plan_for(
             if not settings.create:
                 raise ConfigError(f"table {address.text} does not exist, and the sink has create=False")
             lake.create(wanted, settings.partition_by, settings.table_properties)
+        check_readable(lake.table.spec(), lake.table.schema(), wanted)
         for _ in range(EVOLUTIONS_MAX if settings.add_columns else 0):
             missing = changes(address.table, lake.table.schema(), wanted)
             if not missing or lake.evolve(missing):

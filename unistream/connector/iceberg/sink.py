@@ -160,7 +160,7 @@ class IcebergSink:
                 self._check_columns(schema, table)
 
     def _check_columns(self, schema: pa.Schema, table: Any) -> None:
-        from unistream.connector.iceberg.partition import check_same, partition_spec
+        from unistream.connector.iceberg.partition import check_readable, check_same, partition_spec
         from unistream.connector.iceberg.schema import changes, check_fits, iceberg_schema
 
         where, partition_by = self._address.table, self._settings.partition_by
@@ -168,6 +168,7 @@ class IcebergSink:
         if table is None:
             partition_spec(wanted, partition_by)
             return
+        check_readable(table.spec(), table.schema(), wanted)
         if self._settings.add_columns:
             changes(where, table.schema(), wanted)
         else:

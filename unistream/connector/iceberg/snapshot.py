@@ -264,8 +264,9 @@ def _partitions(table: Any, staged: Sequence[IcebergCommittable]) -> dict[int, s
 
 
 def values_of(record: Any) -> tuple[Any, ...]:
-    """Of a partition."""
-    return tuple(record[i] for i in range(len(record)))
+    """Of a partition. NaN, which equals nothing, is one value."""
+    values = (record[i] for i in range(len(record)))
+    return tuple("NaN" if value != value else value for value in values)  # noqa: PLR0124 - NaN alone
 
 
 def _kept(

@@ -11,6 +11,7 @@ import threading
 import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
@@ -32,6 +34,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, Use
 from unistream.base.secrets import Secret
 from unistream.connector.committers import committer_of
 from unistream.connector.iceberg import IcebergSink
+from unistream.connector.iceberg.partition import reads_doubles
 from unistream.connector.iceberg.record import RECORDS_MAX, Recorded, outdated
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome
@@ -364,6 +367,46 @@ def test_rows_replace_those_of_their_partitions_and_of_no_others(lake: Lake, par
     assert lake.rows("SELECT id, day FROM t ORDER BY id") == [(1, "mon"), (4, "tue"), (5, "wed"), (6, None)]
     newest = lake.summaries()[-1]
     assert (newest["deleted-records"], newest["added-records"], newest["total-records"]) == ("1", "1", "4")
+
+
+def test_the_partition_of_what_is_no_number_is_one(lake: Lake, parts: Parts) -> None:
+    def measured(ids: list[int], *values: float) -> Batch:
+        return rows(id=ids, v=pa.array(values, pa.float32()))
+
+    parts.add(1, measured([1, 2, 3], float("nan"), 0.1, -1e30), parts.sink(partition_by="v"))
+    at_the_end(parts, replacing(parts), 2, measured([4, 5], float("nan"), -1e30))
+    assert sorted(lake.ids()) == [2, 4, 5]
+
+
+@pytest.mark.skipif(reads_doubles(), reason="this pyiceberg reads them as they are")
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(None, id="a new table"),
+        pytest.param(pa.float64(), id="a table of others"),
+        pytest.param(pa.float32(), id="a table that would be widened"),
+    ],
+)
+def test_partitions_that_would_not_be_found_are_refused(
+    lake: Lake, parts: Parts, held: pa.DataType | None
+) -> None:
+    """Rounded to floats, no old partition equals a new one: nothing would be replaced, and rows be twice."""
+    given = rows(id=[1], v=pa.array([0.1]))
+
+    def partition(table: Table) -> None:
+        with table.update_spec() as update:
+            update.add_identity("v")
+
+    if held is not None:
+        lake.create(given.records.schema.set(1, pa.field("v", held)))
+        lake.change(partition)
+    sink = parts.sink(partition_by=() if held else "v", schema_evolution="add")
+    with pytest.raises(ConfigError, match="those of 'v', which is double"):
+        sink.check(given.records.schema)
+    with pytest.raises(ConfigError, match="those of 'v', which is double"):
+        parts.add(1, given, sink)
+    with nullcontext() if held else pytest.raises(NoSuchTableError), lake.table() as table:
+        assert str(table.schema().find_type("v")) == ("float" if held == pa.float32() else "double")
 
 
 def test_a_table_without_partitions_is_replaced_as_a_whole(lake: Lake, parts: Parts) -> None:
