@@ -5,5 +5,5 @@
     model     what has to be there afterwards, in plain Python
     play      one combination: a table, checkpoints, others, a death, and what every reader finds
 
-A new sink is one more file in `rigs`, and one more line in `rigs.RIGS`.
+A new sink is one more file in `rigs`, and one more line in `rigs.every.RIGS`.
 """

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contract.sinks.play import Play, dimensions, is_possible
 from tests.contract.sinks.rig import NEVER, NEW, NOBODY, NOTHING, Combination, Rig
-from tests.contract.sinks.rigs import RIGS
+from tests.contract.sinks.rigs.every import RIGS
 from tests.contract.sinks.values import IN_THE_GATE, KINDS, batch
 from tests.pairwise import every, pairwise
 from unistream.base.crash_points import passing
