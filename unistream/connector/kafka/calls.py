@@ -1,7 +1,7 @@
 """Connections of kafka-python, and how a request is made on them: to whom, how often, and what an error is
 for a job. Like `private` it uses names that are not public; `wire` has the requests.
 
-pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_wire.py` uses every name below:
+pyproject requires kafka-python >=3.0.6,<4; `tests/contract/test_contract_kafka_wire.py` uses every name here:
 
     KafkaAdminClient._manager.send, .run, .call_soon, .wait_for, ._net.sleep
     KafkaAdminClient._manager._conns, of each ._throttle_time; .least_loaded_node

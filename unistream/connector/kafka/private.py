@@ -1,6 +1,6 @@
 """The only module, with `receive`, that uses private names of kafka-python's consumer.
 
-pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_private.py` uses every name
+pyproject requires kafka-python >=3.0.6,<4; `tests/contract/test_contract_kafka_private.py` uses every name
 below, so that it fails after an incompatible upgrade. The names:
 
     KafkaConsumer._fetcher, ._client (to close one whose constructor failed)
