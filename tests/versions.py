@@ -21,7 +21,13 @@ EDGES: Final = {"oldest": "lowest-direct", "newest": "highest"}
 """Of the versions that pyproject.toml allows -> how uv calls their choice."""
 
 ROOT: Final = Path(__file__).parents[1]
-SHOWN: Final = ("-W", "default::DeprecationWarning", "-W", "default::PendingDeprecationWarning")
+SHOWN: Final = tuple(
+    word
+    for kind in ("DeprecationWarning", "PendingDeprecationWarning", "ResourceWarning")
+    for word in ("-W", f"default::{kind}")
+)
+"""PySpark 4.0 leaves the sockets of its results to the garbage collector."""
+
 FAST: Final = ("tests/unit", "tests/contract")
 CONNECTORS: Final = (
     "tests/integration/test_kafka_source.py::test_bounded_reads_all_rows_once_in_order_and_ends",
