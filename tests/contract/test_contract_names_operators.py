@@ -11,7 +11,7 @@ import pytest
 
 import unistream as us
 from tests.eventually import WAIT_S
-from tests.names import ALL, BY_CASE, OURS
+from tests.names import ALL, BY_CASE, ODD, OURS
 from unistream.base.errors import ConfigError
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.model.column_names import RESERVED, refused_names
@@ -31,14 +31,20 @@ NO_TIMES: Final = us.WatermarkStrategy.no_watermarks()
 Found = dict[str, list[dict[str, Any]]]
 
 
+TAGS: Final = [*(name for name in ODD.values() if name.isprintable() and 0 < len(name) <= 200), *BY_CASE]
+TAGGED: Final = pa.schema([("tag", pa.string())])
+
+
 class Pass(us.KeyedProcessFunction):
-    """With a state, so that the key is stored."""
+    """With a state, so that the key is stored; and a row for each side output."""
 
     seen = us.ValueStateDescriptor("seen", pa.int64())
 
     def process_element(self, row: dict, context: us.ProcessContext, out: us.Collector) -> None:
         context.state(self.seen).update(1)
         out.emit(row)
+        for tag in TAGS:
+            out.emit_side(tag, {"tag": tag})
 
 
 def build(env: us.Environment, folder: Path) -> None:
@@ -47,7 +53,10 @@ def build(env: us.Environment, folder: Path) -> None:
         rows = rows.filter(us.col(name) >= us.lit(0))
     rows = rows.with_columns(**{name: us.col(name) + us.lit(1) for name in VALUES}).uid("computed")
     passed = rows.map(lambda row: row, returns=TABLE.schema).uid("mapped")
-    passed = passed.key_by(*NAMES).process(Pass(), returns=TABLE.schema).uid("passed")
+    sides = dict.fromkeys(TAGS, TAGGED)
+    passed = passed.key_by(*NAMES).process(Pass(), returns=TABLE.schema, side_outputs=sides).uid("passed")
+    tagged = [passed.get_side_output(tag).with_columns(read=us.lit(tag)).uid(f"of {tag}") for tag in TAGS]
+    tagged[0].union(*tagged[1:]).sink_to(CollectSink(str(folder / "tagged"))).uid("tagged out")
     keyed = rows.key_by(*KEYS).window(us.TumblingEventTimeWindows.of(1_000))
     windows = keyed.aggregate(**{name: us.max(name) for name in VALUES}).uid("windows")
     dimension = env.from_source(us.StaticSource(TABLE.select(KEYS).slice(1)), NO_TIMES, "dimension")
@@ -79,6 +88,8 @@ def test_operators_keep_the_names_of_columns(
     for name, rows in {"passed": want, "windows": want, "joined": want[1:]}.items():
         found = read_collected(str(tmp_path / name)).to_pylist()
         assert sorted(found, key=lambda row: row[first]) == rows, name
+    tagged = [tuple(row.values()) for row in read_collected(str(tmp_path / "tagged")).to_pylist()]
+    assert sorted(tagged) == sorted((tag, tag) for tag in TAGS for _ in range(TABLE.num_rows))
 
 
 ROWS: Final = pa.schema([(name, pa.int64()) for name in (*NAMES, *RESERVED, *OF_WINDOWS)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,16 @@ from pyiceberg.catalog import load_catalog
 import unistream as us
 from tests.contract.sinks.run import SinkRun
 from tests.names import ODD
-from unistream.base.errors import ConfigError
+from unistream.base.config import HA_CLUSTER_ID
+from unistream.base.errors import ConfigError, NotFound
+from unistream.connector.group import read_group
+from unistream.operator.process.batch import BatchCollector
+from unistream.operator.process.context import Collector as RowCollector
+from unistream.operator.process.user_metrics import UserMetrics
+from unistream.port.metrics import Uncounted
 from unistream.port.sink import Sink
+from unistream.rest.requests import target
+from unistream.storage.location import open_location
 
 ROWS: Final = pa.table({"id": [1, 2]})
 NO_TIMES: Final = us.WatermarkStrategy.no_watermarks()
@@ -132,6 +141,25 @@ def grouped(name: str) -> Any:
     return env.job_graph("groups")
 
 
+def with_late_rows(name: str) -> Any:
+    windows = source(us.Environment()).key_by("id").window(us.TumblingEventTimeWindows.of(10))
+    return windows.side_output_late_data(name)
+
+
+def with_declared(name: str) -> Any:
+    rows = source(us.Environment()).key_by("id")
+    return rows.process(us.KeyedProcessFunction(), returns=ROWS.schema, side_outputs={name: ROWS.schema})
+
+
+def savepoint_at(name: str) -> Any:
+    """By a request, and by an option or argument."""
+    return open_location(target(f"/in/{name}") or "")
+
+
+def is_printable(name: str) -> bool:
+    return name.isprintable() and 0 < len(name) <= 200
+
+
 KAFKA: Final = {"bootstrap_servers": "127.0.0.1:9", "schema": ROWS.schema}
 OF_TOPICS: Final = frozenset("._-") | frozenset(map(chr, [*range(48, 58), *range(65, 91), *range(97, 123)]))
 NAMED: Final[dict[str, tuple[Callable[[str], Any], Callable[[str], bool]]]] = {
@@ -161,6 +189,42 @@ NAMED: Final[dict[str, tuple[Callable[[str], Any], Callable[[str], bool]]]] = {
         ),
     ),
     "an option": (lambda name: us.Environment({name: "1"}), lambda _: False),
+    "a job": (
+        lambda name: source(env := us.Environment()).sink_to(us.BlackholeSink()) and env.job_graph(name),
+        is_printable,
+    ),
+    "a side output": (
+        lambda name: source(us.Environment()).side_output(name, us.col("id") > 1),
+        is_printable,
+    ),
+    "a side output that is read": (lambda name: source(us.Environment()).get_side_output(name), is_printable),
+    "a side output of late rows": (with_late_rows, is_printable),
+    "a side output that is declared": (with_declared, is_printable),
+    "a side output of a row": (lambda name: RowCollector().emit_side(name, {"id": 1}), is_printable),
+    "a side output of a batch": (
+        lambda name: BatchCollector().emit_side(name, ROWS.to_batches()[0]),
+        is_printable,
+    ),
+    "a metric": (
+        lambda name: UserMetrics(Uncounted()).count(name),
+        lambda name: len(name) <= 80 and re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", name) is not None,
+    ),
+    "a commit group": (
+        lambda name: us.CommitGroup(name, "/groups"),
+        lambda name: len(name) <= 200 and re.fullmatch(r"[\w-][\w.-]*", name) is not None,
+    ),
+    "a commit group that is read": (
+        lambda name: read_group("/not/there", name),
+        lambda _: False,
+    ),
+    "a cluster": (
+        lambda name: us.Environment({HA_CLUSTER_ID.key: name}).config.get(HA_CLUSTER_ID),
+        lambda name: len(name) <= 255 and re.fullmatch(r"[A-Za-z0-9_][\w.=-]*", name, re.ASCII) is not None,
+    ),
+    "a savepoint folder": (
+        savepoint_at,
+        lambda name: not set("\0%\\") & set(name) and ".." not in name and len(name) <= 255,
+    ),
 }
 
 
@@ -176,7 +240,7 @@ def test_a_name_is_taken_or_refused_at_once(place: str) -> None:
 def refusal(make: Callable[[], Any]) -> str | None:
     try:
         make()
-    except ConfigError as error:
+    except (ConfigError, NotFound) as error:
         return str(error)
     return None
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.model.column_names import refused_names
+from unistream.port.source import check_tag
 
 Columns: TypeAlias = Mapping[str, pa.DataType]
 Returns: TypeAlias = pa.Schema | Columns | None
@@ -38,8 +39,7 @@ def side_schemas(side_outputs: Mapping[str, Returns] | None) -> dict[str, pa.Sch
         )
     found = {}
     for tag, columns in (side_outputs or {}).items():
-        if not isinstance(tag, str) or not tag:
-            raise ConfigError(f"side_outputs=: a side output has a tag, a text, not {tag!r}")
+        check_tag(tag, "side_outputs=")
         schema = as_schema(columns, f"side_outputs= of {tag!r}")
         if schema is not None:
             found[tag] = schema

@@ -10,7 +10,7 @@ from unistream.base.ids import OperatorUid
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.sink import GroupCommitterOperator, SinkWriterOperator
-from unistream.port.group import GroupOptions, SharesTransaction, check_group
+from unistream.port.group import GroupOptions, SharesTransaction, check_group, check_group_name
 from unistream.port.line import OnForeign, check_on_foreign
 from unistream.port.sink import Sink, WithGlobalCommitter, WithPostCommitStages, WithPreCommitStages
 
@@ -27,7 +27,7 @@ class CommitGroup:
     record too.
 
     Args:
-        name: Of the group: letters, digits, ``-``, ``_`` and ``.``. Its committer has the uid
+        name: Of the group: at most 200 letters, digits, ``-``, ``_`` and ``.``. Its committer has the uid
             ``<name>-committer``, so it is as stable as a uid.
         location: Folder or URL of the records, ``<location>/<name>/``; None: in the database of the members.
         on_foreign: If another line of jobs writes the group: "refuse" to start, or "append".
@@ -46,10 +46,7 @@ class CommitGroup:
     """
 
     def __init__(self, name: str, location: str | None = None, *, on_foreign: OnForeign = "refuse") -> None:
-        if not isinstance(name, str) or not name or not all(c.isalnum() or c in "-_." for c in name):
-            raise ConfigError(f"commit group: the name has letters, digits, '-', '_' and '.', not {name!r}")
-        if name.startswith("."):
-            raise ConfigError(f"commit group: the name {name!r} begins with a dot, as hidden folders do")
+        check_group_name(name)
         check_on_foreign(on_foreign)
         self.name = name
         self.location = location

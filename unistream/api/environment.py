@@ -137,7 +137,7 @@ class Environment(Sources):
             raise ConfigError(f"the name of a job is text, not {name!r:.200}")
         if not self._builder.graph.nodes:
             raise ConfigError("the pipeline is empty: start it with from_source(...)")
-        return self._builder.finished(name or self._builder.graph.name)
+        return self._builder.finished(self._builder.graph.name if name is None else name)
 
     def check_new_lines(
         self, *, savepoint: str | os.PathLike[str] | None = None, request_id: str | None = None

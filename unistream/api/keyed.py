@@ -35,7 +35,7 @@ from unistream.operator.window import (
 )
 from unistream.port.dead_letters import LETTER_SCHEMA, OnError
 from unistream.port.sink import Sink
-from unistream.port.source import DEAD_LETTERS_TAG
+from unistream.port.source import DEAD_LETTERS_TAG, check_tag
 
 
 class KeyedStream:
@@ -94,7 +94,7 @@ class KeyedStream:
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError("process takes an object of a subclass of KeyedProcessFunction")
         schema, sides = as_schema(returns), side_schemas(side_outputs)
-        check_process(on_error, schema, sides)
+        check_process(on_error, schema)
         operator = KeyedProcessOperator(
             function,
             self.key_columns,
@@ -229,7 +229,7 @@ class BroadcastConnectedStream:
             raise ConfigError("process takes an object of a subclass of BroadcastProcessFunction")
         keyed = self._keyed
         schema, sides = as_schema(returns), side_schemas(side_outputs)
-        check_process(on_error, schema, sides)
+        check_process(on_error, schema)
         operator = BroadcastProcessOperator(
             function,
             keyed.key_columns,
@@ -265,9 +265,7 @@ class WindowedStream:
     def side_output_late_data(self, tag: str) -> WindowedStream:
         """Sends rows whose windows have fired to the side output `tag` of the result, unchanged; otherwise
         they are dropped and counted (`numLateRecordsDropped`). Turns the pre-aggregation off."""
-        if not tag:
-            raise ConfigError("a side output needs a tag")
-        return WindowedStream(self._keyed, self._windows, tag)
+        return WindowedStream(self._keyed, self._windows, check_tag(tag, "side_output_late_data"))
 
     def aggregate(self, **aggregates: Aggregate) -> DataStream:
         """One row per key and window: the key's columns, `window_start` and `window_end` (timestamp[ms,

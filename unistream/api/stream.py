@@ -51,7 +51,7 @@ from unistream.operator.stateless import (
 )
 from unistream.port.dead_letters import LETTER_SCHEMA, OnError
 from unistream.port.sink import ChecksRows, Sink
-from unistream.port.source import DEAD_LETTERS_TAG
+from unistream.port.source import DEAD_LETTERS_TAG, check_tag
 
 if TYPE_CHECKING:
     from unistream.api.keyed import KeyedStream
@@ -245,10 +245,7 @@ class DataStream(Results):
         >>> small.get_side_output("large").schema.names
         ['n']
         """
-        if not tag:
-            raise ConfigError("a side output needs a tag")
-        if tag == DEAD_LETTERS_TAG:
-            raise ConfigError(f"side_output: the tag {tag!r} is that of rows that fail; choose another one")
+        check_tag(tag, "side_output")
         if isinstance(predicate, pc.Expression):
             self._check_predicate(predicate, "side_output")
         check_on_error(on_error, "side_output")
@@ -259,6 +256,8 @@ class DataStream(Results):
 
     def get_side_output(self, tag: str) -> DataStream:
         """Rows that the operator of this stream has sent to its side output `tag`."""
+        if tag != DEAD_LETTERS_TAG:
+            check_tag(tag, "get_side_output")
         node = self._node("get_side_output")
         schema = self._builder.schemas.get((node.id, tag))
         return DataStream(self._builder, (Port(node.id, tag),), schema)
@@ -396,7 +395,7 @@ class DataStream(Results):
             )
         schema = as_schema(returns)
         sides = side_schemas(side_outputs)
-        check_process(on_error, schema, sides)
+        check_process(on_error, schema)
         operator = ProcessOperator(function, returns=schema, side_outputs=sides, on_error=on_error)
         name = f"process {type(function).__name__}"
         stream = self._then(name, operator, schema, stateful=True, on_error=on_error)
@@ -527,7 +526,7 @@ class DataStream(Results):
             raise ConfigError(f"{what}: {predicate} is {data_type}, not a boolean")
 
 
-def check_process(on_error: OnError, returns: pa.Schema | None, sides: Mapping[str, pa.Schema]) -> None:
+def check_process(on_error: OnError, returns: pa.Schema | None) -> None:
     """Raises ConfigError unless a process function can have it."""
     check_on_error(on_error, "process")
     if on_error != "fail" and returns is None:
@@ -535,8 +534,6 @@ def check_process(on_error: OnError, returns: pa.Schema | None, sides: Mapping[s
             f"process: on_error={on_error!r} needs returns=, the columns that the function emits, so that a "
             "row that does not match them fails in its own call"
         )
-    if DEAD_LETTERS_TAG in sides:
-        raise ConfigError(f"process: the tag {DEAD_LETTERS_TAG!r} is that of rows that fail; choose another")
 
 
 def _pairs(on: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:

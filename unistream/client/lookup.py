@@ -214,7 +214,9 @@ def _choose(jobs: list[Found], text: str) -> Found:
     prefix = text.lower() if len(text) >= ID_PREFIX_CHARS_MIN else None
     matches = [f for f in jobs if f.job.name == text or (prefix and f.job.job.startswith(prefix))]
     running = [f for f in matches if f.job.state not in TERMINAL_STATES]
-    candidates = running or matches
+    named = [f for f in matches if f.job.name == text]
+    is_clear = len(named) in (0, len(matches)) or any(f in running for f in named)  # else a name and an id
+    candidates = (running or matches) if is_clear else matches
     if not candidates:
         raise NotFound(f"there is no job {text!r} here; 'unistream list --all' shows all jobs")
     if not running and all(f.job.name == text for f in candidates):

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from unistream.base.config import HA_CLUSTER_ID, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, FolderInUse, NotFound
-from unistream.base.servers import ZOOKEEPER_SCHEME
+from unistream.base.servers import ZOOKEEPER_SCHEME, parse_cluster_id
 from unistream.client import home
 from unistream.client.address import is_elected
 from unistream.client.home import ClusterEntry
@@ -119,7 +119,11 @@ def _entry_of(text: str) -> ClusterEntry | None:
 
 
 def _is_name(text: str) -> bool:
-    return bool(text) and "/" not in text and not text.startswith(".")
+    """It can be the name of a session folder."""
+    try:
+        return parse_cluster_id(text) == text
+    except ConfigError:
+        return False
 
 
 def _why_refused(name: str, folder: Path, pid: int | None) -> str:

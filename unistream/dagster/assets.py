@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 
@@ -12,6 +12,8 @@ from unistream.base.errors import ConfigError
 from unistream.dagster.report import SINK_METADATA
 from unistream.dagster.translator import UnistreamTranslator, build_unistream_asset_specs
 from unistream.port.sink import ReplacesRows, Sink
+
+STEP_CHARS_MAX: Final = 200  # it is the name of the job, and in that of the link to it
 
 
 def sink_asset(key: str | Sequence[str], *, sink_uid: str, **spec: Any) -> dg.AssetSpec:
@@ -88,6 +90,10 @@ def _decorator(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         step = name or function.__name__
+        if len(step) > STEP_CHARS_MAX:
+            raise ConfigError(
+                f"step {step!r:.60}: its name has {len(step)} of at most {STEP_CHARS_MAX} characters"
+            )
         options.setdefault("pool", f"unistream_{step}")
         return dg.multi_asset(specs=specs, name=step, **options)(function)
 
@@ -128,6 +134,7 @@ def check_partition(context: dg.AssetExecutionContext, env: Environment) -> None
 
 def _check_specs(specs: Sequence[dg.AssetSpec]) -> None:
     assets: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for spec in specs:
         asset = spec.key.to_user_string()
         if SINK_METADATA not in spec.metadata:
@@ -135,6 +142,12 @@ def _check_specs(specs: Sequence[dg.AssetSpec]) -> None:
         sink = spec.metadata[SINK_METADATA]
         if asset in assets.values():
             raise ConfigError(f"two specs have the key {asset}: give each its own")
+        other = outputs.setdefault(spec.key.to_python_identifier(), asset)
+        if other != asset:
+            raise ConfigError(
+                f"assets {other} and {asset} are one name of an output to Dagster, "
+                f"{spec.key.to_python_identifier()}: give one of them another key"
+            )
         if sink in assets:
             raise ConfigError(
                 f"assets {assets[sink]} and {asset} name the same sink {sink!r}: each asset is written by a "

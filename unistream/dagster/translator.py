@@ -164,6 +164,8 @@ def build_unistream_asset_specs(
             'sink_to(...).uid("...")'
         )
     _check_keys(of_sinks)
+    sources = [(source, dataset) for source in graph.sources for dataset in source.datasets]
+    _check_sources([SourceTranslatorData(dataset=one, source=source) for source, one in sources], translator)
     return list(of_sinks.values())
 
 
@@ -173,17 +175,23 @@ def build_source_asset_specs(
     """What pipelines read and none of them writes, each once: topics, tables, folders, as external assets.
 
     Raises:
-        ConfigError: a pipeline is wrong.
+        ConfigError: a pipeline is wrong, or the translator gives two the same key whose names differ only in
+            characters that keys do not have.
     """
     translator = translator or UnistreamTranslator()
     graphs = [lineage_of(build) for build in builds]
     written = {dataset.uri for graph in graphs for sink in graph.sinks for dataset in sink.datasets}
+    sources = [
+        SourceTranslatorData(dataset=dataset, source=source)
+        for source in chain.from_iterable(graph.sources for graph in graphs)
+        for dataset in source.datasets
+        if dataset.uri not in written
+    ]
+    _check_sources(sources, translator)
     found: dict[dg.AssetKey, dg.AssetSpec] = {}
-    for source in chain.from_iterable(graph.sources for graph in graphs):
-        for dataset in source.datasets:
-            if dataset.uri not in written:
-                spec = translator.get_source_asset_spec(SourceTranslatorData(dataset=dataset, source=source))
-                found.setdefault(spec.key, spec)
+    for data in sources:
+        spec = translator.get_source_asset_spec(data)
+        found.setdefault(spec.key, spec)
     return list(found.values())
 
 
@@ -214,6 +222,20 @@ def _check_keys(specs: Mapping[OperatorUid, dg.AssetSpec]) -> None:
             )
 
 
+def _check_sources(sources: Iterable[SourceTranslatorData], translator: UnistreamTranslator) -> None:
+    """Raises ConfigError: two that differ would be one asset, since keys do not have all characters."""
+    seen: dict[dg.AssetKey, LineageDataset] = {}
+    for data in sources:
+        key = translator.get_source_asset_spec(data).key
+        other = seen.setdefault(key, data.dataset)
+        parts = [_key_parts([dataset], data.source.uid) for dataset in (other, data.dataset)]
+        if parts[0] != parts[1] and _cleaned(parts[0]) == _cleaned(parts[1]):
+            raise ConfigError(
+                f"{other.uri} and {data.dataset.uri} have the same asset key {key.to_user_string()}: let "
+                "get_source_asset_spec of the translator give each its own"
+            )
+
+
 def _is_asset(sink: SinkLineage) -> bool:
     """Raises ConfigError."""
     if sink.has_uid:
@@ -228,7 +250,11 @@ def _is_asset(sink: SinkLineage) -> bool:
 
 def _key(datasets: Sequence[LineageDataset], otherwise: str) -> dg.AssetKey:
     """Of the first data set, or `otherwise`: two pipelines that name the same one have the same key."""
-    return dg.AssetKey([_NOT_IN_KEYS.sub("_", part) for part in _key_parts(datasets, otherwise)])
+    return dg.AssetKey(_cleaned(_key_parts(datasets, otherwise)))
+
+
+def _cleaned(parts: Sequence[str]) -> list[str]:
+    return [_NOT_IN_KEYS.sub("_", part) for part in parts]
 
 
 def _key_parts(datasets: Sequence[LineageDataset], otherwise: str) -> list[str]:

@@ -23,6 +23,7 @@ from unistream.base.ids import (
 )
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures
+from unistream.model.counter_names import by_operator
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
@@ -259,10 +260,10 @@ def pending_records_of(metrics: Mapping[str, int]) -> int | None:
     >>> pending_records_of({"flights.pendingRecords": 3, "records_in": 8})
     3
     """
-    if any(value and name.endswith(f".{PENDING_UNKNOWN}") for name, value in metrics.items()):
+    if any(by_operator(metrics, PENDING_UNKNOWN).values()):
         return None
-    known = [value for name, value in metrics.items() if name.endswith(f".{PENDING_RECORDS}")]
-    return sum(known) if known else None
+    known = by_operator(metrics, PENDING_RECORDS)
+    return sum(known.values()) if known else None
 
 
 def resumable_of(checkpoints: Iterable[CheckpointInfo]) -> str | None:

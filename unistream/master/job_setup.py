@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-JOB_NAME_CHARS_MAX: Final = 200
 REGION_STRATEGY: Final = SCHEDULING_STRATEGY.default
 
 
@@ -397,11 +396,6 @@ def _check_request(request: SubmitRequest) -> None:
         raise ConfigError(
             f"the job's code has {len(request.artifact)} B, limit {ARTIFACT_BYTES_MAX} B: "
             "do not capture data in functions, read it from a source"
-        )
-    name = request.graph.name
-    if not 0 < len(name) <= JOB_NAME_CHARS_MAX or not name.isprintable():
-        raise ConfigError(
-            f"a job's name has 1 to {JOB_NAME_CHARS_MAX} printable characters, not {name[:80]!r}"
         )
     check(request.graph)
     if request.graph.bootstrap is not None:

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from unistream.base.ids import JobId
-from unistream.port.metrics import DEAD_LETTERS, LATE_RECORDS_DROPPED, RECORDS_OUT_OF_ORDER, SKIPPED
+from unistream.model.counter_names import RECORDS_OUT_OF_ORDER, by_operator
+from unistream.port.metrics import DEAD_LETTERS, LATE_RECORDS_DROPPED, SKIPPED
 
 _OUT_OF_ORDER = f".{RECORDS_OUT_OF_ORDER}."
 
@@ -25,7 +26,7 @@ def late_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
     >>> late_rows_of({"per shop.numLateRecordsDropped": 3, "per shop.rows": 8, "b.numLateRecordsDropped": 0})
     {'per shop': 3}
     """
-    return _by_operator(counters, LATE_RECORDS_DROPPED)
+    return _some(by_operator(counters, LATE_RECORDS_DROPPED))
 
 
 def dead_letters_of(counters: Mapping[str, int]) -> dict[str, int]:
@@ -34,7 +35,7 @@ def dead_letters_of(counters: Mapping[str, int]) -> dict[str, int]:
     >>> dead_letters_of({"parse.dead_letters": 3, "parse.rows": 8})
     {'parse': 3}
     """
-    return _by_operator(counters, DEAD_LETTERS)
+    return _some(by_operator(counters, DEAD_LETTERS))
 
 
 def skipped_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
@@ -43,12 +44,11 @@ def skipped_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
     >>> skipped_rows_of({"parse.numRecordsSkipped": 3, "parse.dead_letters": 8})
     {'parse': 3}
     """
-    return _by_operator(counters, SKIPPED)
+    return _some(by_operator(counters, SKIPPED))
 
 
-def _by_operator(counters: Mapping[str, int], counter: str) -> dict[str, int]:
-    end = f".{counter}"
-    return {name.removesuffix(end): rows for name, rows in counters.items() if rows and name.endswith(end)}
+def _some(rows: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in rows.items() if count}
 
 
 def out_of_order_rows_of(counters: Mapping[str, int]) -> dict[str, int]:

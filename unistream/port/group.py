@@ -28,6 +28,7 @@ from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, CommitResult, SinkContext
 
 GROUP_FORMAT: Final = 1
+NAME_BYTES_MAX: Final = 200  # of a folder, which has 255, and of a uid that is made of it
 RECORDS_KEPT: Final = 1_000
 """Of a log: readers that began with an older one have been reading for that many checkpoints."""
 LINES_KEPT: Final = 16
@@ -275,6 +276,21 @@ def check_lineage(options: GroupOptions, newest: GroupCommit | None, lineage: Li
     if newest is None or options.on_foreign == "append" or line_of(newest, lineage) is not None:
         return
     raise foreign_line(f"commit group {options.name!r}", writer=newest.job, checkpoint=str(newest.checkpoint))
+
+
+def check_group_name(name: object) -> None:
+    """Raises ConfigError: no folder of records, or no uid of a committer, is made of it."""
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= NAME_BYTES_MAX or not _is_plain(name):
+        raise ConfigError(
+            f"commit group: the name has letters, digits, '-', '_' and '.', at most {NAME_BYTES_MAX} bytes, "
+            f"not {name!r:.80}"
+        )
+    if name.startswith("."):
+        raise ConfigError(f"commit group: the name {name!r} begins with a dot, as hidden folders do")
+
+
+def _is_plain(name: str) -> bool:
+    return all(one.isalnum() or one in "-_." for one in name)
 
 
 def check_group(name: str, members: Mapping[OperatorUid, object]) -> None:

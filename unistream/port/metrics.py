@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from unistream.model.counter_names import USER, parted
+
 LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
 """Rows that an operator dropped since their windows had fired (Flink's name)."""
-
-RECORDS_OUT_OF_ORDER: Final = "numRecordsOutOfOrder"
-"""Rows of a source that are earlier than its declared order allows; the name goes on with the split."""
-
 
 DEAD_LETTERS: Final = "dead_letters"
 """Rows that an operator could not process, or records that a source could not decode, which were sent on."""
@@ -29,9 +27,6 @@ COMPILING: Final = "compiling"
 """1 for each task whose worker makes machine code just now, the first time on its machine: it may read
 nothing meanwhile. Of the job: without the name of an operator."""
 
-USER: Final = "user."
-"""Begin of the names of metrics of a user's function: ``<operator name>.user.<name>``."""
-
 
 def user_metrics_of(counters: Mapping[str, int]) -> dict[str, int]:
     """Those of functions, by operator name and name, from counters by ``<operator name>.<counter>``.
@@ -39,12 +34,8 @@ def user_metrics_of(counters: Mapping[str, int]) -> dict[str, int]:
     >>> user_metrics_of({"parse.user.comments": 3, "parse.dead_letters": 8})
     {'parse: comments': 3}
     """
-    parted = {name: name.partition(f".{USER}") for name in counters}
-    return {f"{of}: {name}": counters[key] for key, (of, dot, name) in parted.items() if dot}
-
-
-def out_of_order_counter(split_id: str) -> str:
-    return f"{RECORDS_OUT_OF_ORDER}.{split_id}"
+    found = {parted(name): value for name, value in counters.items() if f".{USER}" in name}
+    return {f"{one.operator}: {one.counter}": value for one, value in found.items() if one.is_users}
 
 
 class Metrics(Protocol):

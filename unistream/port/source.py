@@ -13,6 +13,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
@@ -23,6 +24,23 @@ from unistream.port.metrics import Metrics
 
 DEAD_LETTERS_TAG: Final = "dead-letters"
 """Side output of a source for records that it could not decode."""
+
+TAG_CHARS_MAX: Final = 200  # it is in the names of operators and in errors
+
+
+def check_tag(tag: object, what: str) -> str:
+    """The tag of a side output of a user's own. Raises ConfigError.
+
+    >>> check_tag("late rows", "side_output")
+    'late rows'
+    """
+    if not isinstance(tag, str) or not 0 < len(tag) <= TAG_CHARS_MAX or not tag.isprintable():
+        raise ConfigError(
+            f"{what}: the tag of a side output has 1 to {TAG_CHARS_MAX} printable characters, not {tag!r:.80}"
+        )
+    if tag == DEAD_LETTERS_TAG:
+        raise ConfigError(f"{what}: the tag {tag!r} is that of rows that fail; choose another one")
+    return tag
 
 
 class SplitDiscovery(Protocol):

@@ -10,7 +10,7 @@ attempts and begin at zero with each, as Flink's do.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from fastapi import APIRouter, Response
 from unistream.base.ids import JobId
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import SubtaskInfo
-from unistream.port.metrics import USER
+from unistream.model.counter_names import parted
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id
 
@@ -60,23 +60,27 @@ class MetricsApi:
 
 
 def counters(subtask: SubtaskInfo) -> dict[str, int]:
-    """By the names that Flink gives them; those of operators and users as ``Operator_name.counter``."""
+    """By the names that Flink gives them; those of operators and users as ``Operator_name.counter``, added up
+    over operators of which Flink would make one name."""
     metrics = subtask.metrics
+    named: Counter[str] = Counter()
+    for name, value in metrics.user.items():
+        named[_id(name)] += value
     return {
         "numRecordsIn": metrics.records_in,
         "numRecordsOut": metrics.records_out,
         "busyTimeMsPerSecond": metrics.busy_per_s,
         "backPressuredTimeMsPerSecond": metrics.backpressured_per_s,
         "idleTimeMsPerSecond": metrics.idle_per_s,
-        **{_id(name): value for name, value in metrics.user.items()},
+        **named,
     }
 
 
 def _id(name: str) -> str:
-    operator, dot, counter = name.partition(f".{USER}")
-    if not dot:
-        operator, dot, counter = name.rpartition(".")
-    return f"{operator.translate(_REPLACED)}{dot}{counter}"
+    one = parted(name)
+    kind, dot, split = one.counter.partition(".")
+    counter = f"{kind}{dot}{split.translate(_REPLACED)}"
+    return f"{one.operator.translate(_REPLACED)}.{counter}" if one.operator else counter
 
 
 def _asked(get: str, values: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from fastapi import Request
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
+from unistream.base.path_names import refused_path
 from unistream.model.snapshot_kind import CheckpointType, SavepointFormat
 
 ID: Final = re.compile(r"^[0-9a-fA-F]{32}$")
@@ -108,6 +109,9 @@ def target(text: str | None) -> str | None:
         raise ConfigError(f"{where}: scheme {scheme[1]!r} is not one of {', '.join(sorted(TARGET_SCHEMES))}")
     if ".." in text.split("/"):
         raise ConfigError(f"{where}: must not contain '..'")
+    why = refused_path(text)
+    if why is not None:
+        raise ConfigError(f"savepoint directory: {why}")
     return text
 
 

@@ -18,6 +18,7 @@ from fsspec import AbstractFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient, Unreachable
 from unistream.base.object_stores import file_system, is_s3
+from unistream.base.path_names import refused_path
 from unistream.storage.durable_local import DurableLocalFileSystem
 
 T = TypeVar("T")
@@ -194,6 +195,9 @@ def open_location(url: str, fs: AbstractFileSystem | None = None, pause: Pause =
     if fs is None:
         fs = _file_system(name, url)
     path = str(fs._strip_protocol(url))
+    why = refused_path(path)
+    if why is not None:
+        raise ConfigError(why)
     return Location(fs, os.path.normpath(path) if name in {"file", "local"} else path.rstrip("/"), pause)
 
 

@@ -394,7 +394,7 @@ def test_a_side_output_has_the_columns_that_are_declared(kind: str) -> None:
     ("given", "problem"),
     [
         ("odd", r"takes the columns of each side output by its tag, like \{'late'"),
-        ({"": {"n": pa.int64()}}, "a side output has a tag, a text, not ''"),
+        ({"": {"n": pa.int64()}}, "the tag of a side output has 1 to 200 printable characters, not ''"),
         ({"odd": 5}, "side_outputs= of 'odd' takes a pyarrow.Schema"),
     ],
 )

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.names import BY_CASE, ODD
 from unistream.base.errors import ConfigError
 from unistream.dagster import (
     SinkTranslatorData,
@@ -181,3 +182,65 @@ def test_a_pipeline_or_specs_and_not_both() -> None:
         unistream_assets(orders, specs=build_unistream_asset_specs(orders))
     with pytest.raises(ConfigError, match="a translator needs the pipeline"):
         unistream_assets(specs=build_unistream_asset_specs(orders), translator=InLayers())
+
+
+# --- any names ------------------------------------------------------------------------------------
+
+FOLDERS = [name for name in ODD.values() if "\0" not in name and len(name) < 256]
+
+
+def copies(*folders: str, into: str = "/out"):
+    """Reads each folder into one of its own."""
+
+    def build(env: us.Environment) -> None:
+        for number, folder in enumerate(folders):
+            rows = env.from_source(us.FileSource(folder, schema=ORDER), NO_TIME, f"r{number}").uid(
+                f"r{number}"
+            )
+            rows.sink_to(us.FileSink(f"{into}/{number}")).uid(f"s{number}")
+
+    return build
+
+
+def written_to(*folders: str):
+    def build(env: us.Environment) -> None:
+        rows = env.from_source(topic(), NO_TIME, "orders").uid("orders")
+        for number, folder in enumerate(folders):
+            rows.sink_to(us.FileSink(folder)).uid(f"s{number}")
+
+    return build
+
+
+def step(context: dg.AssetExecutionContext):
+    """Of assets that are not materialised."""
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_table_with_any_name_is_an_asset_that_dagster_takes(folder: str) -> None:
+    made = unistream_assets(written_to(f"{LAKE}/{folder}"), name="step")(step)
+    dg.Definitions.validate_loadable(dg.Definitions(assets=[made]))
+    if not set("*?[") & set(folder):  # a source takes it for a pattern
+        [source] = build_source_asset_specs(copies(f"{LAKE}/{folder}"))
+        assert [source.key] == list(made.keys), "a pipeline that reads it is downstream"
+
+
+def test_two_tables_are_two_assets_or_refused() -> None:
+    two = unistream_assets(written_to(*(f"{LAKE}/{name}" for name in BY_CASE)), name="step")(step)
+    assert text(two.keys) == ["lake/Name", "lake/name"]
+    for one, other in [("a b", "a_b"), ("größe", "gr_e"), ("50%", "50_")]:
+        pair = [f"{LAKE}/{one}", f"{LAKE}/{other}"]
+        for refused in (
+            lambda pair=pair: build_unistream_asset_specs(written_to(*pair)),
+            lambda pair=pair: build_unistream_asset_specs(copies(*pair)),
+            lambda pair=pair: build_source_asset_specs(copies(pair[0]), copies(pair[1], into="/others")),
+        ):
+            with pytest.raises(ConfigError, match=f"have the same asset key lake/{other}"):
+                refused()
+    for one, other in [("a-b", "a_b"), ("a.b", "a-b")]:
+        with pytest.raises(ConfigError, match="are one name of an output to Dagster, lake__a_b"):
+            unistream_assets(written_to(f"{LAKE}/{one}", f"{LAKE}/{other}"), name="step")(step)
+
+
+def test_a_step_with_a_long_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="its name has 300 of at most 200 characters"):
+        unistream_assets(written_to(f"{LAKE}/a"), name="n" * 300)(step)

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.base.path_names import NAME_BYTES_MAX
+
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 FOLDER_CHARS_MAX: Final = 120  # of an encoded value that readers take from a log; longer ones are cut
-NAME_BYTES_MAX: Final = 255  # of a folder, in all usual file systems
 _ENCODED: Final = frozenset("\"#%'*/:=?\\{[]^")  # in the name of a column, by Hive and Spark
 _ENCODED_BYTES: Final = 3  # at most, of a byte
 _SHOWN: Final = 60  # characters of a value in a message

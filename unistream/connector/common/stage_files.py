@@ -13,7 +13,7 @@ from unistream.base import durable_files
 from unistream.base.errors import ConfigError
 from unistream.base.object_stores import file_system, is_s3
 from unistream.base.os_failures import failure
-from unistream.connector.common.partitions import NAME_BYTES_MAX
+from unistream.base.path_names import refused_path
 
 OnRewind = Literal["refuse", "allow_duplicates"]
 
@@ -148,12 +148,9 @@ class StageFiles:
 def absolute(path: str) -> str:
     """Workers run in other folders, so paths become absolute, and ``file://`` URLs become paths. Raises
     ConfigError: no file system has such a path."""
-    for part in path.split("/"):
-        if len(os.fsencode(part)) > NAME_BYTES_MAX or "\0" in part:
-            why = "a NUL character" if "\0" in part else f"more than {NAME_BYTES_MAX} bytes"
-            raise ConfigError(
-                f"{part!r:.60} is no name of a file or folder: it has {why}; the path is {path!r:.200}"
-            )
+    why = refused_path(path)
+    if why is not None:
+        raise ConfigError(why)
     scheme, separator, rest = path.partition("://")
     if not separator:
         return os.path.abspath(path)

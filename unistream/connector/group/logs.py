@@ -10,7 +10,7 @@ from unistream.base.errors import ConfigError, NotFound
 from unistream.base.secrets import Secret
 from unistream.connector.common import absolute
 from unistream.connector.group.file_log import FileGroupLog
-from unistream.port.group import GroupCommit, GroupLog, GroupOptions, SharesTransaction
+from unistream.port.group import GroupCommit, GroupLog, GroupOptions, SharesTransaction, check_group_name
 from unistream.port.sink import Committer
 
 
@@ -50,6 +50,7 @@ def read_group(where: str | Secret, group: str) -> GroupCommit:
         group: Its name.
 
     Raises:
+        ConfigError: no group has such a name.
         NotFound: it has committed nothing yet, or is not there.
         CorruptSnapshot: the record cannot be read.
         Unreachable: the storage or the database does not answer.
@@ -61,6 +62,7 @@ def read_group(where: str | Secret, group: str) -> GroupCommit:
     ...     print("no orders yet")
     no orders yet
     """
+    check_group_name(group)
     with closing(log_at(where, group)) as log:
         found = log.newest()
     if found is None:

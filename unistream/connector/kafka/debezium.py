@@ -119,10 +119,10 @@ class _Changes:
         of_source = any(what in _SOURCE for what in metadata.values())
         self._event = JsonReader(_EVENT if of_source else _EVENT.remove(2), raw=IMAGES)
         read_as = {name: one.read_as for name, one in self._readings.items()}
-        self._image = JsonReader(
-            pa.schema([(name, kind) for name, kind in read_as.items() if kind is not None]),
-            raw=[name for name, kind in read_as.items() if kind is None],
-        )
+        parsed = [(name, kind) for name, kind in read_as.items() if kind is not None]
+        raw = [name for name, kind in read_as.items() if kind is None]
+        self._image = JsonReader(pa.schema(parsed), raw=raw)
+        self._image_columns = [*(name for name, _ in parsed), *raw]
 
     def decode(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> Decoded:
         found = self._event.read(data, starts, lengths)
@@ -144,6 +144,7 @@ class _Changes:
         found = self._image.read(data, starts[there], lengths[there])
         columns = dict(zip(found.records.schema.names, found.records.columns, strict=True))
         columns |= {field: binary_array(data, *places) for field, places in found.raw.items()}
+        columns = {field: columns[field] for field in self._image_columns}
         fields = [*(pa.field(field, column.type) for field, column in columns.items()), _THERE]
         images = pa.StructArray.from_arrays([*columns.values(), pa.nulls(len(found.rows))], fields=fields)
         at = np.full(len(lengths), -1)
@@ -161,10 +162,11 @@ class _Changes:
         refused = np.flatnonzero(np.isin(places, list(wrong))).tolist() if wrong else []
         cells = Cells(self._schema, len(places), {at: wrong[int(places[at])] for at in refused})
         builds = {}
+        position = {name: at for at, name in enumerate(self._image_columns)}  # a name may be taken for a path
         for field in self._schema:
             what = self._metadata.get(field.name)
             if what is None:
-                images = (pc.struct_field(events[image], field.name) for image in IMAGES)
+                images = (pc.struct_field(events[image], [position[field.name]]) for image in IMAGES)
                 builds[field.name] = _build(
                     pc.if_else(of_before, *images), self._readings[field.name].convert
                 )

@@ -16,9 +16,11 @@ from unistream.base.ids import VertexId
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX, VERTICES_MAX
 from unistream.core.graph.exchange_modes import why_no_checkpoints
 from unistream.core.graph.placement_check import check_exchanges, check_groups, check_regions_and_colocations
+from unistream.model.counter_names import refused_operator
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
 from unistream.model.stream_graph import StreamGraph
 
+JOB_NAME_CHARS_MAX: Final = 200  # of a line of a table or a log, and of a column of a database
 NAMES_SHOWN: Final = 10  # in one sentence
 
 N = TypeVar("N", bound=Hashable)
@@ -26,6 +28,10 @@ N = TypeVar("N", bound=Hashable)
 
 def check(graph: JobGraph) -> None:
     """Raises ConfigError for the first problem."""
+    if not 0 < len(graph.name) <= JOB_NAME_CHARS_MAX or not graph.name.isprintable():
+        raise ConfigError(
+            f"a job's name has 1 to {JOB_NAME_CHARS_MAX} printable characters, not {graph.name!r:.80}"
+        )
     if not graph.vertices:
         raise ConfigError(f"job {graph.name!r} has no operators: add a source and a sink")
     if len(graph.vertices) > VERTICES_MAX:
@@ -77,6 +83,9 @@ def _check_identities(graph: JobGraph) -> None:
         if not vertex.operators:
             raise ConfigError(f"vertex {vertex.name!r} has no operators")
         for operator in vertex.operators:
+            why = refused_operator(operator.name)
+            if why is not None:
+                raise ConfigError(why)
             if not operator.uid:
                 raise ConfigError(f"operator {operator.name!r} has an empty uid: give it one with uid(...)")
             if operator.uid in names:

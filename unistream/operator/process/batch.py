@@ -31,6 +31,7 @@ from unistream.operator.process.keyed import KeyedOperator
 from unistream.operator.process.timer_columns import TimerColumns, Times
 from unistream.operator.process.timer_table import Piece, column_pieces
 from unistream.operator.process.user_metrics import UserMetrics
+from unistream.port.source import check_tag
 
 
 class KeyedBatch:
@@ -91,6 +92,8 @@ class BatchCollector:
 
     def emit_side(self, tag: str | None, records: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
         """Emits rows on the side output `tag`."""
+        if tag is not None:
+            check_tag(tag, "emit_side")
         if not isinstance(records, pa.RecordBatch):
             raise TypeError(f"emit takes a pyarrow.RecordBatch, not {type(records).__name__}")
         if timestamps is not None and len(timestamps) != records.num_rows:

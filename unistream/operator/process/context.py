@@ -21,6 +21,7 @@ from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.process.undo import Undo, undoable
 from unistream.operator.process.user_metrics import UserMetrics
 from unistream.port.metrics import Uncounted
+from unistream.port.source import check_tag
 from unistream.port.state import KeyedStateBackend
 
 Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
@@ -279,6 +280,8 @@ class Collector:
     def _of(self, tag: str | None) -> TakenRows:
         found = self._rows.get(tag)
         if found is None:
+            if tag is not None:
+                check_tag(tag, "emit_side")
             schema = self._schemas.setdefault(tag, RowSchema(None, "side_outputs="))
             found = self._rows[tag] = schema.taken(self.place)
         return found

@@ -6,7 +6,8 @@ import re
 from typing import Any, Final
 
 from unistream.base.errors import ConfigError
-from unistream.port.metrics import USER, Metrics
+from unistream.model.counter_names import USER
+from unistream.port.metrics import Metrics
 
 NAMES_MAX: Final = 100  # of one function: each is in every heartbeat
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,79}")

@@ -17,6 +17,7 @@ from unistream.base.config import AUTO_WATERMARK_INTERVAL, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model import event_time
+from unistream.model.counter_names import out_of_order_counter
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.graph import HISTORY, SourceInfo
 from unistream.model.messages import AssignSplits, Split
@@ -24,7 +25,6 @@ from unistream.model.positions import POSITIONS_MAX
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.splits import natural_key
 from unistream.operator.common import BaseOperator
-from unistream.port.metrics import out_of_order_counter
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.source import (
     DEAD_LETTERS_TAG,
