@@ -40,7 +40,7 @@ def parted(name: str) -> Parted:
 
 
 def refused_operator(name: str) -> str | None:
-    """Why counters of an operator of this name could be mistaken for those of a function; None: they cannot."""
+    """Why counters of an operator of this name would look like those of a function; None: they do not."""
     if not name.endswith(f".{USER[:-1]}"):
         return None
     return f"operator {name!r}: the name ends like those of a function's metrics; give it another: .name(…)"
