@@ -76,8 +76,8 @@ def running_job(config: Configuration, text: str) -> RunningJob:
 
 
 def reached(order: Order) -> RestClient:
-    """The cluster of the order's job, which the caller closes: of several masters the one that leads, and one of
-    this machine wherever it listens now."""
+    """The cluster of the order's job, which the caller closes: of several masters the one that leads, and one
+    of this machine wherever it listens now."""
     config = Configuration(order.config)
     if is_elected(config):
         return connect(config)
