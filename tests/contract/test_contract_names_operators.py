@@ -116,3 +116,33 @@ def test_a_name_with_nul_is_refused_wherever_a_stream_has_it() -> None:
     ):
         with pytest.raises(ConfigError, match=r"column 'a\\x00', whose name"):
             make()
+
+
+class Refuses:
+    """Fails for one row."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == self._number:
+            raise ValueError("not this one")
+        return row
+
+
+def test_dead_letters_have_the_names_of_their_operator(cluster: MiniCluster, tmp_path: Path) -> None:
+    names = [*TAGS, "n" * 300]
+    env = us.Environment({"execution.checkpointing.interval": "50 ms"})
+    rows = env.from_source(us.StaticSource(pa.table({"n": range(len(names))})), NO_TIMES, "rows").uid("rows")
+    letters = []
+    for number, name in enumerate(names):
+        rows = rows.map(Refuses(number), returns={"n": pa.int64()}, on_error="dead-letter")
+        rows = rows.uid(name).name(name)
+        letters.append(rows.get_side_output("dead-letters"))
+    letters[0].union(*letters[1:]).sink_to(CollectSink(str(tmp_path / "letters"))).uid("letters of all")
+    graph, code = env.job_graph("dead letters")
+    result = cluster.execute(graph, code, config=env.config.to_dict()).wait(WAIT_S)
+    assert result.state == "FINISHED", result.failure
+    found = read_collected(str(tmp_path / "letters")).select(["operator_uid", "operator"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == sorted((name, name) for name in names)
+    assert result.dead_letters == dict.fromkeys(sorted(names), 1)
