@@ -79,8 +79,8 @@ def is_possible(row: Row) -> bool:
         row["filter"] in ("of the value", "of an operator") or row["partitions"] == "of the value"
     ):
         return False
-    if row["kind"] == "numbers" and row["partitions"] == "of the value":
-        return False
+    if row["kind"] in ("numbers", "a dictionary") and row["partitions"] == "of the value":
+        return False  # of numbers there are none; deltalake partitions by no dictionary
     return not (row["partitions"] == "of the value" and row["table"] == "a column added later")
 
 
