@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from tests.contract.sinks.rig import Combination, Foreign, Way, appended
 from tests.contract.sinks.rigs.delta import plain
 from tests.contract.sinks.values import KINDS
+from tests.old_duckdb import MISREADS_FOLDERS
 from unistream.connector.file import FileSink
 from unistream.port.sink import Sink
 
@@ -101,6 +102,8 @@ class FileRig:
             flavor = ds.partitioning(pa.schema([("v", pa.string())]), flavor="hive") if in_folders else None
             found = ds.dataset(self.folder, format="parquet", partitioning=flavor)
             yield "pyarrow", found.to_table(columns=["id", "v", "n"]).to_pylist()
+        if in_folders and MISREADS_FOLDERS:
+            return
         files = f"'{self.folder}/**/*.{'jsonl' if is_json else 'parquet'}'"
         of_json = ", format = 'newline_delimited', columns = {id: 'BIGINT', v: 'JSON', n: 'BIGINT'}"
         if in_folders:
