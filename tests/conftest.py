@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Long tests are deselected, unless one is asked for by its id; of the others the longest come first."""
     scale(items)
     items.sort(key=lambda item: budget.part_of(item.nodeid) == budget.NEAR)
-    if any("::" in word for word in config.invocation_params.args):
+    if any("::" in word for word in config.option.file_or_dir):  # not in -W default::DeprecationWarning
         return
     due = is_due()
     left_out = [item for item in items if not due(item.nodeid)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -54,3 +56,13 @@ def test_those_listed_run_at_night_and_only_then(monkeypatch: pytest.MonkeyPatch
                 patched.setenv(switch, "1")
             due = is_due()
             assert (due(listed), due(other)) == wanted
+
+
+def test_the_name_of_a_warning_asks_for_no_test() -> None:
+    """It has the two colons of a test that is asked for by its id."""
+    folder = next(one for one in beginnings() if one.startswith("tests/unit/")).partition("::")[0]
+    words = ["-q", "--collect-only", "-p", "no:cacheprovider", "-W", "default::DeprecationWarning", folder]
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "deselected" in told.stdout, told.stdout + told.stderr
