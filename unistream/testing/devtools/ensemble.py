@@ -27,7 +27,7 @@ from unistream.testing.devtools.servers import (
 )
 
 MEMBERS: Final = 3
-START_S: Final = 60.0
+START_S: Final = 240.0
 POLL_S: Final = 0.05
 TICK_MS: Final = 500
 _PROPERTIES: Final = """\

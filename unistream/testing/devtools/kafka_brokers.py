@@ -27,8 +27,8 @@ from unistream.testing.devtools.process import ProcessId, end, free_ports, proce
 from unistream.testing.devtools.servers import HOST, cluster_id, kafka_command
 
 BROKERS: Final = 3
-START_S: Final = 150.0  # three of them share two cores with other tests
-STOP_S: Final = 60.0  # a broker that stops hands over what it leads
+START_S: Final = 240.0  # three of them share two cores with other tests
+STOP_S: Final = 240.0  # a broker that stops hands over what it leads
 POLL_S: Final = 0.1
 PROBE_S: Final = 10.0
 PREFERRED: Final = 0  # election of the first replica

@@ -24,7 +24,7 @@ from unistream.testing.devtools.kafka_tools import admin_client
 from unistream.testing.devtools.process import ProcessId, end, free_ports, process_id, start_bound
 from unistream.testing.devtools.servers import HOST, KAFKA, SERVERS, kafka_command
 
-TOOL_S: Final = 60.0
+TOOL_S: Final = 240.0
 POLL_S: Final = 0.1
 
 # The broker's own requests come by the open listener, which knows nobody's name.

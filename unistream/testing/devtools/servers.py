@@ -23,7 +23,7 @@ KAFKA: Final = "kafka"
 ZOOKEEPER: Final = "zookeeper"
 S3: Final = "s3"
 HOST: Final = "127.0.0.1"
-FORMAT_TIMEOUT_S: Final = 60
+FORMAT_TIMEOUT_S: Final = 240
 PROBE_TIMEOUT_S: Final = 2.0
 HEAP: Final = {KAFKA: "-Xmx768m", ZOOKEEPER: "-Xmx256m"}
 

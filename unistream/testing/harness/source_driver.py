@@ -20,7 +20,7 @@ class SourceDriver(Closing):
         timeout_s: A reader that has not finished by then fails the test.
     """
 
-    def __init__(self, source: Source, splits: Sequence[Split], timeout_s: float = 30.0) -> None:
+    def __init__(self, source: Source, splits: Sequence[Split], timeout_s: float = 240.0) -> None:
         self._timeout_s = timeout_s
         self._woken = threading.Event()
         metrics = CountingMetrics()

@@ -22,7 +22,7 @@ from unistream.port.source import Idle, PhasedReader, Polled, ReaderContext, Row
 from unistream.testing.sim.table import Table, TableCommitter, TableWriter
 from unistream.testing.sim.world import World
 
-READ_AHEAD_S: Final = 10.0  # for a reader's own thread, in real time
+READ_AHEAD_S: Final = 240.0  # in real time: a thread of a reader that is slow is not one without rows
 
 
 @dataclass(slots=True)
