@@ -9,12 +9,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from concurrent import futures
+from concurrent.futures import Future
+from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import JobId, VertexId
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.graph import JobGraph
@@ -24,6 +27,8 @@ from unistream.rest.triggers import Triggers
 
 WHAT = "rescale"
 JOBS_MAX = 1_000  # whose lower bounds are kept
+LOOK_S: Final = 0.1  # between two looks at a job that has not said whether it takes a request
+LOOKS_MAX: Final = 300
 UNBOUNDED = -1
 """Flink: as low, or as high, as can be."""
 
@@ -87,15 +92,28 @@ class ScalingApi:
         errors = _errors(graph, body)
         if errors:
             raise ConfigError("\n".join(errors))
-        future = self._dispatcher.rescale(job, {v.id: _upper(graph, v.id, body) for v in graph.vertices})
-        self._dispatcher.wanted_graph(job)  # by now the job has refused an impossible request
-        refusal = future.exception() if future.done() else None
+        wanted: dict[str, int] = {v.id: _upper(graph, v.id, body) for v in graph.vertices}
+        refusal = self._refusal(job, wanted, self._dispatcher.rescale(job, wanted))
         if isinstance(refusal, AlreadyEnded):
             raise refusal
         if refusal is not None:
             raise Busy(str(refusal))
         self._lower.keep(job, {VertexId(name): max(1, one.parallelism.lower) for name, one in body.items()})
         return json_answer({})
+
+    def _refusal(self, job: JobId, wanted: Mapping[str, int], answer: Future[str]) -> BaseException | None:
+        """Why the job refuses; None as soon as it shows that it takes the request, which may be long before
+        it runs so. Raises Unreachable: it is too busy to say either."""
+        for _ in range(LOOKS_MAX):
+            graph = self._dispatcher.wanted_graph(job)
+            if answer.done():
+                return answer.exception()
+            if all(vertex.parallelism == wanted[vertex.id] for vertex in graph.vertices):
+                return None
+            futures.wait([answer], LOOK_S)
+        raise Unreachable(
+            f"job {job} has not said yet whether it takes this; it may: ask what it has, or again"
+        )
 
     async def rescale(self, id_: str, request: Request) -> Response:
         body = await body_of(request, RescaleBody)

@@ -151,6 +151,14 @@ class TestResourceRequirements:
         answer = api.put(stuck, source=(1, 3), sink=(1, 3))
         assert (answer.status_code, answer.json()) == (409, {"errors": [NOT_RUNNING]})
 
+    def test_a_job_that_is_slow_to_refuse_is_waited_for(
+        self, api: RescaleApi, stuck: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A caller gets an older picture of a busy job, in which nothing is refused yet."""
+        monkeypatch.setattr("unistream.master.pictures.TIMEOUT_S", 0.0)
+        answer = api.put(stuck, source=(1, 3), sink=(1, 3))
+        assert (answer.status_code, answer.json()) == (409, {"errors": [NOT_RUNNING]})
+
     def test_of_no_job_and_of_one_that_has_ended(self, api: RescaleApi, job: str) -> None:
         assert api.http.get(f"/jobs/{UNKNOWN}/resource-requirements").status_code == 404
         assert api.http.put(f"/jobs/{UNKNOWN}/resource-requirements", json={}).status_code == 404
