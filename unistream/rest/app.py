@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Final
 
@@ -47,6 +47,7 @@ from unistream.rest.commits import CommitsApi
 from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
+from unistream.rest.openapi import MSGPACK, document
 from unistream.rest.refusal import RefusalApi
 from unistream.rest.requests import (
     SavepointBody,
@@ -64,7 +65,6 @@ from unistream.rest.scaling import Busy, ScalingApi
 from unistream.rest.triggers import OperationFailed, Triggers
 
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
-MSGPACK: Final = "application/msgpack"
 REFRESH_INTERVAL_MS: Final = 3_000
 SUBMISSION_PATH: Final = "/unistream/jobs"
 RETRY_AFTER_S: Final = 1  # what is away is asked again each second here, too
@@ -279,6 +279,7 @@ def create_app(
     RunLinksApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
+    app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # FastAPI's way to replace it
     app.add_exception_handler(UnistreamError, _on_unistream_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from tests.eventually import WAIT_S
+from tests.unit.master.described import is_as_described
 from unistream import __version__
 from unistream.base.clock import SystemClock
 from unistream.rest.app import create_app
@@ -30,7 +31,8 @@ class Api:
             on_shutdown=self.shutdown_asked.set,
         )
         self.server = RestServer(app, host="127.0.0.1", port=0)
-        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
+        hooks = {"response": [is_as_described]}
+        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S, event_hooks=hooks)
 
     def get(self, path: str, **more: Any) -> Any:
         """What JSON a path that is there answers."""

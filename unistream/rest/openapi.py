@@ -1,0 +1,185 @@
+"""The OpenAPI document: what each path takes and answers, from the types that it is made of.
+
+FastAPI knows the paths and the parameters that its handlers name; bodies and answers are structs and typed
+dicts of ours, whose schemas msgspec makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from unistream.master.job_info import JobInfo
+from unistream.master.job_log import JobLine
+from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.port.metadata import OutboxRecord
+from unistream.port.run_links import RunLink
+from unistream.rest import checkpoint_shapes, shapes
+from unistream.rest.kept_jobs import KeepBody, StartBody
+from unistream.rest.refusal import RefusalBody
+from unistream.rest.requests import CheckpointBody, SavepointBody, StopBody
+from unistream.rest.run_links import AttachBody, TakeOverBody, WatchBody
+from unistream.rest.scaling import Requirements, RescaleBody
+
+Json: TypeAlias = dict[str, Any]
+
+REFERENCE: Final = "#/components/schemas/{name}"
+MSGPACK: Final = "application/msgpack"
+BYTES: Final = {"type": "string", "format": "binary"}
+SUBMISSION: Final = object()
+"""A body of bytes: msgpack of `SubmitRequest`, which only a client of the same version makes."""
+
+
+class Operation(NamedTuple):
+    """What a path takes and answers with one method.
+
+    Attributes:
+        answer: The type of what it answers if all is well, with `status`.
+        body: The type of what it takes; None: nothing.
+        query: Parameters that its handler reads by itself, and their JSON type.
+    """
+
+    answer: Any
+    body: Any = None
+    status: int = 200
+    query: tuple[tuple[str, str], ...] = ()
+
+
+PAGE: Final = (("after", "integer"), ("limit", "integer"))
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    "GET /overview": Operation(shapes.ClusterOverview),
+    "GET /config": Operation(shapes.DashboardConfig),
+    "GET /taskmanagers": Operation(shapes.TaskManagersShown),
+    "GET /taskmanagers/{id_}": Operation(shapes.TaskManagerShown),
+    "DELETE /cluster": Operation(shapes.Nothing, status=202),
+    "GET /jobs": Operation(shapes.JobIds),
+    "GET /jobs/overview": Operation(shapes.JobsOverview),
+    "GET /jobs/{id_}": Operation(shapes.JobDetails),
+    "PATCH /jobs/{id_}": Operation(shapes.Nothing, status=202),
+    "GET /jobs/{id_}/status": Operation(shapes.JobStatus),
+    "GET /jobs/{id_}/exceptions": Operation(shapes.JobExceptions),
+    "GET /jobs/{id_}/plan": Operation(shapes.JobPlan),
+    "GET /jobs/{id_}/vertices/{vertex}/backpressure": Operation(shapes.BackPressure),
+    "GET /jobs/{id_}/vertices/{vertex}/metrics": Operation(list[shapes.Counter]),
+    "GET /jobs/{id_}/vertices/{vertex}/subtasks/metrics": Operation(list[shapes.Counter]),
+    "POST /jobs/{id_}/savepoints": Operation(shapes.Started, SavepointBody, 202),
+    "GET /jobs/{id_}/savepoints/{trigger}": Operation(shapes.SavepointOperation),
+    "POST /jobs/{id_}/stop": Operation(shapes.Started, StopBody, 202),
+    "GET /jobs/{id_}/resource-requirements": Operation(dict[str, Requirements]),
+    "PUT /jobs/{id_}/resource-requirements": Operation(shapes.Nothing, dict[str, Requirements]),
+    "GET /jobs/{id_}/checkpoints": Operation(checkpoint_shapes.Checkpoints),
+    "POST /jobs/{id_}/checkpoints": Operation(shapes.Started, CheckpointBody, 202),
+    "GET /jobs/{id_}/checkpoints/config": Operation(checkpoint_shapes.CheckpointConfig),
+    "GET /jobs/{id_}/checkpoints/{trigger}": Operation(shapes.CheckpointOperation),
+    "GET /jobs/{id_}/checkpoints/details/{checkpoint}": Operation(checkpoint_shapes.CheckpointShown),
+    "GET /jobs/{id_}/checkpoints/details/{checkpoint}/subtasks/{vertex}": Operation(
+        checkpoint_shapes.VertexDetails
+    ),
+    "GET /unistream/jobs": Operation(shapes.OwnJobs),
+    "POST /unistream/jobs": Operation(shapes.Submitted, SUBMISSION, 202),
+    "GET /unistream/jobs/{id_}": Operation(JobInfo),
+    "GET /unistream/jobs/{id_}/checkpoints": Operation(CheckpointsInfo),
+    "GET /unistream/jobs/{id_}/checkpoints/{trigger}": Operation(shapes.PlaceOperation),
+    "POST /unistream/jobs/{id_}/rescale": Operation(shapes.Started, RescaleBody, 202),
+    "GET /unistream/jobs/{id_}/rescale/{trigger}": Operation(shapes.RescaleOperation),
+    "GET /unistream/jobs/{job}/log": Operation(list[JobLine], query=PAGE),
+    "GET /unistream/health": Operation(shapes.Health),
+    "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
+    "GET /unistream/commits": Operation(list[OutboxRecord], query=PAGE),
+    "PUT /unistream/cluster/refusal": Operation(shapes.Refused, RefusalBody),
+    "PUT /unistream/kept-jobs/{name}": Operation(shapes.KeptShown, KeepBody),
+    "GET /unistream/kept-jobs/{name}": Operation(shapes.KeptShown),
+    "DELETE /unistream/kept-jobs/{name}": Operation(shapes.Nothing),
+    "POST /unistream/kept-jobs/{name}/start": Operation(shapes.Submitted, StartBody),
+    "GET /unistream/run-links": Operation(shapes.Found, query=(("key", "string"), ("job", "string"))),
+    "POST /unistream/run-links/attach": Operation(RunLink, AttachBody),
+    "POST /unistream/run-links/heartbeat": Operation(shapes.Own, WatchBody),
+    "POST /unistream/run-links/release": Operation(shapes.Own, WatchBody),
+    "POST /unistream/run-links/take-over": Operation(shapes.LinkNow, TakeOverBody),
+}
+"""Of each path and method. A test compares it with the paths that are served."""
+
+
+class Schemas(NamedTuple):
+    """Of bodies and answers by method and path, of errors, and what they refer to."""
+
+    bodies: dict[str, Json]
+    answers: dict[str, Json]
+    errors: Json
+    components: Json
+
+
+def document(app: FastAPI) -> Json:
+    """The document of `app`, whose paths all stand in `OPERATIONS`."""
+    about = "The REST API of a cluster: Flink's paths, and our own below /unistream."
+    whole: Json = get_openapi(title=app.title, version=app.version, routes=app.routes, description=about)
+    schemas = _schemas()
+    for path, methods in whole["paths"].items():
+        for method, described in methods.items():
+            _describe(described, f"{method.upper()} {path}", schemas)
+    whole["components"] = {"schemas": schemas.components}
+    return whole
+
+
+def _describe(described: Json, key: str, schemas: Schemas) -> None:
+    """Completes what FastAPI knows of one operation."""
+    operation = OPERATIONS[key]
+    described["responses"] = {
+        str(operation.status): _content("It is as asked.", schemas.answers[key]),
+        "default": _content("It is not: why.", schemas.errors),
+    }
+    if operation.body is SUBMISSION:
+        described["requestBody"] = {"required": True, "content": {MSGPACK: {"schema": BYTES}}}
+    elif operation.body is not None:
+        described["requestBody"] = {"required": False, **_json(schemas.bodies[key])}
+    described.setdefault("parameters", []).extend(
+        {"name": name, "in": "query", "required": False, "schema": {"type": kind}}
+        for name, kind in operation.query
+    )
+
+
+def _content(description: str, schema: Json) -> Json:
+    return {"description": description, **_json(schema)}
+
+
+def _json(schema: Json) -> Json:
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _schemas() -> Schemas:
+    """A field of a body may be left out if it has a default; an answer has all fields of its structs."""
+    bodies = {key: o.body for key, o in OPERATIONS.items() if o.body not in (None, SUBMISSION)}
+    answers = {key: o.answer for key, o in OPERATIONS.items()}
+    of_bodies, taken = msgspec.json.schema_components(bodies.values(), ref_template=REFERENCE)
+    (errors, *of_answers), shown = msgspec.json.schema_components(
+        [shapes.Errors, *answers.values()], ref_template=REFERENCE
+    )
+    for struct in _structs(answers.values()):
+        schema = shown[struct.cls.__name__]
+        schema["required"] = list(schema.get("properties", {}))
+    return Schemas(
+        bodies=dict(zip(bodies, of_bodies, strict=True)),
+        answers=dict(zip(answers, of_answers, strict=True)),
+        errors=errors,
+        components={**taken, **shown},
+    )
+
+
+def _structs(types: Iterable[Any]) -> Iterator[msgspec.inspect.StructType]:
+    """All structs that are in `types`, however deep."""
+    seen: set[int] = set()
+    waiting: list[Any] = list(msgspec.inspect.multi_type_info(types))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (list, tuple)):
+            waiting += node
+        elif isinstance(node, (msgspec.inspect.Type, msgspec.inspect.Field)) and id(node) not in seen:
+            seen.add(id(node))
+            if isinstance(node, msgspec.inspect.StructType):
+                yield node
+            waiting += [getattr(node, name) for name in node.__struct_fields__]

@@ -1,0 +1,494 @@
+"""What the answers of the REST API hold, as types: Flink's shapes with Flink's spelling, mixed on purpose.
+
+The OpenAPI document is made of them (`unistream.rest.openapi`), and the tests compare each answer that they
+see with its type. What is our own below /unistream is a plain struct of the master
+(`unistream.master.job_info`).
+Times are epoch milliseconds, -1 or 0 where Flink says "not yet".
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from unistream.master.job_info import JobSummary, MetadataHealth, TaskManagerInfo
+from unistream.port.run_links import RunLink
+
+JobState = Literal[
+    "INITIALIZING",
+    "CREATED",
+    "RUNNING",
+    "FAILING",
+    "FAILED",
+    "CANCELLING",
+    "CANCELED",
+    "FINISHED",
+    "RESTARTING",
+    "SUSPENDED",
+    "RECONCILING",
+]
+ExecutionState = Literal[
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+]
+JobType = Literal["STREAMING", "BATCH"]
+PressureLevel = Literal["ok", "low", "high"]
+
+
+class Errors(TypedDict):
+    """Every answer that is no success: one sentence for each thing that is wrong."""
+
+    errors: list[str]
+
+
+class Nothing(TypedDict):
+    """An empty object: it was done, or will be."""
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+ClusterOverview = TypedDict(
+    "ClusterOverview",
+    {
+        "taskmanagers": int,
+        "slots-total": int,
+        "slots-available": int,
+        "taskmanagers-blocked": int,
+        "slots-free-and-blocked": int,
+        "jobs-running": int,
+        "jobs-finished": int,
+        "jobs-cancelled": int,
+        "jobs-failed": int,
+        "flink-version": str,
+        "flink-commit": str,
+    },
+)
+
+Features = TypedDict(
+    "Features", {"web-submit": bool, "web-cancel": bool, "web-rescale": bool, "web-history": bool}
+)
+
+DashboardConfig = TypedDict(
+    "DashboardConfig",
+    {
+        "refresh-interval": int,
+        "timezone-name": str,
+        "timezone-offset": int,
+        "flink-version": str,
+        "flink-revision": str,
+        "features": Features,
+    },
+)
+
+
+class SlotResource(TypedDict):
+    """Cores, and memory in MB."""
+
+    cpuCores: float
+    taskHeapMemory: int
+
+
+class Hardware(TypedDict):
+    """Bytes; 0 where it is not known."""
+
+    cpuCores: int
+    physicalMemory: int
+    freeMemory: int
+    managedMemory: int
+
+
+class MemoryConfiguration(TypedDict):
+    """Bytes; null until the worker has registered."""
+
+    frameworkHeap: int | None
+    taskHeap: int | None
+    frameworkOffHeap: int
+    taskOffHeap: int
+    networkMemory: int | None
+    managedMemory: int | None
+    jvmMetaspace: int
+    jvmOverhead: int | None
+    totalFlinkMemory: int | None
+    totalProcessMemory: int | None
+
+
+class TaskManagerShown(TypedDict):
+    """One worker."""
+
+    id: str
+    path: str
+    dataPort: int
+    jmxPort: int
+    timeSinceLastHeartbeat: int
+    slotsNumber: int
+    freeSlots: int
+    blocked: bool
+    blockedFor: int
+    slotResource: SlotResource
+    totalResource: SlotResource
+    freeResource: SlotResource
+    jobs: list[str]
+    pid: int | None
+    host: str | None
+    hardware: Hardware
+    memoryConfiguration: MemoryConfiguration
+
+
+class TaskManagersShown(TypedDict):
+    """Every worker."""
+
+    taskmanagers: list[TaskManagerShown]
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+class JobIdWithStatus(TypedDict):
+    """A job and its state."""
+
+    id: str
+    status: JobState
+
+
+class JobIds(TypedDict):
+    """Every job."""
+
+    jobs: list[JobIdWithStatus]
+
+
+class JobStatus(TypedDict):
+    """The state of a job."""
+
+    status: JobState
+
+
+class TaskCounts(TypedDict):
+    """Subtasks by state."""
+
+    total: int
+    created: int
+    scheduled: int
+    deploying: int
+    initializing: int
+    running: int
+    finished: int
+    canceling: int
+    canceled: int
+    failed: int
+    reconciling: int
+
+
+JobOverview = TypedDict(
+    "JobOverview",
+    {
+        "jid": str,
+        "name": str,
+        "jobType": JobType,
+        "schedulerType": str,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "state": JobState,
+        "last-modification": int,
+        "tasks": TaskCounts,
+        "pending-operators": int,
+    },
+)
+
+
+class JobsOverview(TypedDict):
+    """Every job."""
+
+    jobs: list[JobOverview]
+
+
+class PlanInput(TypedDict):
+    """What a vertex reads."""
+
+    num: int
+    id: str
+    ship_strategy: str
+    exchange: str
+
+
+class PlanNode(TypedDict):
+    """A vertex."""
+
+    id: str
+    operator: str
+    parallelism: int
+    operator_strategy: str
+    description: str
+    optimizer_properties: dict[str, str]
+    inputs: NotRequired[list[PlanInput]]
+
+
+class Plan(TypedDict):
+    """The vertices of a job, and what each reads."""
+
+    jid: NotRequired[str]
+    name: str
+    type: JobType
+    nodes: list[PlanNode]
+
+
+class JobPlan(TypedDict):
+    """The plan of a job."""
+
+    plan: Plan
+
+
+VertexMetrics = TypedDict(
+    "VertexMetrics",
+    {
+        "read-bytes": int,
+        "read-bytes-complete": bool,
+        "write-bytes": int,
+        "write-bytes-complete": bool,
+        "read-records": int,
+        "read-records-complete": bool,
+        "write-records": int,
+        "write-records-complete": bool,
+        "accumulated-backpressured-time": int,
+        "accumulated-idle-time": int,
+        "accumulated-busy-time": int,
+    },
+)
+
+Vertex = TypedDict(
+    "Vertex",
+    {
+        "id": str,
+        "slotSharingGroupId": str,
+        "name": str,
+        "maxParallelism": int,
+        "parallelism": int,
+        "status": ExecutionState,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "tasks": dict[ExecutionState, int],
+        "metrics": VertexMetrics,
+    },
+)
+
+JobDetails = TypedDict(
+    "JobDetails",
+    {
+        "jid": str,
+        "name": str,
+        "isStoppable": bool,
+        "state": JobState,
+        "job-type": JobType,
+        "schedulerType": str,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "maxParallelism": int,
+        "now": int,
+        "timestamps": dict[JobState, int],
+        "vertices": list[Vertex],
+        "status-counts": dict[ExecutionState, int],
+        "plan": Plan,
+        "pending-operators": int,
+        "incomplete": NotRequired[str],
+    },
+)
+
+
+class Failure(TypedDict):
+    """Without a place if the job as a whole failed."""
+
+    exceptionName: str
+    stacktrace: str
+    timestamp: int
+    failureLabels: dict[str, str]
+    taskName: NotRequired[str]
+    endpoint: NotRequired[str]
+    taskManagerId: NotRequired[str]
+
+
+class RootFailure(Failure):
+    """With the failures that came while the job restarted because of it."""
+
+    concurrentExceptions: list[Failure]
+
+
+class ExceptionHistory(TypedDict):
+    """The newest first."""
+
+    entries: list[RootFailure]
+    truncated: bool
+
+
+class JobExceptions(TypedDict):
+    """The failures of a job."""
+
+    exceptionHistory: ExceptionHistory
+
+
+PressureOfSubtask = TypedDict(
+    "PressureOfSubtask",
+    {
+        "subtask": int,
+        "attempt-number": int,
+        "backpressureLevel": PressureLevel,
+        "backpressure-level": PressureLevel,
+        "ratio": float,
+        "idleRatio": float,
+        "busyRatio": float,
+    },
+)
+
+BackPressure = TypedDict(
+    "BackPressure",
+    {
+        "status": Literal["ok", "deprecated"],
+        "backpressureLevel": NotRequired[PressureLevel],
+        "backpressure-level": NotRequired[PressureLevel],
+        "end-timestamp": NotRequired[int],
+        "subtasks": NotRequired[list[PressureOfSubtask]],
+    },
+)
+
+
+class Counter(TypedDict):
+    """A counter of one subtask: its value as text, if it was asked for; or over all subtasks."""
+
+    id: str
+    value: NotRequired[str]
+    min: NotRequired[int]
+    max: NotRequired[int]
+    avg: NotRequired[float]
+    sum: NotRequired[int]
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+Started = TypedDict("Started", {"request-id": str})
+
+
+class OperationState(TypedDict):
+    """Whether it is over."""
+
+    id: Literal["IN_PROGRESS", "COMPLETED"]
+
+
+SavepointMade = TypedDict("SavepointMade", {"location": str, "resumable-location": NotRequired[str]})
+
+
+class SavepointOperation(TypedDict):
+    """A savepoint, or a stop with one: where it is, as soon as it is over."""
+
+    status: OperationState
+    operation: SavepointMade | None
+
+
+class CheckpointTaken(TypedDict):
+    """Its id."""
+
+    checkpointId: int
+
+
+class CheckpointOperation(TypedDict):
+    """A checkpoint that was asked for."""
+
+    status: OperationState
+    operation: CheckpointTaken | None
+
+
+class Place(TypedDict):
+    """A directory."""
+
+    location: str
+
+
+class PlaceOperation(TypedDict):
+    """A checkpoint that was asked for, with its directory."""
+
+    status: OperationState
+    operation: Place | None
+
+
+class Widths(TypedDict):
+    """The parallelism by vertex id."""
+
+    parallelism: dict[str, int]
+
+
+class RescaleOperation(TypedDict):
+    """A change of the parallelism."""
+
+    status: OperationState
+    operation: Widths | None
+
+
+class Submitted(TypedDict):
+    """The id of the new job."""
+
+    jobid: str
+
+
+# --- our own --------------------------------------------------------------------------------------
+
+
+class OwnJobs(TypedDict):
+    """Every job, the cluster that answers, and what a user should know of its metadata."""
+
+    jobs: list[JobSummary]
+    cluster: str
+    notes: list[str]
+
+
+class OwnTaskManagers(TypedDict):
+    """Every worker."""
+
+    taskmanagers: list[TaskManagerInfo]
+
+
+class Health(TypedDict):
+    """The metadata database, and what a user should know of it."""
+
+    metadata: MetadataHealth
+    notes: list[str]
+
+
+class Refused(TypedDict):
+    """Whether jobs were refused until now."""
+
+    refused: bool
+
+
+class KeptShown(TypedDict):
+    """A job whose submission is kept beyond its end."""
+
+    job: str
+    name: str
+    keptMs: int
+
+
+class Own(TypedDict):
+    """Whether the link is of this watcher."""
+
+    own: bool
+
+
+class LinkNow(TypedDict):
+    """The link; null: there is none."""
+
+    link: RunLink | None
+
+
+class Found(TypedDict):
+    """By key: the link, and the time of the clock that stamps heartbeats. By job: all links, newest first."""
+
+    link: NotRequired[RunLink | None]
+    now_ms: NotRequired[int]
+    links: NotRequired[list[RunLink]]
