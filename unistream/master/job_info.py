@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -21,14 +21,31 @@ from unistream.base.ids import (
     TaskManagerId,
     VertexId,
 )
+from unistream.core.contract import JobStatus
 from unistream.model.bounded import StageProgress
-from unistream.model.checkpoint_figures import CheckpointFigures
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.counter_names import by_operator
+from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN
+
+JobStateName: TypeAlias = Annotated[
+    str, msgspec.Meta(extra_json_schema={"enum": [status.name for status in JobStatus]})
+]
+"""A name of `JobStatus`; the schema lists them, for clients in other languages."""
+
+TaskStateName: TypeAlias = Annotated[
+    str, msgspec.Meta(extra_json_schema={"enum": [state.name for state in ExecutionState]})
+]
+"""A name of `ExecutionState`."""
+
+CheckpointStateName: TypeAlias = Annotated[
+    str, msgspec.Meta(extra_json_schema={"enum": [status.recorded for status in SnapshotStatus]})
+]
+"""See `SnapshotStatus.recorded`."""
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that never change again in the cluster that has the job."""
@@ -42,7 +59,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     checkpoint_id: CheckpointId
     kind: SnapshotKind
-    state: str
+    state: CheckpointStateName
     triggered_ms: int
     duration_ms: int | None = None
     state_bytes: int = 0
@@ -88,7 +105,7 @@ class PastAttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A former attempt of one subtask. `failure`: ``kind: message``, if it failed."""
 
     attempt: int
-    state: str
+    state: TaskStateName
     ended_ms: int
     task_manager: str | None = None
     failure: str | None = None
@@ -107,7 +124,7 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     vertex_name: str
     index: int
     attempt: int
-    state: str
+    state: TaskStateName
     task_manager: TaskManagerId | None = None
     metrics: TaskMetrics = TaskMetrics()
     past: tuple[PastAttemptInfo, ...] = ()
@@ -185,7 +202,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     name: str
     lineage: LineageId
-    state: str
+    state: JobStateName
     target: str
     submitted_ms: int
     job_type: str = "STREAMING"
@@ -284,7 +301,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     job: JobId
     name: str
-    state: str
+    state: JobStateName
     submitted_ms: int
     ended_ms: int | None = None
     restarts: int = 0

@@ -44,6 +44,7 @@ from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.commits import CommitsApi
+from unistream.rest.figures import FiguresApi
 from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
@@ -277,6 +278,7 @@ def create_app(
     JobLogApi(dispatcher).routes(router)
     KeptJobsApi(dispatcher).routes(router)
     RunLinksApi(dispatcher).routes(router)
+    FiguresApi(dispatcher, clock.wall_ms, version).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # FastAPI's way to replace it

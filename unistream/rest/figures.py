@@ -1,0 +1,131 @@
+"""GET /unistream/overview: one line for each job, with the figures that answer how it does.
+
+Counters grow; who asks twice has rates. What nobody knows is null, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from unistream.base.errors import NotFound
+from unistream.base.ids import JobId
+from unistream.master.dispatcher import Dispatcher
+from unistream.master.job_info import CheckpointInfo, JobInfo, JobSummary
+from unistream.rest.answers import json_answer
+
+NowMs: TypeAlias = Callable[[], int]
+
+
+class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How a running job does.
+
+    Attributes:
+        rows_read: By its sources, in the current attempts of their tasks.
+        rows_committed: By all of its sinks; null: none of them counts rows.
+        behind: Records that the sources know of and have not read; null: not all of them say so.
+        watermark_ms: The smallest one; null: there is none yet.
+        compiling: A worker makes machine code, and may read nothing meanwhile.
+        busiest: Part of its time that the busiest subtask works, 0 to 1; `most_held_back`: that the one waits
+            which waits most for room in its output.
+        checkpoint: The newest that is complete.
+        failed_since: Checkpoints that have failed since then.
+        writes: Its tables and topics, as URIs.
+        failure: Why it failed last, in one line.
+    """
+
+    rows_read: int
+    rows_committed: int | None
+    behind: int | None
+    watermark_ms: int | None
+    compiling: bool
+    busiest: float
+    most_held_back: float
+    checkpoint: CheckpointInfo | None
+    failed_since: int
+    writes: tuple[str, ...]
+    failure: str | None
+
+
+class JobInList(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, and its figures while it runs."""
+
+    summary: JobSummary
+    figures: JobFigures | None
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """All jobs, the slots, and what a user should know. `now_ms`: by the clock of this cluster."""
+
+    now_ms: int
+    cluster: str
+    version: str
+    workers: int
+    slots: int
+    free_slots: int
+    jobs: list[JobInList]
+    notes: list[str]
+
+
+class FiguresApi:
+    """The handler."""
+
+    def __init__(self, dispatcher: Dispatcher, now_ms: NowMs, version: str) -> None:
+        self._dispatcher = dispatcher
+        self._now_ms = now_ms
+        self._version = version
+
+    def routes(self, router: APIRouter) -> None:
+        router.get("/unistream/overview")(self.overview)
+
+    def overview(self) -> Response:
+        """Every job, with figures of those that run."""
+        workers = [worker for worker in self._dispatcher.task_managers() if worker.address is not None]
+        return json_answer(
+            Overview(
+                now_ms=self._now_ms(),
+                cluster=self._dispatcher.cluster,
+                version=self._version,
+                workers=len(workers),
+                slots=sum(worker.slots for worker in workers),
+                free_slots=sum(worker.free_slots for worker in workers),
+                jobs=[JobInList(summary=job, figures=self._figures(job)) for job in self._dispatcher.jobs()],
+                notes=self._dispatcher.metadata_health().sentences(),
+            )
+        )
+
+    def _figures(self, job: JobSummary) -> JobFigures | None:
+        if job.ended_ms is not None:
+            return None
+        try:
+            return figures_of(self._dispatcher.job(JobId(job.job)))
+        except NotFound:
+            return None  # it has ended, and was pruned, since the list was made
+
+
+def figures_of(info: JobInfo) -> JobFigures:
+    """The figures of a job. Pure."""
+    metrics = [subtask.metrics for subtask in info.subtasks]
+    complete = next((one for one in info.checkpoints if one.state == "completed"), None)
+    newer = info.checkpoints if complete is None else info.checkpoints[: info.checkpoints.index(complete)]
+    last = max(info.exceptions, key=lambda one: one.at_ms, default=None)
+    return JobFigures(
+        rows_read=sum(s.metrics.records_in for s in info.subtasks if s.source is not None),
+        rows_committed=info.metrics.get("rows_committed"),
+        behind=info.records_behind,
+        watermark_ms=info.metrics.get("watermark"),
+        compiling=info.is_compiling,
+        busiest=max((_part(one.busy_per_s) for one in metrics), default=0.0),
+        most_held_back=max((_part(one.backpressured_per_s) for one in metrics), default=0.0),
+        checkpoint=complete,
+        failed_since=sum(one.state == "failed" for one in newer),
+        writes=tuple(sorted({uri for uris in info.writes.values() for uri in uris})),
+        failure=None if last is None else f"{last.kind}: {last.message}".partition("\n")[0],
+    )
+
+
+def _part(ms_per_s: int) -> float:
+    return min(1.0, max(0.0, ms_per_s / 1_000))
