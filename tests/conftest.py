@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import time
 import uuid
@@ -36,6 +37,8 @@ SERVERS = pytest.StashKey[ExitStack]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVERS] = ExitStack()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as with `&`: what tests start would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     prepare_environment()
     home = tempfile.mkdtemp(prefix="unistream-home-")  # the history of the user's own jobs stays untouched
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))

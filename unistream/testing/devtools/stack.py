@@ -249,7 +249,10 @@ def _launch(folder: Path, spec: ServerSpec, launch: Launcher) -> None:
     home = folder / spec.name
     home.mkdir(parents=True, exist_ok=True)
     before = _read(folder).servers.get(spec.name)
-    ports = before.ports if before and all(map(port_is_free, before.ports)) else tuple(free_ports(spec.ports))
+    fresh = free_ports(spec.ports)
+    kept = () if before is None else before.ports  # clients know the first: it stays if another is taken
+    ports = tuple(port if port_is_free(port) else new for port, new in zip(kept, fresh, strict=False))
+    ports += tuple(fresh[len(ports) :])
     command = spec.prepare(home, ports)
     pid = launch(command, _log(folder, spec.name), home)
     process = process_id(pid) or ProcessId(pid, 0)  # 0: it has ended already; found out when waited for
