@@ -144,8 +144,10 @@ class JobMaster:
 
         Raises:
             ConfigError: it is impossible, whatever the job does.
+            Unreachable: the job is too busy to say how wide it is.
         """
-        after = widths(self.view(), parallelism)
+        view = self._pictures.certain_view() if self._end is None else self._pictures.view
+        after = widths(view, parallelism)
         request, answer = self._requests.add()
         durable = self._durable.rescaled(after, answer)
         if request is not None:

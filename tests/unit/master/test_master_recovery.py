@@ -190,6 +190,19 @@ def test_a_changed_parallelism_outlives_the_master(
     assert sorted(deployed) == ["sink", "source", "source"]
 
 
+def test_the_second_of_two_changes_keeps_the_first_however_busy_the_job_is(
+    succession: Succession, checkpointed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pictures of a busy job are older: what the next leader starts with is not made of one."""
+    monkeypatch.setattr("unistream.master.pictures.TIMEOUT_S", 0.0)
+    first = succession.cluster.dispatcher
+    job = first.submit(request(config=checkpointed))
+    succession.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    assert first.rescale(job, {"sink": 1}).result(WAIT_S) == ""
+    assert first.rescale(job, {"source": 1}).result(WAIT_S) == ""
+    assert list(first._ports.jobs.load(job).parallelism.values()) == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("error", "raised"),
     [
