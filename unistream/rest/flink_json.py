@@ -6,40 +6,18 @@ Times are epoch milliseconds, -1 or 0 where Flink says "not yet".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, get_args
 
 from unistream.core.graph import job_plan
 from unistream.master.job_info import ExceptionInfo, JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
 from unistream.master.live import scheduler_of
 from unistream.model.graph import JobGraph, JobVertex
+from unistream.rest.shapes import ExecutionState, JobState
 
 Json = dict[str, object]
 
-JOB_STATES: Final = (
-    "INITIALIZING",
-    "CREATED",
-    "RUNNING",
-    "FAILING",
-    "FAILED",
-    "CANCELLING",
-    "CANCELED",
-    "FINISHED",
-    "RESTARTING",
-    "SUSPENDED",
-    "RECONCILING",
-)
-EXECUTION_STATES: Final = (
-    "CREATED",
-    "SCHEDULED",
-    "DEPLOYING",
-    "INITIALIZING",
-    "RUNNING",
-    "FINISHED",
-    "CANCELING",
-    "CANCELED",
-    "FAILED",
-    "RECONCILING",
-)
+JOB_STATES: Final[tuple[str, ...]] = get_args(JobState)
+EXECUTION_STATES: Final[tuple[str, ...]] = get_args(ExecutionState)
 VERTEX_STATE_ORDER: Final = (
     "FAILED",
     "CANCELING",
