@@ -341,10 +341,17 @@ class EmbeddedCluster(Closing):
         """Removes the folder unless it is the user's, or holds a snapshot or the logs of a failed job."""
         if not self._owns_workdir:
             return
-        holds_snapshot = any("_metadata" in files for _, _, files in os.walk(self.workdir))
         leader = self._leader
-        if not holds_snapshot and (leader is None or leader.dispatcher.counts["failed"] == 0):
+        if not holds_snapshot(self.workdir) and (leader is None or leader.dispatcher.counts["failed"] == 0):
             shutil.rmtree(self.workdir, ignore_errors=True)
+
+
+def holds_snapshot(folder: Path) -> bool:
+    """True also where it cannot be looked at: what may be a snapshot is not removed. A folder that is gone
+    meanwhile holds none."""
+    unseen: list[OSError] = []
+    found = any("_metadata" in files for _, _, files in os.walk(folder, onerror=unseen.append))
+    return found or any(not isinstance(error, FileNotFoundError) for error in unseen)
 
 
 def _load_rest() -> None:

@@ -13,7 +13,7 @@ from tests.walked import walked
 from unistream.base.awake_clock import AwakeClock
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.client.embedded import EmbeddedCluster
+from unistream.client.embedded import EmbeddedCluster, holds_snapshot
 from unistream.metadata.store import SqlMetadataStore
 
 SEVERAL = {"high-availability.type": "zookeeper"}
@@ -106,3 +106,13 @@ def test_a_database_file_that_can_never_be_opened_is_refused(tmp_path: Path) -> 
     config = Configuration({"metadata.url": f"sqlite:///{tmp_path / 'metadata.db'}"})
     with pytest.raises(ConfigError, match=r"metadata\.url: .*metadata\.db cannot be used: unable to open"):
         EmbeddedCluster("local", config, workdir=tmp_path / "work", rest=False)
+
+
+def test_what_may_be_a_snapshot_is_not_removed(tmp_path: Path) -> None:
+    kept, empty, other = tmp_path / "kept", tmp_path / "empty", tmp_path / "a file"
+    (kept / "chk-1").mkdir(parents=True)
+    (kept / "chk-1" / "_metadata").touch()
+    (empty / "chk-1").mkdir(parents=True)
+    other.touch()
+    folders = (kept, empty, other, tmp_path / "gone")
+    assert [holds_snapshot(folder) for folder in folders] == [True, False, True, False]
