@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import budget
+from tests import budget, crashed
 from tests.examples import register_profiles, scale
 from tests.nightly import is_due
 from tests.postgres import PostgresServer
@@ -37,6 +37,7 @@ SERVERS = pytest.StashKey[ExitStack]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVERS] = ExitStack()
+    config.pluginmanager.register(crashed)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as with `&`: what tests start would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     prepare_environment()

@@ -66,8 +66,11 @@ def test_what_an_attempt_held_is_not_held_besides_that_of_the_next(tmp_path: Pat
             lambda: job.status().metrics.get("process Keep.user.filled", 0) >= KEYS, "every key has its value"
         )
         before = held_bytes()
-        for parallelism in (1, 2, 1, 2):
+        for parallelism in (
+            1,
+            2,
+        ) * 6:  # what stays each time adds up, what an allocator has in reserve does not
             job.rescale({"keep": parallelism})
             eventually(lambda: job.status().all_tasks_run, "its tasks run again")
-        assert held_bytes() - before < 2 * STATE_BYTES  # it was four times as much
+        assert held_bytes() - before < 4 * STATE_BYTES  # twice as much with it, eight times without
         job.cancel()
