@@ -6,6 +6,9 @@ RUN := $(UV) run --frozen --no-sync
 FAST := tests/unit tests/conformance tests/contract tests/tidy
 # What is too long for the gate, in the order in which a night runs it.
 NIGHTLY := test-nightly bounds-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix versions-nightly browser sim-nightly
+NPM := $(shell command -v npm 2>/dev/null)
+UI_PAGE := unistream/_ui/index.html
+UI_PACKAGES := ui/node_modules/.package-lock.json
 TIMES := $(UNISTREAM_GATE_TIMES)
 TARGET ?= spark
 REPEAT ?= 1
@@ -15,7 +18,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly bounds-nightly conformance golden demo dev browser screenshots bench clean
+.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly bounds-nightly conformance golden demo dev ui ui-build ui-check browser screenshots bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,9 +26,10 @@ help:  ## this list
 prerequisites:
 	@bash deployments/local/prerequisites.sh "$(CACHE)"
 
-setup: prerequisites  ## install what is missing, then the locked Python packages
+setup: prerequisites  ## install what is missing, then the locked Python packages; with Node the web UI, too
 	@$(UV) sync --frozen --all-extras --all-groups --quiet
 	@$(RUN) unistream connectors compile
+	@$(if $(NPM),$(MAKE) --no-print-directory ui-build || echo "the web UI is not built (see above); all else works")
 
 check: setup  ## format, lint, types, layers
 	@$(RUN) ruff format --check .
@@ -114,6 +118,20 @@ demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|
 
 dev: setup  ## Dagster's UI, a session cluster, and flights that arrive all the time; TARGET=spark|local PORT=N
 	@$(RUN) python -m dagster_defs.dev --target $(TARGET) --port $(PORT)
+
+$(UI_PACKAGES): ui/package-lock.json
+	@cd ui && npm ci --silent && touch node_modules/.package-lock.json
+
+$(UI_PAGE): $(UI_PACKAGES) $(shell find ui -type f -not -path "ui/node_modules/*" 2>/dev/null)
+	@cd ui && npm run --silent build && touch ../$(UI_PAGE)
+
+ui-build: $(UI_PAGE)  ## the web UI that a JobManager serves at /; needs Node 20 or newer
+
+ui: $(UI_PACKAGES)  ## the web UI from its sources, over a JobManager; MASTER=http://127.0.0.1:8081
+	@cd ui && npm run --silent generate && UNISTREAM_MASTER=$(or $(MASTER),http://127.0.0.1:8081) npm run dev
+
+ui-check: $(UI_PACKAGES)  ## types, lint and tests of the web UI
+	@cd ui && npm run --silent check
 
 browser: setup  ## Dagster's UI in a real browser: Materialize, the run, Terminate; installs Chromium
 	-@bash deployments/local/browser.sh

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from functools import cache, partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -49,6 +50,7 @@ from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
 from unistream.rest.openapi import MSGPACK, document
+from unistream.rest.pages import PagesApi, built
 from unistream.rest.refusal import RefusalApi
 from unistream.rest.requests import (
     SavepointBody,
@@ -265,8 +267,10 @@ def create_app(
     version: str,
     triggers: Triggers,
     on_shutdown: Callable[[], None],
+    pages: Path | None = None,
 ) -> FastAPI:
-    """The ASGI application. `on_shutdown`: called for DELETE /cluster, must return at once."""
+    """The ASGI application. `on_shutdown`: called for DELETE /cluster, must return at once. `pages`: where
+    the built web UI is; None: where this installation has it, if it does."""
     api = _Api(dispatcher, clock=clock, version=version, triggers=triggers, on_shutdown=on_shutdown)
     app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
     router = _routes(api)
@@ -281,6 +285,9 @@ def create_app(
     FiguresApi(dispatcher, clock.wall_ms, version).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
+    web = APIRouter()
+    PagesApi(pages or built()).routes(web)
+    app.include_router(web)
     app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # FastAPI's way to replace it
     app.add_exception_handler(UnistreamError, _on_unistream_error)
     app.add_exception_handler(HTTPException, _on_http_error)

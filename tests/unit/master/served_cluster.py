@@ -20,7 +20,7 @@ from unistream.rest.triggers import Triggers
 class Api:
     """A served cluster and a plain HTTP client."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Any, **more: Any) -> None:
         self.cluster = cluster
         self.shutdown_asked = threading.Event()
         app = create_app(
@@ -29,6 +29,7 @@ class Api:
             version=__version__,
             triggers=Triggers(lambda: uuid.uuid4().hex),
             on_shutdown=self.shutdown_asked.set,
+            **more,
         )
         self.server = RestServer(app, host="127.0.0.1", port=0)
         hooks = {"response": [is_as_described]}

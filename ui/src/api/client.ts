@@ -1,0 +1,58 @@
+import createClient from "openapi-fetch";
+
+import type { paths } from "./schema";
+
+/** Tells the server that a page of its own asks: no page of another origin can set a header of its own. */
+export const OWN_PAGE_HEADER = "X-Unistream-Page";
+
+export const TIMEOUT_MS = 10_000;
+
+/** The server answered, and not as asked. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly sentences: readonly string[],
+  ) {
+    super(sentences.join("\n"));
+    this.name = "Refused";
+  }
+}
+
+/** Nobody answered in time, or what answered was no JobManager. */
+export class Unreachable extends Error {
+  constructor(why: string) {
+    super(why);
+    this.name = "Unreachable";
+  }
+}
+
+export const client = createClient<paths>({
+  baseUrl: "/",
+  headers: { [OWN_PAGE_HEADER]: "1" },
+  fetch: (request) => timely(request),
+});
+
+async function timely(request: Request): Promise<Response> {
+  const signal = AbortSignal.any([request.signal, AbortSignal.timeout(TIMEOUT_MS)]);
+  try {
+    return await fetch(new Request(request, { signal }));
+  } catch (error) {
+    if (request.signal.aborted) throw error;
+    const slow = error instanceof DOMException && error.name === "TimeoutError";
+    throw new Unreachable(
+      slow
+        ? `The JobManager has not answered within ${TIMEOUT_MS / 1000} seconds.`
+        : "The JobManager does not answer. It may have ended, or another one leads now.",
+    );
+  }
+}
+
+type Answer<T> = { data?: T; error?: { errors: string[] } | string; response: Response };
+
+/** The data of an answer. Throws Refused with the server's sentences. */
+export function dataOf<T>(answer: Answer<T>): T {
+  if (answer.data !== undefined) return answer.data;
+  const error = answer.error;
+  const sentences = typeof error === "object" ? error.errors : [`The answer was ${answer.response.status}.`];
+  throw new Refused(answer.response.status, sentences);
+}

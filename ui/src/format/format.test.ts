@@ -1,0 +1,47 @@
+import { describe, expect, test } from "vitest";
+
+import { bytes, compact, count, percent, rate } from "./numbers";
+import { duration, utcTime } from "./times";
+
+describe("numbers", () => {
+  test.each([
+    [count, 1_234_567, "1,234,567"],
+    [count, 0, "0"],
+    [count, null, "–"],
+    [count, Number.NaN, "–"],
+    [compact, 1_234_567, "1.2M"],
+    [rate, 950, "950/s"],
+    [rate, undefined, "–"],
+    [bytes, 0, "0 B"],
+    [bytes, 1023, "1023 B"],
+    [bytes, 1024, "1.0 KiB"],
+    [bytes, 1.5 * 2 ** 20, "1.5 MiB"],
+    [bytes, 200 * 2 ** 30, "200 GiB"],
+    [bytes, 2 ** 63, "8192 PiB"],
+    [percent, 0.42, "42 %"],
+    [percent, Number.POSITIVE_INFINITY, "–"],
+  ])("%o of %s", (format, value, text) => {
+    expect(format(value)).toBe(text);
+  });
+});
+
+describe("times", () => {
+  test.each([
+    [0, "0 ms"],
+    [999.4, "999 ms"],
+    [1_000, "1 s"],
+    [59_990, "59.9 s"],
+    [60_000, "1 min"],
+    [725_000, "12 min 5 s"],
+    [3_600_000, "1 h"],
+    [273_600_000, "3 d 4 h"],
+    [-5_000, "−5 s"],
+    [null, "–"],
+  ])("%s ms", (ms, text) => {
+    expect(duration(ms)).toBe(text);
+  });
+
+  test("UTC says so", () => {
+    expect(utcTime(1_795_960_800_000)).toBe("2026-11-29 14:00:00 UTC");
+  });
+});

@@ -1,0 +1,39 @@
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** What stands where a number is not known: never a zero. */
+export const UNKNOWN = "–";
+
+/** All digits, in groups: `1,234,567`. */
+export function count(value: number | null | undefined): string {
+  return isKnown(value) ? whole.format(value) : UNKNOWN;
+}
+
+/** Three digits at most: `1.2M`. */
+export function compact(value: number | null | undefined): string {
+  return isKnown(value) ? short.format(value) : UNKNOWN;
+}
+
+/** Rows in a second: `1.2K/s`. */
+export function rate(value: number | null | undefined): string {
+  return isKnown(value) ? `${short.format(value)}/s` : UNKNOWN;
+}
+
+const BYTES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
+
+/** `1.5 MiB`. */
+export function bytes(value: number | null | undefined): string {
+  if (!isKnown(value)) return UNKNOWN;
+  const power = Math.min(value < 1 ? 0 : Math.floor(Math.log2(value) / 10), BYTES.length - 1);
+  const scaled = value / 1024 ** power;
+  return `${power === 0 || scaled >= 100 ? scaled.toFixed(0) : scaled.toFixed(1)} ${BYTES[power] ?? "B"}`;
+}
+
+/** A part of one: `42 %`. */
+export function percent(part: number | null | undefined): string {
+  return isKnown(part) ? `${(part * 100).toFixed(0)} %` : UNKNOWN;
+}
+
+function isKnown(value: number | null | undefined): value is number {
+  return value !== null && value !== undefined && Number.isFinite(value);
+}

@@ -1,0 +1,39 @@
+import { UNKNOWN } from "./numbers";
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+/** Two parts at most, the largest first: `3 d 4 h`, `12 min 5 s`, `850 ms`. */
+export function duration(ms: number | null | undefined): string {
+  if (ms === null || ms === undefined || !Number.isFinite(ms)) return UNKNOWN;
+  if (ms < 0) return `−${duration(-ms)}`;
+  if (ms < SECOND) return `${Math.round(ms)} ms`;
+  if (ms < MINUTE) return `${(Math.floor(ms / 100) / 10).toString()} s`;
+  const [unit, size, below, part] =
+    ms < HOUR
+      ? (["min", MINUTE, "s", SECOND] as const)
+      : ms < DAY
+        ? (["h", HOUR, "min", MINUTE] as const)
+        : (["d", DAY, "h", HOUR] as const);
+  const rest = Math.floor((ms % size) / part);
+  return `${Math.floor(ms / size)} ${unit}${rest > 0 ? ` ${rest} ${below}` : ""}`;
+}
+
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+/** In the zone of the browser. */
+export function localTime(ms: number): string {
+  return local.format(ms);
+}
+
+/** `2026-11-29 14:03:22 UTC`. */
+export function utcTime(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+/** How long ago a moment was; null where either is not known. A clock that is behind makes no negative time. */
+export function since(ms: number | null, nowMs: number | null): number | null {
+  return ms === null || nowMs === null ? null : Math.max(0, nowMs - ms);
+}

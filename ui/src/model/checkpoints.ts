@@ -1,0 +1,49 @@
+import type { CheckpointFigures } from "../api/schema";
+
+export interface Phase {
+  readonly name: "wait" | "alignment" | "sync" | "async";
+  readonly ms: number;
+}
+
+/** What one subtask did for a checkpoint, phase after phase. */
+export interface SubtaskPhases {
+  readonly vertex: string;
+  readonly index: number;
+  readonly wholeMs: number;
+  readonly newBytes: number;
+  readonly phases: readonly Phase[];
+}
+
+/** Of each subtask that has acknowledged, the slowest first. */
+export function phasesOf(figures: CheckpointFigures): SubtaskPhases[] {
+  return figures.vertices
+    .flatMap(({ name, subtasks }) =>
+      subtasks.map((one) => ({
+        vertex: name,
+        index: one.index,
+        wholeMs: one.acked_after_ms,
+        newBytes: one.new_bytes,
+        phases: [
+          { name: "wait", ms: one.start_delay_ms },
+          { name: "alignment", ms: one.alignment_ms },
+          { name: "sync", ms: one.sync_ms },
+          { name: "async", ms: one.async_ms },
+        ] as const,
+      })),
+    )
+    .sort((a, b) => b.wholeMs - a.wholeMs);
+}
+
+/** Over all subtasks: how many there are, how many have acknowledged, and the bytes of their state. */
+export function totalsOf({ vertices }: CheckpointFigures): {
+  expected: number;
+  acked: number;
+  stateBytes: number;
+} {
+  const acked = vertices.flatMap(({ subtasks }) => subtasks);
+  return {
+    expected: vertices.reduce((sum, { subtasks, missing }) => sum + subtasks.length + missing.length, 0),
+    acked: acked.length,
+    stateBytes: acked.reduce((sum, { state_bytes }) => sum + state_bytes, 0),
+  };
+}

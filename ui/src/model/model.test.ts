@@ -1,0 +1,55 @@
+import { describe, expect, test } from "vitest";
+
+import { KEPT_MS, type Sample, rateOf, ratesOf, sampled } from "./rates";
+import { isOver, toneOfJob } from "./states";
+
+const at = (atMs: number, value: number): Sample => ({ atMs, value });
+
+function all(...samples: Sample[]): readonly Sample[] {
+  return samples.reduce<readonly Sample[]>(sampled, []);
+}
+
+describe("rates", () => {
+  test("one sample has none", () => {
+    expect(rateOf([])).toBeNull();
+    expect(rateOf(all(at(1_000, 5)))).toBeNull();
+  });
+
+  test("growth in a second", () => {
+    expect(rateOf(all(at(1_000, 0), at(2_000, 100), at(3_000, 300)))).toBe(150);
+  });
+
+  test("old samples do not count", () => {
+    expect(rateOf(all(at(0, 0), at(10_000, 1_000_000), at(15_000, 1_000_000)))).toBe(0);
+  });
+
+  test("an attempt that begins again is no negative rate", () => {
+    const samples = all(at(1_000, 500), at(2_000, 900), at(3_000, 10), at(4_000, 30));
+    expect(rateOf(samples)).toBe(20);
+    expect(samples).toHaveLength(2);
+  });
+
+  test("the same picture twice, or an older one, changes nothing", () => {
+    expect(all(at(2_000, 5), at(2_000, 5), at(1_000, 3))).toEqual([at(2_000, 5)]);
+  });
+
+  test("what is older than five minutes is forgotten", () => {
+    expect(all(at(0, 0), at(KEPT_MS, 1))).toEqual([at(KEPT_MS, 1)]);
+  });
+
+  test("a line of rates", () => {
+    expect(ratesOf(all(at(0, 0), at(1_000, 5), at(3_000, 5)))).toEqual([5, 0]);
+  });
+});
+
+describe("states", () => {
+  test.each([
+    ["RUNNING", "good", false],
+    ["RESTARTING", "warn", false],
+    ["FAILED", "bad", true],
+    ["FINISHED", "quiet", true],
+    ["SUSPENDED", "quiet", true],
+  ] as const)("%s", (state, tone, over) => {
+    expect([toneOfJob(state), isOver(state)]).toEqual([tone, over]);
+  });
+});

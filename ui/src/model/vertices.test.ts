@@ -1,0 +1,68 @@
+import { describe, expect, test } from "vitest";
+
+import { type Vertex, bottleneckOf, pressure } from "./vertices";
+
+function vertex(
+  id: string,
+  reads: string[],
+  busy: number,
+  heldBack: number,
+  more: Partial<Vertex> = {},
+): Vertex {
+  return {
+    id,
+    name: id,
+    parallelism: 1,
+    reads,
+    states: new Map(),
+    recordsIn: 0,
+    recordsOut: 0,
+    busy,
+    heldBack,
+    watermarkMs: null,
+    skew: null,
+    ...more,
+  };
+}
+
+describe("what the others wait for", () => {
+  test.each([
+    ["nothing waits", [vertex("a", [], 0.2, 0), vertex("b", ["a"], 0.3, 0)], null, null],
+    [
+      "the sink",
+      [vertex("a", [], 0.1, 0.9), vertex("b", ["a"], 0.1, 0.9), vertex("c", ["b"], 0.7, 0)],
+      "c",
+      "sink",
+    ],
+    [
+      "in the middle",
+      [vertex("a", [], 0, 0.6), vertex("b", ["a"], 1, 0), vertex("c", ["b"], 0.1, 0)],
+      "b",
+      "operator",
+    ],
+    ["the source", [vertex("a", [], 0.97, 0), vertex("b", ["a"], 0.2, 0)], "a", "source"],
+    [
+      "of two the busier",
+      [vertex("a", [], 0, 0.9), vertex("b", ["a"], 0.4, 0), vertex("c", ["a"], 0.9, 0)],
+      "c",
+      "sink",
+    ],
+  ] as const)("%s", (_, vertices, id, kind) => {
+    const found = bottleneckOf(vertices);
+    expect([found?.vertex.id ?? null, found?.kind ?? null]).toEqual([id, kind]);
+  });
+
+  test("keys that are not even are named", () => {
+    const skewed = vertex("b", ["a"], 1, 0, { skew: 3.5, parallelism: 4 });
+    expect(bottleneckOf([vertex("a", [], 0, 0.9), skewed])?.sentence).toContain("3.5 times its share");
+  });
+});
+
+test.each([
+  [0.1, "ok"],
+  [0.11, "low"],
+  [0.5, "low"],
+  [0.51, "high"],
+] as const)("pressure %s", (part, word) => {
+  expect(pressure(part)).toBe(word);
+});

@@ -1,0 +1,121 @@
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate, useParams, useSearch } from "@tanstack/react-router";
+
+import { checkpointsQuery } from "../../api/queries";
+import type { CheckpointFigures, CheckpointsInfo } from "../../api/schema";
+import { bytes, count } from "../../format/numbers";
+import { duration } from "../../format/times";
+import { type Phase, phasesOf, totalsOf } from "../../model/checkpoints";
+import { Answered } from "../../parts/Answered";
+import { Copyable } from "../../parts/Copyable";
+import { Time } from "../../parts/Time";
+
+const STRIP = 60;
+
+/** The last sixty as a strip, and of the chosen one which subtask was slow, and in which phase. */
+export function CheckpointsTab() {
+  const { job } = useParams({ from: "/jobs/$job" });
+  const query = useQuery(checkpointsQuery(job));
+  return <Answered query={query}>{(info) => <Checkpoints info={info} />}</Answered>;
+}
+
+function Checkpoints({ info }: { info: CheckpointsInfo }) {
+  const { id } = useSearch({ from: "/jobs/$job/checkpoints" });
+  const navigate = useNavigate({ from: "/jobs/$job/checkpoints" });
+  const shown = info.latest.slice(0, STRIP).reverse();
+  if (shown.length === 0) {
+    return <p className="empty">There is no checkpoint yet. A job without an interval takes none.</p>;
+  }
+  const chosen = shown.find(({ checkpoint_id }) => checkpoint_id === id) ?? shown.at(-1);
+  const slowest = Math.max(...shown.map(({ duration_ms }) => duration_ms), 1);
+  return (
+    <>
+      <p>
+        {count(info.completed)} complete, {count(info.failed)} failed, {count(info.in_progress)} in progress.
+      </p>
+      <ol className="strip" aria-label={`The last ${shown.length} checkpoints`}>
+        {shown.map((one) => (
+          <li key={one.checkpoint_id}>
+            <button
+              type="button"
+              className={`bar-${one.status.replace(" ", "-")}`}
+              aria-pressed={one === chosen}
+              aria-label={`Checkpoint ${one.checkpoint_id}, ${one.status}, ${duration(one.duration_ms)}`}
+              title={`${one.checkpoint_id} · ${one.status} · ${duration(one.duration_ms)}`}
+              onClick={() => {
+                void navigate({ search: { id: one.checkpoint_id }, replace: true });
+              }}
+            >
+              <span style={{ height: `${Math.max(6, (one.duration_ms / slowest) * 100)}%` }} />
+            </button>
+          </li>
+        ))}
+      </ol>
+      {id !== undefined && (
+        <button
+          type="button"
+          onClick={() => {
+            void navigate({ search: {}, replace: true });
+          }}
+        >
+          Follow the newest
+        </button>
+      )}
+      {chosen !== undefined && <Chosen figures={chosen} />}
+    </>
+  );
+}
+
+function Chosen({ figures }: { figures: CheckpointFigures }) {
+  const phases = phasesOf(figures);
+  const totals = totalsOf(figures);
+  const slowest = Math.max(...phases.map(({ wholeMs }) => wholeMs), 1);
+  return (
+    <section className="card">
+      <h2>
+        {figures.kind.toLowerCase().replaceAll("_", " ")} {figures.checkpoint_id}: {figures.status}
+      </h2>
+      <p className="quiet">
+        <Time ms={figures.timestamp_ms} /> · {duration(figures.duration_ms)} · {bytes(totals.stateBytes)} of
+        state · {totals.acked} of {totals.expected} subtasks have acknowledged
+      </p>
+      {figures.reason !== null && figures.reason !== "" && <p className="why">{figures.reason}</p>}
+      {figures.path !== null && <Copyable text={figures.path} />}
+      <table className="phases">
+        <thead>
+          <tr>
+            <th scope="col">Subtask, the slowest first</th>
+            <th scope="col">Phases</th>
+            <th scope="col">All</th>
+            <th scope="col">Written</th>
+          </tr>
+        </thead>
+        <tbody>
+          {phases.slice(0, 50).map((one) => (
+            <tr key={`${one.vertex} ${one.index}`}>
+              <th scope="row">
+                <bdi>{one.vertex}</bdi> ({one.index + 1})
+              </th>
+              <td>
+                <Stacked phases={one.phases} slowest={slowest} />
+              </td>
+              <td className="number">{duration(one.wholeMs)}</td>
+              <td className="number">{bytes(one.newBytes)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Stacked({ phases, slowest }: { phases: readonly Phase[]; slowest: number }) {
+  const text = phases.map(({ name, ms }) => `${name} ${duration(ms)}`).join(", ");
+  return (
+    <span className="stacked" role="img" aria-label={text} title={text}>
+      {phases.map(({ name, ms }) => (
+        <span key={name} className={`phase-${name}`} style={{ width: `${(ms / slowest) * 100}%` }} />
+      ))}
+    </span>
+  );
+}

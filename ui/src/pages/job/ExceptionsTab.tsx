@@ -1,0 +1,65 @@
+import { useQuery } from "@tanstack/react-query";
+import { useParams } from "@tanstack/react-router";
+
+import { jobQuery } from "../../api/queries";
+import type { ExceptionInfo } from "../../api/schema";
+import { Answered } from "../../parts/Answered";
+import { Time } from "../../parts/Time";
+
+/** What went wrong, the root cause of each restart first. */
+export function ExceptionsTab() {
+  const { job } = useParams({ from: "/jobs/$job" });
+  const query = useQuery(jobQuery(job));
+  return (
+    <Answered query={query}>
+      {({ exceptions }) =>
+        exceptions.length === 0 ? (
+          <p className="empty">Nothing has failed.</p>
+        ) : (
+          <ol className="stack">
+            {exceptions.map((one) => (
+              <li key={`${one.at_ms} ${one.attempt ?? ""}`} className="card">
+                <Failure failure={one} />
+              </li>
+            ))}
+          </ol>
+        )
+      }
+    </Answered>
+  );
+}
+
+function Failure({ failure }: { failure: ExceptionInfo }) {
+  const [first = "", ...more] = failure.message.split("\n");
+  return (
+    <>
+      <h2>
+        {failure.kind}: {first}
+      </h2>
+      <p className="quiet">
+        <Time ms={failure.at_ms} />
+        {failure.task_name !== null && ` · ${failure.task_name}`}
+        {failure.endpoint !== null && ` · ${failure.endpoint}`}
+      </p>
+      {more.length > 0 && <pre>{more.join("\n")}</pre>}
+      {failure.traceback !== "" && (
+        <details>
+          <summary>Stack</summary>
+          <pre>{failure.traceback}</pre>
+        </details>
+      )}
+      {failure.concurrent.length > 0 && (
+        <details>
+          <summary>{failure.concurrent.length} more while the job restarted because of it</summary>
+          <ol className="stack">
+            {failure.concurrent.map((one) => (
+              <li key={`${one.at_ms} ${one.attempt ?? ""}`}>
+                <Failure failure={one} />
+              </li>
+            ))}
+          </ol>
+        </details>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,107 @@
+import { useQuery } from "@tanstack/react-query";
+import { useParams } from "@tanstack/react-router";
+import { Suspense, lazy } from "react";
+
+import { jobQuery, planQuery, useNowMs } from "../../api/queries";
+import type { JobInfo, Plan } from "../../api/schema";
+import { count, percent, rate } from "../../format/numbers";
+import { duration, since } from "../../format/times";
+import { rateOf } from "../../model/rates";
+import { type Vertex, bottleneckOf, pressure, verticesOf } from "../../model/vertices";
+import { Answered } from "../../parts/Answered";
+import { Notice } from "../../parts/Notice";
+import { useSamples } from "../../parts/samples";
+
+/** The graph library and its layout are loaded when a graph is looked at. */
+const JobGraph = lazy(async () => ({ default: (await import("./JobGraph")).JobGraph }));
+
+/** What runs where, how much flows, and what the others wait for. */
+export function GraphTab() {
+  const { job } = useParams({ from: "/jobs/$job" });
+  const info = useQuery(jobQuery(job));
+  const plan = useQuery(planQuery(job));
+  return (
+    <Answered query={plan}>
+      {(known) => (
+        <Answered query={info}>
+          {(now) => <Vertices plan={known} info={now} atMs={info.dataUpdatedAt} />}
+        </Answered>
+      )}
+    </Answered>
+  );
+}
+
+function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: number }) {
+  const nowMs = useNowMs();
+  const vertices = verticesOf(plan, info);
+  const runs = info.ended_ms === null;
+  const counters = vertices.flatMap((vertex): [string, number][] => [
+    [`${vertex.id} in`, vertex.recordsIn],
+    [`${vertex.id} out`, vertex.recordsOut],
+  ]);
+  const samples = useSamples(new Map(counters), atMs);
+  const rates = new Map([...samples].map(([name, kept]) => [name, runs ? rateOf(kept) : null]));
+  const bottleneck = runs ? bottleneckOf(vertices) : null;
+  return (
+    <>
+      {bottleneck !== null && <Notice tone="busy">{bottleneck.sentence}</Notice>}
+      <Suspense fallback={<div className="graph skeleton" role="status" aria-label="Loading" />}>
+        <JobGraph vertices={vertices} rates={rates} bottleneck={bottleneck?.vertex.id ?? null} />
+      </Suspense>
+      <div className="scrolls">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Vertex</th>
+              <th scope="col">Subtasks</th>
+              <th scope="col">Rows in</th>
+              <th scope="col">Rows out</th>
+              <th scope="col">Busy</th>
+              <th scope="col">Held back</th>
+              <th scope="col">Watermark lag</th>
+              <th scope="col">Skew</th>
+            </tr>
+          </thead>
+          <tbody>
+            {vertices.map((vertex) => (
+              <Row key={vertex.id} vertex={vertex} rates={rates} nowMs={nowMs} runs={runs} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+interface RowProps {
+  readonly vertex: Vertex;
+  readonly rates: ReadonlyMap<string, number | null>;
+  readonly nowMs: number | null;
+  readonly runs: boolean;
+}
+
+function Row({ vertex, rates, nowMs, runs }: RowProps) {
+  const states = [...vertex.states].map(([state, number]) => `${number} ${state.toLowerCase()}`);
+  return (
+    <tr>
+      <th scope="row">
+        <bdi>{vertex.name}</bdi>
+      </th>
+      <td>
+        {count(vertex.parallelism)} <span className="quiet">{states.join(", ")}</span>
+      </td>
+      <td className="number">
+        {count(vertex.recordsIn)} <span className="quiet">{rate(rates.get(`${vertex.id} in`))}</span>
+      </td>
+      <td className="number">
+        {count(vertex.recordsOut)} <span className="quiet">{rate(rates.get(`${vertex.id} out`))}</span>
+      </td>
+      <td className="number">{percent(runs ? vertex.busy : null)}</td>
+      <td className={`number pressure-${runs ? pressure(vertex.heldBack) : "ok"}`}>
+        {percent(runs ? vertex.heldBack : null)}
+      </td>
+      <td className="number">{duration(runs ? since(vertex.watermarkMs, nowMs) : null)}</td>
+      <td className="number">{vertex.skew === null ? "–" : `${vertex.skew.toFixed(1)} ×`}</td>
+    </tr>
+  );
+}

@@ -1,0 +1,112 @@
+import "@xyflow/react/dist/style.css";
+
+import {
+  Background,
+  Controls,
+  type Edge,
+  Handle,
+  type Node,
+  type NodeProps,
+  Position,
+  ReactFlow,
+} from "@xyflow/react";
+import { useEffect, useState } from "react";
+
+import { percent, rate } from "../../format/numbers";
+import { type Vertex, pressure } from "../../model/vertices";
+import { NODE, type Place, laidOut } from "./layout";
+
+interface Shown extends Record<string, unknown> {
+  readonly vertex: Vertex;
+  readonly isBottleneck: boolean;
+}
+
+interface Props {
+  readonly vertices: readonly Vertex[];
+  readonly rates: ReadonlyMap<string, number | null>;
+  readonly bottleneck: string | null;
+}
+
+const TYPES = { vertex: VertexNode };
+
+/** The vertices and what flows between them; edges have the colour of what holds their source back. */
+export function JobGraph({ vertices, rates, bottleneck }: Props) {
+  const places = usePlaces(vertices);
+  if (places === null) return <div className="graph skeleton" role="status" aria-label="Laying out" />;
+  const nodes = vertices.map((vertex): Node<Shown> => ({
+    id: vertex.id,
+    type: "vertex",
+    position: places.get(vertex.id) ?? { x: 0, y: 0 },
+    data: { vertex, isBottleneck: vertex.id === bottleneck },
+    ariaLabel: vertex.name,
+  }));
+  const byId = new Map(vertices.map((vertex) => [vertex.id, vertex]));
+  const edges = vertices.flatMap((vertex) =>
+    vertex.reads.map((source): Edge => {
+      const flow = rates.get(`${source} out`) ?? null;
+      return {
+        id: `${source}-${vertex.id}`,
+        source,
+        target: vertex.id,
+        label: rate(flow),
+        animated: flow !== null && flow > 0,
+        className: `edge-${pressure(byId.get(source)?.heldBack ?? 0)}`,
+      };
+    }),
+  );
+  return (
+    <div className="graph" role="group" aria-label="Graph of the job; the table below says the same">
+      <ReactFlow
+        nodes={nodes}
+        edges={edges}
+        nodeTypes={TYPES}
+        fitView
+        minZoom={0.1}
+        nodesDraggable={false}
+        nodesConnectable={false}
+        onlyRenderVisibleElements
+        proOptions={{ hideAttribution: false }}
+      >
+        <Background />
+        <Controls showInteractive={false} />
+      </ReactFlow>
+    </div>
+  );
+}
+
+function VertexNode({ data: { vertex, isBottleneck } }: NodeProps<Node<Shown>>) {
+  return (
+    <div className={isBottleneck ? "vertex is-bottleneck" : "vertex"} title={vertex.name}>
+      <Handle type="target" position={Position.Left} isConnectable={false} />
+      <strong>
+        <bdi>{vertex.name}</bdi>
+      </strong>
+      <span className="quiet">
+        {vertex.parallelism} × · busy {percent(vertex.busy)}
+      </span>
+      <span className="meter" aria-hidden="true">
+        <span style={{ width: `${vertex.busy * 100}%` }} />
+      </span>
+      <Handle type="source" position={Position.Right} isConnectable={false} />
+    </div>
+  );
+}
+
+/** Where each vertex stands; laid out again only if the shape of the graph changes. */
+function usePlaces(vertices: readonly Vertex[]): ReadonlyMap<string, Place> | null {
+  const [places, setPlaces] = useState<ReadonlyMap<string, Place> | null>(null);
+  const shape = JSON.stringify(vertices.map(({ id, reads }) => [id, reads]));
+  useEffect(() => {
+    let isWanted = true;
+    const graph = (JSON.parse(shape) as [string, string[]][]).map(([id, reads]) => ({ id, reads }));
+    void laidOut(graph).then((found) => {
+      if (isWanted) setPlaces(found);
+    });
+    return () => {
+      isWanted = false;
+    };
+  }, [shape]);
+  return places;
+}
+
+export { NODE };

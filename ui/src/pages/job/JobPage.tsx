@@ -1,0 +1,65 @@
+import { Link, Outlet, useParams } from "@tanstack/react-router";
+import { useQuery } from "@tanstack/react-query";
+
+import { jobQuery, useNowMs } from "../../api/queries";
+import type { JobInfo } from "../../api/schema";
+import { count } from "../../format/numbers";
+import { duration, since } from "../../format/times";
+import { toneOfJob } from "../../model/states";
+import { Answered } from "../../parts/Answered";
+import { Badge } from "../../parts/Badge";
+import { Copyable } from "../../parts/Copyable";
+import { Notice } from "../../parts/Notice";
+import { Ago, Time } from "../../parts/Time";
+import "./job.css";
+
+const TABS = [
+  ["/jobs/$job", "Graph"],
+  ["/jobs/$job/checkpoints", "Checkpoints"],
+  ["/jobs/$job/exceptions", "Exceptions"],
+  ["/jobs/$job/configuration", "Configuration"],
+] as const;
+
+/** One job: what stands above all of its pages. */
+export function JobPage() {
+  const { job } = useParams({ from: "/jobs/$job" });
+  const query = useQuery(jobQuery(job));
+  return <Answered query={query}>{(info) => <Head info={info} />}</Answered>;
+}
+
+function Head({ info }: { info: JobInfo }) {
+  const nowMs = useNowMs();
+  const complete = info.checkpoints.find(({ state }) => state === "completed");
+  const [root] = info.exceptions;
+  return (
+    <>
+      <div className="title">
+        <h1>
+          <bdi>{info.name}</bdi>
+        </h1>
+        <Badge tone={toneOfJob(info.state)}>{info.state}</Badge>
+        <Copyable text={info.job} shown={info.job.slice(0, 8)} />
+      </div>
+      <p className="quiet">
+        {info.job_type === "BATCH" ? "Batch" : "Stream"}, started <Time ms={info.submitted_ms} />,{" "}
+        {info.ended_ms === null
+          ? `runs for ${duration(since(info.submitted_ms, nowMs))}`
+          : `ran for ${duration(info.ended_ms - info.submitted_ms)}`}
+        , {count(info.restarts)} restarts. Last checkpoint: <Ago ms={complete?.triggered_ms} nowMs={nowMs} />.
+      </p>
+      {info.incomplete !== "" && <Notice tone="warn">{info.incomplete}</Notice>}
+      {root !== undefined && info.state !== "RUNNING" && info.state !== "FINISHED" && (
+        <Notice tone="bad">{`${root.kind}: ${root.message}`}</Notice>
+      )}
+      <nav className="tabs" aria-label="Of this job">
+        {TABS.map(([to, text]) => (
+          <Link key={to} to={to} params={{ job: info.job }} activeOptions={{ exact: true }}>
+            {text}
+            {text === "Exceptions" && info.exceptions.length > 0 && ` (${count(info.exceptions.length)})`}
+          </Link>
+        ))}
+      </nav>
+      <Outlet />
+    </>
+  );
+}

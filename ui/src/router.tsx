@@ -1,0 +1,54 @@
+import { Outlet, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
+
+import { OverviewPage } from "./pages/overview/OverviewPage";
+import { viewOf } from "./pages/overview/view";
+import { CheckpointsTab } from "./pages/job/CheckpointsTab";
+import { ConfigurationTab } from "./pages/job/ConfigurationTab";
+import { ExceptionsTab } from "./pages/job/ExceptionsTab";
+import { GraphTab } from "./pages/job/GraphTab";
+import { JobPage } from "./pages/job/JobPage";
+import { Shell } from "./shell/Shell";
+
+const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
+
+const overview = createRoute({
+  getParentRoute: () => root,
+  path: "/",
+  component: OverviewPage,
+  validateSearch: viewOf,
+});
+
+const jobs = createRoute({ getParentRoute: () => root, path: "/jobs", component: Outlet });
+const job = createRoute({ getParentRoute: () => jobs, path: "/$job", component: JobPage });
+const graph = createRoute({ getParentRoute: () => job, path: "/", component: GraphTab });
+const exceptions = createRoute({ getParentRoute: () => job, path: "/exceptions", component: ExceptionsTab });
+const configuration = createRoute({
+  getParentRoute: () => job,
+  path: "/configuration",
+  component: ConfigurationTab,
+});
+const checkpoints = createRoute({
+  getParentRoute: () => job,
+  path: "/checkpoints",
+  component: CheckpointsTab,
+  validateSearch: (search: Record<string, unknown>): { id?: number } =>
+    typeof search["id"] === "number" ? { id: search["id"] } : {},
+});
+
+function NotFound() {
+  return <p className="empty">There is no such page. The overview lists all jobs.</p>;
+}
+
+export const router = createRouter({
+  routeTree: root.addChildren([
+    overview,
+    jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints])]),
+  ]),
+  basepath: "/ui",
+});
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}

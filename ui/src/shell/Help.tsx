@@ -1,0 +1,29 @@
+import type { RefObject } from "react";
+
+const KEYS = [
+  ["/", "Search jobs and tables"],
+  ["g o", "Overview"],
+  ["?", "This help"],
+  ["Esc", "Close"],
+] as const;
+
+export function Help({ dialog }: { dialog: RefObject<HTMLDialogElement | null> }) {
+  return (
+    <dialog ref={dialog} aria-labelledby="help-title">
+      <h2 id="help-title">Keys</h2>
+      <dl className="keys">
+        {KEYS.map(([key, what]) => (
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <form method="dialog">
+        <button type="submit">Close</button>
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,49 @@
+import { Link, Outlet } from "@tanstack/react-router";
+import { useRef } from "react";
+
+import { useOverview } from "../api/queries";
+import { Help } from "./Help";
+import { Search } from "./Search";
+import { ThemeChoice } from "./ThemeChoice";
+import { useKeys } from "./keys";
+import "./shell.css";
+
+/** What stands around every page: where one is, the search, and what the cluster has to say. */
+export function Shell() {
+  const search = useRef<HTMLInputElement>(null);
+  const help = useRef<HTMLDialogElement>(null);
+  useKeys({
+    "/": () => search.current?.focus(),
+    "?": () => help.current?.showModal(),
+  });
+  const { data } = useOverview();
+  return (
+    <>
+      <a className="skip" href="#content">
+        To the content
+      </a>
+      <header className="bar">
+        <Link to="/" className="brand">
+          unistream
+        </Link>
+        <nav aria-label="Pages">
+          <Link to="/" activeOptions={{ exact: true }}>
+            Overview
+          </Link>
+        </nav>
+        <Search box={search} />
+        <span className="quiet bar-end">
+          {data !== undefined && `${data.cluster === "" ? "cluster" : data.cluster} · ${data.version}`}
+        </span>
+        <ThemeChoice />
+        <button type="button" onClick={() => help.current?.showModal()} aria-label="Keys and help">
+          ?
+        </button>
+      </header>
+      <main id="content" tabIndex={-1}>
+        <Outlet />
+      </main>
+      <Help dialog={help} />
+    </>
+  );
+}

@@ -1,0 +1,34 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
+
+const SEQUENCE_MS = 1_000;
+
+/** Keys of the whole page; none of them acts while somebody types in a field. */
+export function useKeys(actions: Readonly<Record<string, () => void>>) {
+  const navigate = useNavigate();
+  const pressed = useRef({ key: "", atMs: 0 });
+  useEffect(() => {
+    const act = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+      const before = event.timeStamp - pressed.current.atMs < SEQUENCE_MS ? pressed.current.key : "";
+      pressed.current = { key: event.key, atMs: event.timeStamp };
+      if (before === "g" && event.key === "o") {
+        void navigate({ to: "/" });
+        return;
+      }
+      const action = actions[event.key];
+      if (action !== undefined) {
+        event.preventDefault();
+        action();
+      }
+    };
+    addEventListener("keydown", act);
+    return () => {
+      removeEventListener("keydown", act);
+    };
+  });
+}
+
+function isField(target: EventTarget | null): boolean {
+  return target instanceof Element && target.closest("input, textarea, select, [contenteditable]") !== null;
+}
