@@ -176,6 +176,8 @@ def test_the_wheel_has_what_users_need_and_nothing_of_our_own(wheel: Path) -> No
         "unistream/_deploy/kafka/pom.xml",
     }
     assert needed - names == set()
+    page = "unistream/_ui/index.html"
+    assert (page in names) is (ROOT / page).exists(), "the web UI, where it is built"
     assert {path.name for path in (ROOT / "migrations" / "versions").glob("*.py")} == {
         Path(name).name for name in names if name.startswith("unistream/_migrations/versions/")
     }

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.master.served_cluster import Api
 from unistream.rest.openapi import OPERATIONS
+from unistream.testing.devtools.openapi import served_document
 
 
 @pytest.fixture
@@ -24,6 +26,13 @@ def document(api: Api) -> dict[str, Any]:
 def test_every_path_is_described_and_nothing_else(document: dict[str, Any]) -> None:
     served = {f"{m.upper()} {path}" for path, methods in document["paths"].items() for m in methods}
     assert served == OPERATIONS.keys()
+
+
+def test_the_document_that_the_web_ui_is_built_from_is_the_one_that_is_served() -> None:
+    kept = Path(__file__).parents[3] / "ui" / "openapi.json"
+    assert kept.read_text("utf-8") == served_document(), (
+        f"python -m unistream.testing.devtools.openapi {kept}"
+    )
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

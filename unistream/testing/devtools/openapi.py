@@ -13,14 +13,13 @@ import msgspec
 
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.testing.mini_cluster import ThreadHost
 
 TIMEOUT_S = 60
 
 
 def served_document() -> str:
     """What a cluster of this version serves, as text that does not change from one version to the next."""
-    with EmbeddedCluster("mini", Configuration({}), create_host=ThreadHost) as cluster:
+    with EmbeddedCluster("local", Configuration({})) as cluster:
         timeouts = {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT_S)}
         answer = httpcore.request("GET", f"{cluster.rest_url}/openapi.json", extensions=timeouts)
     document = msgspec.json.decode(answer.content)
