@@ -150,6 +150,7 @@ def test_every_named_place_of_a_master_has_a_row_here() -> None:
     "points",
     in_the_gate(
         [
+            ("pointer.swapped:3",),
             ("job.pointed", "pointer.swapped:3", "result.recorded"),
             *((point,) for point in (*SUBMITTING, *RUNNING, *ENDING)),
         ],
