@@ -8,7 +8,8 @@ export interface Place {
 export const NODE = { width: 240, height: 76 } as const;
 
 const elk = new ELK({
-  workerFactory: () => new Worker(new URL("elkjs/lib/elk-worker.min.js", import.meta.url)),
+  workerFactory: () =>
+    new Worker(new URL("elkjs/lib/elk-worker.min.js", import.meta.url), { type: "module" }),
 });
 
 /** Layers from left to right, as rows flow; computed in a worker, so that the page stays quick. */
