@@ -1,7 +1,7 @@
 """What has ended a worker of pytest-xdist, in the report of its test: the signal, and where its threads were.
 
-As a plugin: ``-p tests.crashed``; `tests/conftest.py` registers it. Without it such a report has no reason,
-and a crash that is rare is never explained. A signal that leaves no stacks was sent from elsewhere (SIGKILL).
+A plugin that `tests/conftest.py` registers. Without it such a report has no reason, and a crash that is rare
+is never explained. A signal that leaves no stacks was sent from elsewhere (SIGKILL).
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ STACK_CHARS: Final = 6_000
 OWN_FRAME: Final = re.compile(r"/(_pytest|pluggy|xdist|execnet)/")
 
 
-@pytest.hookimpl(trylast=True)  # pytest's own plugin lets them be written to stderr, in between everything
 def pytest_configure(config: pytest.Config) -> None:
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="unistream-stacks-")
         os.environ[FOLDER] = folder.name
         config.add_cleanup(folder.cleanup)
-    elif (place := os.environ.get(FOLDER)) is not None:
-        path = Path(place, f"{worker}-{os.getpid()}")
-        stacks = path.open("w", encoding="utf-8")  # until the process ends
+
+
+def pytest_sessionstart(
+    session: pytest.Session,
+) -> None:  # later than pytest's own plugin, which takes stderr
+    worker, place = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get(FOLDER)
+    if worker is not None and place is not None:
+        stacks = Path(place, f"{worker}-{os.getpid()}").open("w", encoding="utf-8")  # noqa: SIM115
         faulthandler.enable(file=stacks)
+        session.config.add_cleanup(stacks.close)
 
 
 @pytest.hookimpl(optionalhook=True)
