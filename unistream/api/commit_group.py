@@ -118,6 +118,7 @@ def _add_committer(graph: StreamGraph, name: str, members: list[GroupMember]) ->
         parallelism=1,
         uid=uid,
         slot_sharing_group=first.slot_sharing_group,
+        declared_at=first.declared_at,
     )
     node.sink = first.id
     graph.nodes.append(node)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from unistream.api.call_site import call_site
 from unistream.api.commit_group import GroupMember, add_group_committers
 from unistream.api.projection import narrow_sources, select_in_sources
 from unistream.api.slots import SlotSharingGroup
@@ -93,6 +94,7 @@ class GraphBuilder:
             operator=operator,
             inputs=len(inputs),
             stateful=stateful,
+            declared_at=call_site(),
         )
         self.graph.nodes.append(node)
         for index, ports in enumerate(inputs):

@@ -49,7 +49,7 @@ from unistream.core.graph import (
 from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive, with_parallelism
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.master.ports import Machine
-from unistream.model.graph import JobGraph, JobType
+from unistream.model.graph import JobGraph, JobType, without_places
 from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import NOTHING_USED, ArtifactName, AttemptCounter, Sealed, StoredOperation
@@ -96,7 +96,7 @@ def digest_of(request: SubmitRequest) -> str:
     """SHA-256 of graph, configuration and code: two submissions with the same one run the same, in whichever
     cluster. (Sets in objects of the user may be pickled in another order by another process, which makes
     another digest.)"""
-    graph = structs.replace(request.graph, config=_of_job(request.graph.config))
+    graph = structs.replace(without_places(request.graph), config=_of_job(request.graph.config))
     digest = hashlib.sha256(msgspec.json.encode(graph, order="sorted"))
     digest.update(msgspec.json.encode(_of_job(request.config), order="sorted"))
     digest.update(hashlib.sha256(request.artifact).digest())

@@ -49,6 +49,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
         stateful: It writes state into checkpoints.
         records: Of a committer that records positions: uids of the sources whose rows are all in its commits
             (`unistream.core.graph.recorded_sources`).
+        declared_at: ``FILE:LINE`` of the user's program that has added it to the pipeline; empty: nobody
+            knows. For people: two graphs that differ here alone are the same.
     """
 
     uid: OperatorUid
@@ -56,6 +58,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     generated_uid: bool = False
     stateful: bool = False
     records: tuple[OperatorUid, ...] = ()
+    declared_at: str = ""
 
 
 HISTORY: Final = 0
@@ -193,6 +196,16 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
             if vertex.id == vertex_id:
                 return vertex
         raise KeyError(vertex_id)
+
+
+def without_places(graph: JobGraph) -> JobGraph:
+    """Equal for all programs that make the same graph, wherever their lines stand."""
+
+    def placeless(vertex: JobVertex) -> JobVertex:
+        operators = tuple(structs.replace(operator, declared_at="") for operator in vertex.operators)
+        return structs.replace(vertex, operators=operators)
+
+    return structs.replace(graph, vertices=tuple(map(placeless, graph.vertices)))
 
 
 def shown(graph: JobGraph) -> JobGraph:

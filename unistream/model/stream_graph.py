@@ -87,6 +87,7 @@ class StreamNode:
         left_out: Of a source: its columns that nobody uses, and that it does not give.
         selection: Of a source: true for the rows that its readers need; empty: all of them.
         needs_batch_form: It may have no watermark before its end: the error if it has.
+        declared_at: ``FILE:LINE`` of the user's program that has added it; empty: nobody knows.
     """
 
     id: int
@@ -107,6 +108,7 @@ class StreamNode:
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
     sink: int | None = None
     records_positions: bool = False
+    declared_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ from unistream.rest.requests import (
 from unistream.rest.run_links import RunLinksApi
 from unistream.rest.scaling import Busy, ScalingApi
 from unistream.rest.triggers import OperationFailed, Triggers
+from unistream.rest.vertices import VerticesApi
 
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 REFRESH_INTERVAL_MS: Final = 3_000
@@ -283,6 +284,7 @@ def create_app(
     KeptJobsApi(dispatcher).routes(router)
     RunLinksApi(dispatcher).routes(router)
     FiguresApi(dispatcher, clock.wall_ms, version).routes(router)
+    VerticesApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     web = APIRouter()

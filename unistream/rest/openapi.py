@@ -18,7 +18,7 @@ from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
-from unistream.rest import checkpoint_shapes, figures, shapes
+from unistream.rest import checkpoint_shapes, figures, shapes, vertices
 from unistream.rest.kept_jobs import KeepBody, StartBody
 from unistream.rest.refusal import RefusalBody
 from unistream.rest.requests import CheckpointBody, SavepointBody, StopBody
@@ -81,6 +81,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         checkpoint_shapes.VertexDetails
     ),
     "GET /unistream/overview": Operation(figures.Overview),
+    "GET /unistream/jobs/{id_}/vertices": Operation(vertices.Vertices),
     "GET /unistream/jobs": Operation(shapes.OwnJobs),
     "POST /unistream/jobs": Operation(shapes.Submitted, SUBMISSION, 202),
     "GET /unistream/jobs/{id_}": Operation(JobInfo),

@@ -116,6 +116,12 @@ def test_the_digest_is_of_all_that_is_submitted_and_of_nothing_else() -> None:
     base = request()
     same = structs.replace(base, savepoint="/s", request_id="r", allow_non_restored=True)
     assert digest_of(same) == digest_of(base)
+    first, *rest = base.graph.vertices
+    moved = tuple(structs.replace(one, declared_at="/other/p.py:7") for one in first.operators)
+    vertices = (structs.replace(first, operators=moved), *rest)
+    assert digest_of(
+        structs.replace(base, graph=structs.replace(base.graph, vertices=vertices))
+    ) == digest_of(base), "the program stands elsewhere"
     others = [
         structs.replace(base, artifact=b"other"),
         structs.replace(base, config={"parallelism.default": "2"}),

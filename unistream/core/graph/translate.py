@@ -263,6 +263,7 @@ def _vertex(
                 generated_uid=member.node.uid is None,
                 stateful=member.node.stateful,
                 records=records,
+                declared_at=member.node.declared_at,
             )
             for member, records in zip(members, recorded, strict=True)
         ),
