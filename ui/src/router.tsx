@@ -20,7 +20,13 @@ const overview = createRoute({
 
 const jobs = createRoute({ getParentRoute: () => root, path: "/jobs", component: Outlet });
 const job = createRoute({ getParentRoute: () => jobs, path: "/$job", component: JobPage });
-const graph = createRoute({ getParentRoute: () => job, path: "/", component: GraphTab });
+const graph = createRoute({
+  getParentRoute: () => job,
+  path: "/",
+  component: GraphTab,
+  validateSearch: (search: Record<string, unknown>): { vertex?: string } =>
+    typeof search["vertex"] === "string" ? { vertex: search["vertex"] } : {},
+});
 const exceptions = createRoute({ getParentRoute: () => job, path: "/exceptions", component: ExceptionsTab });
 const configuration = createRoute({
   getParentRoute: () => job,

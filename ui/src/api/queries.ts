@@ -31,6 +31,16 @@ export function planQuery(id: string) {
   });
 }
 
+/** Its graph as people read it: chains, lines of the program, regions, exchanges. */
+export function verticesQuery(id: string) {
+  return queryOptions({
+    queryKey: ["vertices", id],
+    queryFn: async ({ signal }) =>
+      dataOf(await client.GET("/unistream/jobs/{id_}/vertices", { params: { path: { id_: id } }, signal })),
+    staleTime: 10_000,
+  });
+}
+
 /** Its checkpoints with what each subtask said. */
 export function checkpointsQuery(id: string) {
   return queryOptions({

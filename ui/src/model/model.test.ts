@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { KEPT_MS, type Sample, rateOf, ratesOf, sampled } from "./rates";
-import { isOver, toneOfJob } from "./states";
+import { type TaskState, isOver, toneOfJob, toneOfVertex } from "./states";
 
 const at = (atMs: number, value: number): Sample => ({ atMs, value });
 
@@ -52,4 +52,39 @@ describe("states", () => {
   ] as const)("%s", (state, tone, over) => {
     expect([toneOfJob(state), isOver(state)]).toEqual([tone, over]);
   });
+});
+
+test.each<[[TaskState, number][], ReturnType<typeof toneOfVertex>]>([
+  [[], "quiet"],
+  [[["RUNNING", 3]], "good"],
+  [
+    [
+      ["FAILED", 0],
+      ["RUNNING", 3],
+    ],
+    "good",
+  ],
+  [
+    [
+      ["RUNNING", 3],
+      ["DEPLOYING", 1],
+    ],
+    "busy",
+  ],
+  [
+    [
+      ["CANCELED", 3],
+      ["FAILED", 1],
+    ],
+    "bad",
+  ],
+  [
+    [
+      ["CANCELING", 1],
+      ["FINISHED", 9],
+    ],
+    "warn",
+  ],
+])("a vertex has the tone of the subtask that needs a look: %j is %s", (states, tone) => {
+  expect(toneOfVertex(new Map(states))).toBe(tone);
 });

@@ -47,6 +47,14 @@ export function toneOfTask(state: TaskState): Tone {
   }
 }
 
+const WORST_FIRST: readonly Tone[] = ["bad", "warn", "busy", "good", "quiet"];
+
+/** That of the subtask which needs a look most; quiet where there is none. */
+export function toneOfVertex(states: ReadonlyMap<TaskState, number>): Tone {
+  const tones = new Set([...states].flatMap(([state, number]) => (number > 0 ? [toneOfTask(state)] : [])));
+  return WORST_FIRST.find((tone) => tones.has(tone)) ?? "quiet";
+}
+
 /** It never changes again in this cluster. */
 export function isOver(state: JobState): boolean {
   return toneOfJob(state) === "quiet" || state === "FAILED";

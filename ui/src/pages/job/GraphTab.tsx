@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useParams } from "@tanstack/react-router";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { Suspense, lazy } from "react";
 
 import { jobQuery, planQuery, useNowMs } from "../../api/queries";
@@ -11,6 +11,7 @@ import { type Vertex, bottleneckOf, pressure, verticesOf } from "../../model/ver
 import { Answered } from "../../parts/Answered";
 import { Notice } from "../../parts/Notice";
 import { useSamples } from "../../parts/samples";
+import { VertexPanel } from "./VertexPanel";
 
 /** The graph library and its layout are loaded when a graph is looked at. */
 const JobGraph = lazy(async () => ({ default: (await import("./JobGraph")).JobGraph }));
@@ -33,6 +34,8 @@ export function GraphTab() {
 
 function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: number }) {
   const nowMs = useNowMs();
+  const chosen = useSearch({ from: "/jobs/$job/" }).vertex ?? null;
+  const navigate = useNavigate({ from: "/jobs/$job" });
   const vertices = verticesOf(plan, info);
   const runs = info.ended_ms === null;
   const counters = vertices.flatMap((vertex): [string, number][] => [
@@ -46,8 +49,15 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
     <>
       {bottleneck !== null && <Notice tone="busy">{bottleneck.sentence}</Notice>}
       <Suspense fallback={<div className="graph skeleton" role="status" aria-label="Loading" />}>
-        <JobGraph vertices={vertices} rates={rates} bottleneck={bottleneck?.vertex.id ?? null} />
+        <JobGraph
+          vertices={vertices}
+          rates={rates}
+          bottleneck={bottleneck?.vertex.id ?? null}
+          chosen={chosen}
+          choose={(vertex) => void navigate({ search: { vertex } })}
+        />
       </Suspense>
+      {chosen !== null && <VertexPanel id={chosen} info={info} nowMs={nowMs} />}
       <div className="scrolls">
         <table>
           <thead>
@@ -85,7 +95,9 @@ function Row({ vertex, rates, nowMs, runs }: RowProps) {
   return (
     <tr>
       <th scope="row">
-        <bdi>{vertex.name}</bdi>
+        <Link from="/jobs/$job" to="/jobs/$job" search={{ vertex: vertex.id }} resetScroll={false}>
+          <bdi>{vertex.name}</bdi>
+        </Link>
       </th>
       <td>
         {count(vertex.parallelism)} <span className="quiet">{states.join(", ")}</span>

@@ -13,31 +13,35 @@ import {
 import { useEffect, useState } from "react";
 
 import { percent, rate } from "../../format/numbers";
+import { toneOfVertex } from "../../model/states";
 import { type Vertex, pressure } from "../../model/vertices";
 import { NODE, type Place, laidOut } from "./layout";
 
 interface Shown extends Record<string, unknown> {
   readonly vertex: Vertex;
   readonly isBottleneck: boolean;
+  readonly isChosen: boolean;
 }
 
 interface Props {
   readonly vertices: readonly Vertex[];
   readonly rates: ReadonlyMap<string, number | null>;
   readonly bottleneck: string | null;
+  readonly chosen: string | null;
+  readonly choose: (vertex: string) => void;
 }
 
 const TYPES = { vertex: VertexNode };
 
 /** The vertices and what flows between them; edges have the colour of what holds their source back. */
-export function JobGraph({ vertices, rates, bottleneck }: Props) {
+export function JobGraph({ vertices, rates, bottleneck, chosen, choose }: Props) {
   const places = usePlaces(vertices);
   if (places === null) return <div className="graph skeleton" role="status" aria-label="Laying out" />;
   const nodes = vertices.map((vertex): Node<Shown> => ({
     id: vertex.id,
     type: "vertex",
     position: places.get(vertex.id) ?? { x: 0, y: 0 },
-    data: { vertex, isBottleneck: vertex.id === bottleneck },
+    data: { vertex, isBottleneck: vertex.id === bottleneck, isChosen: vertex.id === chosen },
     ariaLabel: vertex.name,
   }));
   const byId = new Map(vertices.map((vertex) => [vertex.id, vertex]));
@@ -65,6 +69,9 @@ export function JobGraph({ vertices, rates, bottleneck }: Props) {
         nodesDraggable={false}
         nodesConnectable={false}
         onlyRenderVisibleElements
+        onNodeClick={(_event, { id }) => {
+          choose(id);
+        }}
         proOptions={{ hideAttribution: false }}
       >
         <Background />
@@ -74,9 +81,13 @@ export function JobGraph({ vertices, rates, bottleneck }: Props) {
   );
 }
 
-function VertexNode({ data: { vertex, isBottleneck } }: NodeProps<Node<Shown>>) {
+function VertexNode({ data: { vertex, isBottleneck, isChosen } }: NodeProps<Node<Shown>>) {
+  const tone = toneOfVertex(vertex.states);
   return (
-    <div className={isBottleneck ? "vertex is-bottleneck" : "vertex"} title={vertex.name}>
+    <div
+      className={`vertex tone-edge-${tone}${isBottleneck ? " is-bottleneck" : ""}${isChosen ? " is-chosen" : ""}`}
+      title={vertex.name}
+    >
       <Handle type="target" position={Position.Left} isConnectable={false} />
       <strong>
         <bdi>{vertex.name}</bdi>
