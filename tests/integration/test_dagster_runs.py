@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +140,7 @@ def test_a_run_reports_checkpoints_while_it_lasts(assets: ModuleType, instance: 
     [record] = [record for record in found if record.run_id == result.run_id]  # one in the first 10 s
     observed = {key: value.value for key, value in record.event_log_entry.asset_observation.metadata.items()}
     assert observed["unistream/checkpoints"] >= 1
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/ui/jobs/[0-9a-f]{32}", observed["unistream/job_page"])
     assert 0 <= observed.get("unistream/rows", 0) < ROWS
     assert observed.get("dagster/row_count", 0) == observed.get("unistream/rows", 0), "only it writes there"
 

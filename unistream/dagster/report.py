@@ -35,6 +35,9 @@ which a job can go on."""
 TERMINAL_SAVEPOINT: Final = "unistream/terminal_savepoint"
 """Metadata: the savepoint after the end of data that a drain has taken, from which no job goes on."""
 
+PAGE_METADATA: Final = "unistream/job_page"
+"""Metadata: where the web UI shows the job; of a cluster that ends with its run as long as that lasts."""
+
 OPERATION_METADATA: Final = "unistream/operation"
 """Metadata of a job of Dagster that stops a stream or takes its savepoint: the name of the stream's job."""
 
@@ -59,9 +62,12 @@ class RunReport:
         self._context = context
         self._target = target
         self._retention = retention
+        self._page: str | None = None
 
     def started(self, client: JobClient) -> None:
-        self.note(f"job {client.job_id} runs on {self._target}", is_error=False)
+        self._page = page_of(client)
+        shown = "" if self._page is None else f"; its page is {self._page}"
+        self.note(f"job {client.job_id} runs on {self._target}{shown}", is_error=False)
         copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
         self.tag({JOB_TAG: str(client.job_id), **copied})
 
@@ -120,8 +126,13 @@ class RunReport:
 
     def _observe(self, info: JobInfo) -> None:
         for spec in specs_of(self._context):
-            observation = dg.AssetObservation(asset_key=spec.key, metadata=asset_metadata(spec, info))
+            metadata = asset_metadata(spec, info) | self.page()
+            observation = dg.AssetObservation(asset_key=spec.key, metadata=metadata)
             self._reported(partial(self._context.log_event, observation))
+
+    def page(self) -> dict[str, Any]:
+        """Where the web UI shows the job, as metadata; empty: its cluster has none."""
+        return {} if self._page is None else {PAGE_METADATA: dg.MetadataValue.url(self._page)}
 
     def table(self, spec: dg.AssetSpec, sinks: Mapping[str, Sink]) -> dict[str, Any]:
         """Columns and rows of the whole table, as metadata; empty: they are not known."""
@@ -153,6 +164,11 @@ class RunReport:
             report()
         except Exception:  # an unavailable database of Dagster must not end the stream
             logger.exception("event=dagster_not_told run=%s", self._context.run.run_id)
+
+
+def page_of(client: JobClient) -> str | None:
+    """None: its cluster has no REST API, or another process leads it."""
+    return None if client.rest_url is None else f"{client.rest_url}/ui/jobs/{client.job_id}"
 
 
 def retained(info: JobInfo, retention: str) -> str | None:

@@ -149,7 +149,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             raise _failure(info, report)
         (report.finished if info.is_terminal else report.detached)(info)
         for spec in specs_of(context):
-            metadata = {**asset_metadata(spec, info), **report.table(spec, env.sinks())}
+            page = report.page() if self.target == "remote" else {}  # the others have ended with their job
+            metadata = {**asset_metadata(spec, info), **report.table(spec, env.sinks()), **page}
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
 
     def _start(
