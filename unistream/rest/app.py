@@ -45,6 +45,7 @@ from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.commits import CommitsApi
+from unistream.rest.events import EventsApi
 from unistream.rest.figures import FiguresApi
 from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
@@ -283,12 +284,16 @@ def create_app(
     JobLogApi(dispatcher).routes(router)
     KeptJobsApi(dispatcher).routes(router)
     RunLinksApi(dispatcher).routes(router)
-    FiguresApi(dispatcher, clock.wall_ms, version).routes(router)
     VerticesApi(dispatcher).routes(router)
+    figures = FiguresApi(dispatcher, clock.wall_ms, version)
+    figures.routes(router)
+    events = EventsApi(dispatcher, figures, clock.wall_ms, version)
+    events.routes(router)
+    app.state.before_close = events.end
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     web = APIRouter()
-    PagesApi(pages or built()).routes(web)
+    PagesApi(pages or built(), version).routes(web)
     app.include_router(web)
     app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # FastAPI's way to replace it
     app.add_exception_handler(UnistreamError, _on_unistream_error)

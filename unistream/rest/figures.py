@@ -83,18 +83,19 @@ class FiguresApi:
 
     def overview(self) -> Response:
         """Every job, with figures of those that run."""
+        return json_answer(self.read())
+
+    def read(self) -> Overview:
         workers = [worker for worker in self._dispatcher.task_managers() if worker.address is not None]
-        return json_answer(
-            Overview(
-                now_ms=self._now_ms(),
-                cluster=self._dispatcher.cluster,
-                version=self._version,
-                workers=len(workers),
-                slots=sum(worker.slots for worker in workers),
-                free_slots=sum(worker.free_slots for worker in workers),
-                jobs=[JobInList(summary=job, figures=self._figures(job)) for job in self._dispatcher.jobs()],
-                notes=self._dispatcher.metadata_health().sentences(),
-            )
+        return Overview(
+            now_ms=self._now_ms(),
+            cluster=self._dispatcher.cluster,
+            version=self._version,
+            workers=len(workers),
+            slots=sum(worker.slots for worker in workers),
+            free_slots=sum(worker.free_slots for worker in workers),
+            jobs=[JobInList(summary=job, figures=self._figures(job)) for job in self._dispatcher.jobs()],
+            notes=self._dispatcher.metadata_health().sentences(),
         )
 
     def _figures(self, job: JobSummary) -> JobFigures | None:

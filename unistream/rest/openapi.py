@@ -18,7 +18,7 @@ from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
-from unistream.rest import checkpoint_shapes, figures, shapes, vertices
+from unistream.rest import checkpoint_shapes, event_log, figures, shapes, vertices
 from unistream.rest.kept_jobs import KeepBody, StartBody
 from unistream.rest.refusal import RefusalBody
 from unistream.rest.requests import CheckpointBody, SavepointBody, StopBody
@@ -41,12 +41,14 @@ class Operation(NamedTuple):
         answer: The type of what it answers if all is well, with `status`.
         body: The type of what it takes; None: nothing.
         query: Parameters that its handler reads by itself, and their JSON type.
+        media: The type of the answer: of a stream, `answer` is the data of each event.
     """
 
     answer: Any
     body: Any = None
     status: int = 200
     query: tuple[tuple[str, str], ...] = ()
+    media: str = "application/json"
 
 
 PAGE: Final = (("after", "integer"), ("limit", "integer"))
@@ -82,6 +84,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     ),
     "GET /unistream/overview": Operation(figures.Overview),
     "GET /unistream/jobs/{id_}/vertices": Operation(vertices.Vertices),
+    "GET /unistream/events": Operation(event_log.Event, media=event_log.EVENT_STREAM),
     "GET /unistream/jobs": Operation(shapes.OwnJobs),
     "POST /unistream/jobs": Operation(shapes.Submitted, SUBMISSION, 202),
     "GET /unistream/jobs/{id_}": Operation(JobInfo),
@@ -132,7 +135,7 @@ def _describe(described: Json, key: str, schemas: Schemas) -> None:
     """Completes what FastAPI knows of one operation."""
     operation = OPERATIONS[key]
     described["responses"] = {
-        str(operation.status): _content("It is as asked.", schemas.answers[key]),
+        str(operation.status): _content("It is as asked.", schemas.answers[key], operation.media),
         "default": _content("It is not: why.", schemas.errors),
     }
     if operation.body is SUBMISSION:
@@ -145,12 +148,12 @@ def _describe(described: Json, key: str, schemas: Schemas) -> None:
     )
 
 
-def _content(description: str, schema: Json) -> Json:
-    return {"description": description, **_json(schema)}
+def _content(description: str, schema: Json, media: str = "application/json") -> Json:
+    return {"description": description, **_json(schema, media)}
 
 
-def _json(schema: Json) -> Json:
-    return {"content": {"application/json": {"schema": schema}}}
+def _json(schema: Json, media: str = "application/json") -> Json:
+    return {"content": {media: {"schema": schema}}}
 
 
 def _schemas() -> Schemas:

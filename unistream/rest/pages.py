@@ -9,6 +9,7 @@ The policy lets a page load what this server has, and nothing else; it runs no s
 
 from __future__ import annotations
 
+import html
 import mimetypes
 import secrets
 from pathlib import Path
@@ -24,6 +25,9 @@ BUILT: Final = Path(__file__).parents[1] / "_ui"
 
 NONCE: Final = "NONCE-OF-THIS-ANSWER"
 """Stands in the page where libraries look for it that add styles."""
+
+SERVER_VERSION: Final = "VERSION-OF-THIS-SERVER"
+"""Stands in the page where its script looks for the version that it was made for."""
 
 FOREVER: Final = "public, max-age=31536000, immutable"
 HEADERS: Final = {
@@ -43,10 +47,11 @@ NOT_BUILT: Final = """<!doctype html>
 
 
 class PagesApi:
-    """The handlers. `root`: where the built files are; None: nowhere."""
+    """The handlers. `root`: where the built files are; None: nowhere. `version`: of this server."""
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Path | None, version: str) -> None:
         self._root = root
+        self._version = version
 
     def routes(self, router: APIRouter) -> None:
         add = router.add_api_route
@@ -64,7 +69,8 @@ class PagesApi:
         nonce = secrets.token_urlsafe(16)
         text = NOT_BUILT if self._root is None else (self._root / "index.html").read_text("utf-8")
         headers = {**HEADERS, "Content-Security-Policy": policy(nonce), "Cache-Control": "no-store"}
-        return Response(text.replace(NONCE, nonce), media_type="text/html", headers=headers)
+        text = text.replace(NONCE, nonce).replace(SERVER_VERSION, html.escape(self._version))
+        return Response(text, media_type="text/html", headers=headers)
 
     def asset(self, name: str) -> Response:
         """Raises NotFound."""

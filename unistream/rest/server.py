@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import uvicorn
@@ -44,7 +45,7 @@ class RestServer:
             server_header=False,
             ws="none",
         )
-        self._server = _Server(config)
+        self._server = _Server(config, getattr(app.state, "before_close", None))
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
         )
@@ -67,15 +68,22 @@ class RestServer:
 
 
 class _Server(uvicorn.Server):
-    """Sets `is_up` when it listens; leaves signals to the owner of the process."""
+    """Sets `is_up` when it listens; leaves signals to the owner of the process. `before_close`: ends answers
+    that have no end of their own."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, before_close: Callable[[], None] | None) -> None:
         super().__init__(config)
         self.is_up = threading.Event()
+        self._before_close = before_close
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         self.is_up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._before_close is not None:
+            self._before_close()
+        await super().shutdown(sockets=sockets)
 
 
 def _check_loopback(host: str) -> None:
