@@ -8,6 +8,7 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
 import { Refused } from "./api/client";
+import { live } from "./api/live";
 import { router } from "./router";
 
 const TRIES = 3;
@@ -20,6 +21,8 @@ const queries = new QueryClient({
     },
   },
 });
+
+live.start(queries);
 
 const root = document.getElementById("root");
 if (root === null) throw new Error("the page has no element #root");

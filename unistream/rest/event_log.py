@@ -127,10 +127,11 @@ class NoPicture(_Event, frozen=True, kw_only=True, tag="refused"):
 
 
 class Beat(_Event, frozen=True, kw_only=True, tag="beat"):
-    """The server is there. `late_since_ms`: a topic has not been looked at since then, as it hangs; null: all
-    that has not changed is as it is now."""
+    """The server is there. `looked_ms`: what has not changed by then was looked at then, too; null: not all
+    was yet. `late_since_ms`: that is too long ago, since something hangs; null: it is not."""
 
     now_ms: int
+    looked_ms: int | None
     late_since_ms: int | None
 
 

@@ -177,7 +177,9 @@ class EventsApi:
         now_ms = self._now_ms()
         late = (late_since(topic.looked_ms, now_ms, topic.interval_s) for topic in stream.topics)
         since = min((at_ms for at_ms in late if at_ms is not None), default=None)
-        return _encoded(Beat(now_ms=now_ms, late_since_ms=since))
+        is_fresh = all(topic.is_fresh for topic in stream.topics)
+        looked_ms = min(topic.looked_ms for topic in stream.topics) if is_fresh else None
+        return _encoded(Beat(now_ms=now_ms, looked_ms=looked_ms, late_since_ms=since))
 
     # --- topics -----------------------------------------------------------------------------------
 

@@ -1,9 +1,7 @@
 import createClient from "openapi-fetch";
 
+import { OWN_HEADERS } from "./headers";
 import type { paths } from "./schema";
-
-/** Tells the server that a page of its own asks: no page of another origin can set a header of its own. */
-export const OWN_PAGE_HEADER = "X-Unistream-Page";
 
 export const TIMEOUT_MS = 10_000;
 
@@ -28,7 +26,7 @@ export class Unreachable extends Error {
 
 export const client = createClient<paths>({
   baseUrl: "/",
-  headers: { [OWN_PAGE_HEADER]: "1" },
+  headers: OWN_HEADERS,
   fetch: (request) => timely(request),
 });
 

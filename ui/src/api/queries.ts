@@ -1,23 +1,41 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
+import { useSyncExternalStore } from "react";
 
 import { client, dataOf } from "./client";
+import { type LiveStatus, live } from "./live";
+import type { CheckpointsInfo, JobInfo, Overview } from "./schema";
 
-export const REFRESH_MS = 1_000;
+/**
+ * The newest of a topic that `live` keeps: what its stream has, or else what the server answers. While that was on
+ * its way the stream may have brought something newer.
+ */
+async function newest<T>(topic: string, ask: () => Promise<T>): Promise<T> {
+  const known = live.picture(topic);
+  if (known !== undefined) return known as T;
+  const answer = await ask();
+  return (live.picture(topic) as T | undefined) ?? answer;
+}
 
-/** Every job with its figures, each second. */
+/** Every job with its figures. */
 export const overviewQuery = queryOptions({
   queryKey: ["overview"],
-  queryFn: async ({ signal }) => dataOf(await client.GET("/unistream/overview", { signal })),
-  refetchInterval: REFRESH_MS,
+  queryFn: ({ signal }) =>
+    newest<Overview>("overview", async () => {
+      const overview = dataOf(await client.GET("/unistream/overview", { signal }));
+      live.answered(overview);
+      return overview;
+    }),
 });
 
-/** All that is known of one job, each second while it runs. */
-export function jobQuery(id: string) {
+/** All that is known of one job. */
+export function jobQuery(job: string) {
+  const id = job.toLowerCase();
   return queryOptions({
     queryKey: ["job", id],
-    queryFn: async ({ signal }) =>
-      dataOf(await client.GET("/unistream/jobs/{id_}", { params: { path: { id_: id } }, signal })),
-    refetchInterval: (query) => (query.state.data?.ended_ms == null ? REFRESH_MS : false),
+    queryFn: ({ signal }) =>
+      newest<JobInfo>(`job/${id}`, async () =>
+        dataOf(await client.GET("/unistream/jobs/{id_}", { params: { path: { id_: id } }, signal })),
+      ),
   });
 }
 
@@ -42,14 +60,16 @@ export function verticesQuery(id: string) {
 }
 
 /** Its checkpoints with what each subtask said. */
-export function checkpointsQuery(id: string) {
+export function checkpointsQuery(job: string) {
+  const id = job.toLowerCase();
   return queryOptions({
     queryKey: ["checkpoints", id],
-    queryFn: async ({ signal }) =>
-      dataOf(
-        await client.GET("/unistream/jobs/{id_}/checkpoints", { params: { path: { id_: id } }, signal }),
+    queryFn: ({ signal }) =>
+      newest<CheckpointsInfo>(`checkpoints/${id}`, async () =>
+        dataOf(
+          await client.GET("/unistream/jobs/{id_}/checkpoints", { params: { path: { id_: id } }, signal }),
+        ),
       ),
-    refetchInterval: REFRESH_MS,
   });
 }
 
@@ -57,7 +77,21 @@ export function useOverview() {
   return useQuery(overviewQuery);
 }
 
-/** The time by the clock of the cluster; null until it has answered. */
+export function useLive(): LiveStatus {
+  return useSyncExternalStore(live.subscribe, live.status);
+}
+
+/** The time by the clock of the cluster, which goes on each second; null until it has answered. */
 export function useNowMs(): number | null {
-  return useOverview().data?.now_ms ?? null;
+  return useSyncExternalStore(live.subscribe, () => live.status().nowMs);
+}
+
+/** Up to when what is shown of a topic holds, by the clock of the cluster; `knownMs` if no stream says so. */
+export function useHoldsUntilMs(topic: string, knownMs: number): number {
+  return useSyncExternalStore(live.subscribe, () => live.holdsUntilMs(topic) ?? knownMs);
+}
+
+/** By the clock of the cluster. */
+export function serverMsOf(answeredMs: number): number {
+  return live.serverMs(answeredMs);
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { KEPT_MS, type Sample, rateOf, ratesOf, sampled } from "./rates";
+import { KEPT_MS, OTHER_CLOCK_MS, type Sample, rateOf, ratesOf, sampled } from "./rates";
 import { type TaskState, isOver, toneOfJob, toneOfVertex } from "./states";
 
 const at = (atMs: number, value: number): Sample => ({ atMs, value });
@@ -31,6 +31,22 @@ describe("rates", () => {
 
   test("the same picture twice, or an older one, changes nothing", () => {
     expect(all(at(2_000, 5), at(2_000, 5), at(1_000, 3))).toEqual([at(2_000, 5)]);
+  });
+
+  test.each([null, NaN, Infinity])(
+    "a counter that is %s has no rate, nor does the first one after it",
+    (value) => {
+      const unknown = sampled(all(at(1_000, 5), at(2_000, 6)), { atMs: 3_000, value });
+      expect(rateOf(unknown)).toBeNull();
+      expect(rateOf(sampled(unknown, at(4_000, 900)))).toBeNull();
+    },
+  );
+
+  test("the clock of another leader begins again", () => {
+    const before = all(at(3_600_000, 5), at(3_601_000, 6));
+    const other = sampled(before, at(3_601_000 - OTHER_CLOCK_MS - 1, 7));
+    expect(rateOf(other)).toBeNull();
+    expect(other).toHaveLength(1);
   });
 
   test("what is older than five minutes is forgotten", () => {

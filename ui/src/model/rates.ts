@@ -6,13 +6,25 @@ export interface Sample {
 
 export const KEPT_MS = 300_000;
 const WINDOW_MS = 5_000;
+/** Times that are further back than this are of another clock: another leader's. */
+export const OTHER_CLOCK_MS = 10_000;
 
-/** The samples with a new one, none older than five minutes. A counter that has become smaller began again. */
-export function sampled(samples: readonly Sample[], next: Sample): readonly Sample[] {
+/**
+ * The samples with a new one, none older than five minutes. A counter that is not known, or has become smaller, and
+ * another clock begin again: what grew between is not known.
+ */
+export function sampled(
+  samples: readonly Sample[],
+  next: { readonly atMs: number; readonly value: number | null },
+): readonly Sample[] {
+  const { atMs, value } = next;
   const last = samples.at(-1);
-  if (last !== undefined && next.atMs <= last.atMs) return samples;
-  const kept = last !== undefined && next.value < last.value ? [] : samples;
-  return [...kept.filter((sample) => sample.atMs > next.atMs - KEPT_MS), next];
+  if (value === null || !Number.isFinite(value)) return [];
+  if (last === undefined) return [{ atMs, value }];
+  if (atMs < last.atMs - OTHER_CLOCK_MS) return [{ atMs, value }];
+  if (atMs <= last.atMs) return samples;
+  const kept = value < last.value ? [] : samples;
+  return [...kept.filter((sample) => sample.atMs > atMs - KEPT_MS), { atMs, value }];
 }
 
 /** Growth in a second over the last five; null where two samples are missing. */

@@ -1,11 +1,14 @@
 import type { UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 
-import { Refused } from "../api/client";
+import { Refused, Unreachable } from "../api/client";
 import { localTime } from "../format/times";
 import { Notice } from "./Notice";
 
-/** What an answer shows, in each of its states: loading, refused, here, and stale with since when. */
+/**
+ * What an answer shows, in each of its states: loading, refused, here, and refused now with what was here before.
+ * That nobody answers is said once for the whole page (`shell/LiveState`).
+ */
 export function Answered<T>({
   query,
   children,
@@ -23,7 +26,7 @@ export function Answered<T>({
   }
   return (
     <>
-      {error !== null && (
+      {error !== null && !(error instanceof Unreachable) && (
         <Notice tone="warn">
           {`${sentence(error)} What stands here is from ${localTime(dataUpdatedAt)}; it is asked for again.`}
         </Notice>

@@ -5,7 +5,7 @@ import { type Sample, sampled } from "../model/rates";
 type Kept = ReadonlyMap<string, readonly Sample[]>;
 
 /** Counters as they come, by name, kept for five minutes while the page is open. */
-export function useSamples(counters: ReadonlyMap<string, number>, atMs: number): Kept {
+export function useSamples(counters: ReadonlyMap<string, number | null>, atMs: number): Kept {
   const [{ seenMs, kept }, setState] = useState<{ seenMs: number; kept: Kept }>({
     seenMs: -1,
     kept: new Map(),

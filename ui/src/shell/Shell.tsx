@@ -3,6 +3,7 @@ import { useRef } from "react";
 
 import { useOverview } from "../api/queries";
 import { Help } from "./Help";
+import { LiveMark, LiveNotice } from "./LiveState";
 import { Search } from "./Search";
 import { ThemeChoice } from "./ThemeChoice";
 import { useKeys } from "./keys";
@@ -35,6 +36,7 @@ export function Shell() {
         <span className="quiet bar-end">
           {data !== undefined && `${data.cluster === "" ? "cluster" : data.cluster} · ${data.version}`}
         </span>
+        <LiveMark />
         <ThemeChoice />
         <button type="button" onClick={() => help.current?.showModal()} aria-label="Keys and help">
           ?
@@ -43,6 +45,7 @@ export function Shell() {
       <main id="content" tabIndex={-1}>
         <Outlet />
       </main>
+      <LiveNotice />
       <Help dialog={help} />
     </>
   );

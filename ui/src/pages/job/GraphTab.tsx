@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { Suspense, lazy } from "react";
 
-import { jobQuery, planQuery, useNowMs } from "../../api/queries";
+import { jobQuery, planQuery, serverMsOf, useHoldsUntilMs, useNowMs } from "../../api/queries";
 import type { JobInfo, Plan } from "../../api/schema";
 import { count, percent, rate } from "../../format/numbers";
 import { duration, since } from "../../format/times";
@@ -25,7 +25,7 @@ export function GraphTab() {
     <Answered query={plan}>
       {(known) => (
         <Answered query={info}>
-          {(now) => <Vertices plan={known} info={now} atMs={info.dataUpdatedAt} />}
+          {(now) => <Vertices plan={known} info={now} atMs={serverMsOf(info.dataUpdatedAt)} />}
         </Answered>
       )}
     </Answered>
@@ -42,7 +42,7 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
     [`${vertex.id} in`, vertex.recordsIn],
     [`${vertex.id} out`, vertex.recordsOut],
   ]);
-  const samples = useSamples(new Map(counters), atMs);
+  const samples = useSamples(new Map(counters), useHoldsUntilMs(`job/${info.job}`, atMs));
   const rates = new Map([...samples].map(([name, kept]) => [name, runs ? rateOf(kept) : null]));
   const bottleneck = runs ? bottleneckOf(vertices) : null;
   return (

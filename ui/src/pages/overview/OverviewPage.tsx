@@ -1,6 +1,6 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
 
-import { useOverview } from "../../api/queries";
+import { useHoldsUntilMs, useNowMs, useOverview } from "../../api/queries";
 import type { Overview } from "../../api/schema";
 import { count } from "../../format/numbers";
 import { isOver } from "../../model/states";
@@ -28,15 +28,16 @@ function Jobs({ overview }: { overview: Overview }) {
   const change = (changes: Partial<JobsView>) => {
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: true });
   };
-  const counters = overview.jobs.flatMap(({ summary, figures }): [string, number][] =>
+  const counters = overview.jobs.flatMap(({ summary, figures }): [string, number | null][] =>
     figures === null
       ? []
       : [
           [`${summary.job} read`, figures.rows_read],
-          [`${summary.job} committed`, figures.rows_committed ?? 0],
+          [`${summary.job} committed`, figures.rows_committed],
         ],
   );
-  const samples = useSamples(new Map(counters), overview.now_ms);
+  const nowMs = useNowMs() ?? overview.now_ms;
+  const samples = useSamples(new Map(counters), useHoldsUntilMs("overview", overview.now_ms));
   const running = overview.jobs.filter(({ summary }) => !isOver(summary.state));
   const shown = sortedJobs(overview.jobs, view);
   return (
@@ -71,7 +72,7 @@ function Jobs({ overview }: { overview: Overview }) {
           </label>
         ))}
       </fieldset>
-      <JobsTable jobs={shown} samples={samples} nowMs={overview.now_ms} view={view} change={change} />
+      <JobsTable jobs={shown} samples={samples} nowMs={nowMs} view={view} change={change} />
     </>
   );
 }
