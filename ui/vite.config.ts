@@ -10,7 +10,9 @@ const served = ["/unistream", "/jobs", "/taskmanagers", "/overview", "/config", 
 export default defineConfig({
   plugins: [react()],
   server: {
-    proxy: Object.fromEntries(served.map((path) => [path, { target: master, changeOrigin: true }])),
+    proxy: Object.fromEntries(
+      served.map((path) => [path, { target: master, changeOrigin: true, headers: { origin: master } }]),
+    ),
   },
   build: {
     outDir: "../unistream/_ui",

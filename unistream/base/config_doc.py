@@ -25,6 +25,7 @@ from unistream.base.config import (
     parse_bytes,
     parse_duration_ms,
 )
+from unistream.base.origins import parse_origins
 from unistream.base.servers import parse_cluster_id, parse_path, parse_zookeeper_servers
 
 _KINDS: Final[dict[Callable[..., object], str]] = {
@@ -35,6 +36,7 @@ _KINDS: Final[dict[Callable[..., object], str]] = {
     parse_cluster_id: "name",
     parse_path: "path",
     parse_zookeeper_servers: "servers",
+    parse_origins: "origins",
 }
 
 _HEAD: Final = """\

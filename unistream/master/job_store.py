@@ -47,7 +47,7 @@ RESULTS_KEPT_MAX: Final = 1_000  # a request that is repeated after so many jobs
 JOBS: Final = "jobs"
 RESULTS: Final = "results"
 KEPT: Final = "kept"
-KEPT_MAX: Final = 20  # an upgrade that was given up leaves one
+KEPT_MAX: Final = 20  # of each of both kinds: an upgrade that was given up leaves one
 IDENTITY: Final = "identity"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -214,8 +214,9 @@ class JobStore:
 
     # --- kept beyond their end --------------------------------------------------------------------
 
-    def keep(self, name: str, job: JobId, at_ms: int) -> KeptJob:
-        """What was submitted of an unfinished job stays until `release`; of too many the oldest goes.
+    def keep(self, name: str, job: JobId, at_ms: int, *, for_restart: bool = False) -> KeptJob:
+        """What was submitted of an unfinished job stays until `release`; of too many of its kind the oldest
+        goes.
 
         Raises:
             NotFound: there is no such job, or it has ended.
@@ -230,11 +231,12 @@ class JobStore:
             pointer = self.pointer(job)
             if pointer is None:
                 raise NotFound(f"there is no job {job} in this cluster, or it has ended")
-            kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms)
+            kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms, for_restart=for_restart)
             self._kept = None
             self._ha.create(f"{KEPT}/{name}", encode_stored(kept))
             crash_point("job.kept")
-            oldest = sorted(self._all_kept().items(), key=lambda item: item[1].kept_ms)
+            alike = [(old, one) for old, one in self._all_kept().items() if one.for_restart == for_restart]
+            oldest = sorted(alike, key=lambda item: item[1].kept_ms)
             for old, _ in oldest[: max(0, len(oldest) - KEPT_MAX)]:
                 self._release(old)
             return kept
@@ -242,6 +244,12 @@ class JobStore:
     def kept(self, name: str) -> KeptJob | None:
         """None: none is kept under this name."""
         return self._read(f"{KEPT}/{name}", KeptJob)
+
+    def kept_of(self, job: JobId) -> list[KeptJob]:
+        """All that is kept of a job, the oldest first."""
+        with self._lock:
+            found = [kept for kept in self._all_kept().values() if kept.job == job]
+        return sorted(found, key=lambda kept: kept.kept_ms)
 
     def load_kept(self, kept: KeptJob) -> tuple[StoredJob, bytes]:
         """What was submitted, and the code. Raises CorruptSnapshot: they are missing or altered."""

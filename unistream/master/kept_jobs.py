@@ -4,7 +4,8 @@
     start     a new job from them, with a savepoint
     release   they go, unless another job needs them
 
-At most `KEPT_MAX` are kept; the oldest goes first. All are durable before they are answered.
+At most `KEPT_MAX` are kept because a client needs them, and as many because somebody may want to start them
+again; the oldest goes first. All are durable before they are answered.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class KeptJobs:
         self._clock = clock
         self._submit = submit
 
-    def keep(self, name: str, job: JobId) -> KeptJob:
+    def keep(self, name: str, job: JobId, *, for_restart: bool = False) -> KeptJob:
         """Again with the same name and job it changes nothing.
 
         Raises:
@@ -44,7 +45,7 @@ class KeptJobs:
         """
         place = _place(name)
         self._leadership.demand()
-        return self._jobs.keep(place, job, self._clock.wall_ms())
+        return self._jobs.keep(place, job, self._clock.wall_ms(), for_restart=for_restart)
 
     def kept(self, name: str) -> KeptJob:
         """Raises NotFound."""
@@ -52,6 +53,10 @@ class KeptJobs:
         if found is None:
             raise NotFound(f"no job is kept under the name {name!r}")
         return found
+
+    def kept_of(self, job: JobId) -> list[KeptJob]:
+        """All that is kept of a job, under whatever names; the oldest first."""
+        return self._jobs.kept_of(job)
 
     def release(self, name: str) -> None:
         """No effect if none is kept under the name."""

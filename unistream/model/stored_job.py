@@ -76,11 +76,13 @@ class JobPointer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``kept/<name>``: what was submitted of a job stays after its end, since `kept_ms`."""
+    """``kept/<name>``: what was submitted of a job stays after its end, since `kept_ms`. `for_restart`:
+    somebody may want to start it again; otherwise a client needs it, such as an upgrade."""
 
     job: JobId
     pointer: JobPointer
     kept_ms: int
+    for_restart: bool = False
     format: int = FORMAT
 
 

@@ -1,9 +1,8 @@
 """The REST API of a cluster: Flink's paths (so that its tools work), and our own below /unistream.
 
 Every path exists with and without the prefix /v1. Errors are ``{"errors": [text]}``. There is no login yet,
-hence it binds to loopback only (see `unistream.rest.server`), answers only requests that name a loopback host
-(so that a web page cannot reach it by a DNS name of its own) and takes changes only with a content type or
-method that browsers do not send to other origins unasked.
+hence it binds to loopback only (see `unistream.rest.server`), and of what browsers send it takes changes from
+its own pages alone (see `unistream.rest.guard`).
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from unistream.base.clock import Clock
+from unistream.base.config import WEB_CANCEL_ENABLE
 from unistream.base.errors import (
     AlreadyEnded,
     ConfigError,
@@ -47,6 +46,7 @@ from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.commits import CommitsApi
 from unistream.rest.events import EventsApi
 from unistream.rest.figures import FiguresApi
+from unistream.rest.guard import Guard, rules_of
 from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
@@ -69,7 +69,6 @@ from unistream.rest.scaling import Busy, ScalingApi
 from unistream.rest.triggers import OperationFailed, Triggers
 from unistream.rest.vertices import VerticesApi
 
-LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 REFRESH_INTERVAL_MS: Final = 3_000
 SUBMISSION_PATH: Final = "/unistream/jobs"
 RETRY_AFTER_S: Final = 1  # what is away is asked again each second here, too
@@ -119,7 +118,13 @@ class _Api:
         )
 
     def config(self) -> Response:
-        features = {"web-submit": False, "web-cancel": False, "web-rescale": False, "web-history": False}
+        changes = self._dispatcher.config.get(WEB_CANCEL_ENABLE)
+        features = {
+            "web-submit": False,
+            "web-cancel": changes,
+            "web-rescale": changes,
+            "web-history": False,
+        }
         return _json(
             {
                 "refresh-interval": REFRESH_INTERVAL_MS,
@@ -301,7 +306,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_defect)
     app.add_middleware(BodyLimit, large_path=SUBMISSION_PATH)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_HOSTS), www_redirect=False)
+    app.add_middleware(Guard, rules=rules_of(dispatcher.config))
     return app
 
 

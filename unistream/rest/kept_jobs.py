@@ -1,12 +1,15 @@
-"""/unistream/kept-jobs/NAME: what was submitted of a job, kept beyond its end (`unistream.master.kept_jobs`).
+"""/unistream/kept-jobs: what was submitted of a job, kept beyond its end (`unistream.master.kept_jobs`).
 
-PUT     {"job": ID}                                        keep it
-GET                                                        which job it is
-POST    …/start {"savepointPath": …, "requestId": …}       a new job of it
-DELETE                                                     it is not needed any more
+PUT     NAME {"job": ID, "forRestart": false}                 keep it
+GET     NAME                                                  which job it is
+GET     ?job=ID                                               all that is kept of a job
+POST    NAME/start {"savepointPath": …, "requestId": …}       a new job of it
+DELETE  NAME                                                  it is not needed any more
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -21,9 +24,11 @@ PATH = "/unistream/kept-jobs/{name}"
 
 
 class KeepBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """`job`: its id."""
+    """`job`: its id. `for_restart`: nobody counts on it, but somebody may want to start it again; it is not
+    in the way of what an upgrade keeps."""
 
     job: str
+    for_restart: bool = False
 
 
 class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -42,17 +47,24 @@ class KeptJobsApi:
     def routes(self, router: APIRouter) -> None:
         router.put(PATH)(self.keep)
         router.get(PATH)(self.kept)
+        router.get("/unistream/kept-jobs")(self.kept_of)
         router.delete(PATH)(self.release)
         router.post(f"{PATH}/start")(self.start)
 
     async def keep(self, name: str, request: Request) -> Response:
         """Answered when it is durable."""
         body = await body_of(request, KeepBody)
-        return _shown(await run_in_threadpool(self._kept.keep, name, job_id(body.job)))
+        keep = partial(self._kept.keep, name, job_id(body.job), for_restart=body.for_restart)
+        return _shown(await run_in_threadpool(keep))
 
     async def kept(self, name: str) -> Response:
         """404: none is kept under the name."""
         return _shown(await run_in_threadpool(self._kept.kept, name))
+
+    async def kept_of(self, job: str) -> Response:
+        """Nothing, also of a job that nobody knows."""
+        found = await run_in_threadpool(self._kept.kept_of, job_id(job))
+        return json_answer({"kept": [_item(kept) for kept in found]})
 
     async def release(self, name: str) -> Response:
         """No error if none is kept under the name."""
@@ -67,4 +79,13 @@ class KeptJobsApi:
 
 
 def _shown(kept: KeptJob) -> Response:
-    return json_answer({"job": kept.job, "name": kept.pointer.name, "keptMs": kept.kept_ms})
+    return json_answer(_item(kept))
+
+
+def _item(kept: KeptJob) -> dict[str, object]:
+    return {
+        "job": kept.job,
+        "name": kept.pointer.name,
+        "keptMs": kept.kept_ms,
+        "forRestart": kept.for_restart,
+    }

@@ -97,6 +97,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
     "GET /unistream/commits": Operation(list[OutboxRecord], query=PAGE),
     "PUT /unistream/cluster/refusal": Operation(shapes.Refused, RefusalBody),
+    "GET /unistream/kept-jobs": Operation(shapes.AllKept),
     "PUT /unistream/kept-jobs/{name}": Operation(shapes.KeptShown, KeepBody),
     "GET /unistream/kept-jobs/{name}": Operation(shapes.KeptShown),
     "DELETE /unistream/kept-jobs/{name}": Operation(shapes.Nothing),

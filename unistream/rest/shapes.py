@@ -467,11 +467,18 @@ class Refused(TypedDict):
 
 
 class KeptShown(TypedDict):
-    """A job whose submission is kept beyond its end."""
+    """A job whose submission is kept beyond its end; `name`: its own. See `KeepBody`."""
 
     job: str
     name: str
     keptMs: int
+    forRestart: bool
+
+
+class AllKept(TypedDict):
+    """All that is kept of a job, the oldest first."""
+
+    kept: list[KeptShown]
 
 
 class Own(TypedDict):

@@ -75,6 +75,20 @@ def test_the_oldest_goes_when_there_are_too_many(cluster: Cluster) -> None:
     assert jobs.load(A).job == "a"
 
 
+def test_what_may_be_started_again_is_not_in_the_way_of_an_upgrade(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    jobs.keep("up", A, 0)
+    for number in range(KEPT_MAX + 2):
+        jobs.keep(f"again{number}", A, number, for_restart=True)
+    for number in range(KEPT_MAX - 1):
+        jobs.keep(f"up{number}", A, 100)
+    there = [kept.for_restart for kept in jobs.kept_of(A)]
+    assert there == [False] + [True] * KEPT_MAX + [False] * (KEPT_MAX - 1)
+    assert jobs.kept("again1") is None
+    assert jobs.kept_of(B) == []
+
+
 def test_a_leader_that_was_deposed_keeps_nothing(cluster: Cluster) -> None:
     first = cluster.lead()
     submit(first, "a")
@@ -96,8 +110,12 @@ def test_over_rest(api: Api) -> None:
     job = str(api.cluster.dispatcher.submit(request()))
     path = "/v1/unistream/kept-jobs/dagster%205f0c%20orders"
     assert api.http.get(path).status_code == 404
-    put = api.http.put(path, json={"job": job})
-    assert (put.status_code, put.json()["job"]) == (200, job)
+    of_job = f"/unistream/kept-jobs?job={job}"
+    assert api.get(of_job) == {"kept": []}
+    put = api.http.put(path, json={"job": job, "forRestart": True})
+    assert (put.status_code, put.json()["job"], put.json()["forRestart"]) == (200, job, True)
+    assert api.get(of_job) == {"kept": [put.json()]}
+    assert api.http.get("/unistream/kept-jobs?job=x").status_code == 400
     assert api.http.get(path).json() == put.json()
     answer = api.http.post(f"{path}/start", json={"savepointPath": "/not/there", "requestId": "again"})
     assert answer.status_code == 400

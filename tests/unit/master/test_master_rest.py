@@ -365,7 +365,14 @@ BAD = [
         "larger than",
         id="body over the limit",
     ),
-    pytest.param("GET", "/overview", {"headers": {"host": "evil.example"}}, 400, "", id="foreign host name"),
+    pytest.param(
+        "GET",
+        "/overview",
+        {"headers": {"host": "evil.example"}},
+        403,
+        "not called",
+        id="foreign host name",
+    ),
 ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber
+from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, parse_bool
+from unistream.base.origins import parse_origins
 
 REST_ADDRESS: Final = ConfigOption(
     "rest.address",
@@ -14,6 +15,21 @@ REST_ADDRESS: Final = ConfigOption(
 )
 REST_PORT: Final = ConfigOption(
     "rest.port", WholeNumber(0, 65_535), "0", "Port of the REST API; 0: a free one."
+)
+WEB_CANCEL_ENABLE: Final = ConfigOption(
+    "web.cancel.enable",
+    parse_bool,
+    "true",
+    "Whether jobs can be cancelled, stopped, rescaled and started from the web UI. False: what a browser "
+    "asks to change is refused; the command line and other clients are not.",
+)
+WEB_PUBLIC_ORIGINS: Final = ConfigOption(
+    "web.public-origins",
+    parse_origins,
+    None,
+    "Origins of the reverse proxies through which browsers reach the web UI, such as "
+    "`https://jobs.example.com`, with commas between them. Their pages may act; no other page may read or "
+    "change anything, ever.",
 )
 STANDALONE_PORT: Final = 6123
 """Of the JobManager of a standalone cluster, as in Flink."""
