@@ -23,4 +23,17 @@ export default tseslint.config(
     files: ["**/*.test.ts", "**/*.test.tsx"],
     rules: { "max-lines-per-function": "off" },
   },
+  {
+    ...tseslint.configs.disableTypeChecked,
+    files: ["e2e/*.mjs"],
+    languageOptions: {
+      parserOptions: { projectService: false },
+      globals: Object.fromEntries(
+        ["console", "document", "fetch", "globalThis", "navigator", "process", "URL"].map((name) => [
+          name,
+          "readonly",
+        ]),
+      ),
+    },
+  },
 );

@@ -73,6 +73,44 @@ export function checkpointsQuery(job: string) {
   });
 }
 
+/** Whether this page may change something. */
+export const featuresQuery = queryOptions({
+  queryKey: ["features"],
+  queryFn: async ({ signal }) => dataOf(await client.GET("/config", { signal })).features,
+  staleTime: 60_000,
+});
+
+/** How it takes checkpoints, and whether they stay. */
+export function checkpointConfigQuery(id: string) {
+  return queryOptions({
+    queryKey: ["checkpoint-config", id],
+    queryFn: async ({ signal }) =>
+      dataOf(await client.GET("/jobs/{id_}/checkpoints/config", { params: { path: { id_: id } }, signal })),
+    staleTime: 60_000,
+  });
+}
+
+/** Its vertices with how wide each is, and can be. */
+export function detailsQuery(id: string) {
+  return queryOptions({
+    queryKey: ["details", id],
+    queryFn: async ({ signal }) =>
+      dataOf(await client.GET("/jobs/{id_}", { params: { path: { id_: id } }, signal })),
+  });
+}
+
+/** Whether a job that has ended can be started again from here. */
+export function keptQuery(id: string) {
+  return queryOptions({
+    queryKey: ["kept", id],
+    queryFn: async ({ signal }) => {
+      const answer = await client.GET("/unistream/kept-jobs", { params: { query: { job: id } }, signal });
+      return dataOf(answer).kept.some(({ forRestart }) => forRestart);
+    },
+    staleTime: 10_000,
+  });
+}
+
 export function useOverview() {
   return useQuery(overviewQuery);
 }

@@ -16,7 +16,7 @@ export function Copyable({ text, shown }: { text: string; shown?: string }) {
   return (
     <span className="copyable">
       <code title={text}>{shown ?? text}</code>
-      <button type="button" onClick={copy} aria-label={`Copy ${text}`}>
+      <button type="button" onClick={copy} aria-label={`${copied ? "Copied" : "Copy"} ${text}`}>
         {copied ? "copied" : "copy"}
       </button>
     </span>

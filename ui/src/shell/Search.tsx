@@ -30,7 +30,7 @@ export function Search({ box }: { box: RefObject<HTMLInputElement | null> }) {
           type="search"
           placeholder="Search  /"
           aria-label="Search jobs and tables"
-          aria-controls={list}
+          aria-controls={text.trim() === "" ? undefined : list}
           value={text}
           onChange={(event) => {
             setText(event.target.value);

@@ -4,6 +4,7 @@ import { useRef } from "react";
 import { useOverview } from "../api/queries";
 import { Help } from "./Help";
 import { LiveMark, LiveNotice } from "./LiveState";
+import { Operations } from "./Operations";
 import { Search } from "./Search";
 import { ThemeChoice } from "./ThemeChoice";
 import { useKeys } from "./keys";
@@ -47,6 +48,7 @@ export function Shell() {
       </main>
       <LiveNotice />
       <Help dialog={help} />
+      <Operations />
     </>
   );
 }

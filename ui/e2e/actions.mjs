@@ -1,0 +1,137 @@
+/** Actions of a job, as somebody does them. */
+import { demand } from "./browser.mjs";
+
+/** Opens the dialog of a button, and looks at it. */
+async function asked(ui, button, title) {
+  await ui.page
+    .getByRole("group", { name: "Actions" })
+    .getByRole("button", { name: button, exact: true })
+    .click();
+  const dialog = ui.page.getByRole("dialog", { name: title });
+  await dialog.waitFor();
+  await ui.isAccessible(`the dialog "${title}"`);
+  await ui.picture(`dialog-${button.toLowerCase().replaceAll(" ", "-")}`);
+  return dialog;
+}
+
+/** What is said of an operation, as soon as it says this. */
+async function said(ui, sentence) {
+  const found = ui.page.locator(".operation", { hasText: sentence }).first();
+  await found.waitFor();
+  return found;
+}
+
+async function copied(ui, operation, what) {
+  const place = operation.locator(".places > div", { hasText: what });
+  await place.getByRole("button", { name: /^Copy/ }).click();
+  return ui.page.evaluate(() => navigator.clipboard.readText());
+}
+
+async function runs(ui, job) {
+  await ui.goto(`/jobs/${job}`);
+  await ui.page.locator(".title .badge", { hasText: "RUNNING" }).waitFor();
+  await ui.page.waitForFunction(async (id) => {
+    const info = await (await fetch(`/unistream/jobs/${id}`)).json();
+    return info.state === "RUNNING" && info.subtasks.every(({ state }) => state === "RUNNING");
+  }, job);
+}
+
+async function savepoint(ui) {
+  const dialog = await asked(ui, "Savepoint", "Take a savepoint");
+  await dialog.getByRole("button", { name: "Take it" }).click();
+  const operation = await said(ui, "It is complete, and the job goes on.");
+  const path = await copied(ui, operation, "A job can start from");
+  demand(path.includes("savepoint"), `${path} is the path of a savepoint`);
+  return path;
+}
+
+async function cancel(ui) {
+  const dialog = await asked(ui, "Cancel", "Cancel");
+  await dialog.getByRole("button", { name: "Cancel the job" }).click();
+  await said(ui, "The job is cancelled.");
+  await ui.page.locator(".title .badge", { hasText: "CANCELED" }).waitFor();
+}
+
+/** The shortest one: a savepoint, of which the page still knows after it was loaded again, and a cancellation. */
+export async function saveAndCancel(ui, { job }) {
+  await ui.goto("/");
+  await ui.page.getByRole("link", { name: "flights" }).first().waitFor();
+  await ui.isAccessible("the overview");
+  await runs(ui, job);
+  await savepoint(ui);
+  await ui.page.reload();
+  await said(ui, "It is complete, and the job goes on.");
+  await ui.isAccessible("the page of a job");
+  await cancel(ui);
+}
+
+/** Savepoint, rescale, drain, start again from the savepoint, cancel. */
+export async function wholeLife(ui, { job }) {
+  await ui.goto("/");
+  await ui.page.getByRole("link", { name: "flights" }).first().waitFor();
+  await ui.isAccessible("the overview");
+  await runs(ui, job);
+  await ui.picture("job");
+  await ui.isAccessible("the graph of a job");
+  for (const tab of ["Checkpoints", "Exceptions", "Configuration", "Graph"]) {
+    await ui.page.getByRole("navigation", { name: "Of this job" }).getByRole("link", { name: tab }).click();
+    await ui.isAccessible(`the page ${tab}`);
+  }
+  await savepoint(ui);
+  await ui.picture("operation-savepoint");
+  await rescale(ui, job);
+  const points = await drain(ui);
+  const next = await startAgain(ui, points);
+  await runs(ui, next);
+  await cancel(ui);
+  await ui.isAccessible("the page of a job that is cancelled");
+}
+
+async function rescale(ui, job) {
+  const dialog = await asked(ui, "Rescale", "Change the parallelism");
+  demand(await dialog.getByRole("button", { name: "Rescale" }).isDisabled(), "nothing has changed yet");
+  const sliders = dialog.getByRole("slider");
+  await sliders.nth(1).focus(); // the windows
+  await ui.page.keyboard.press("ArrowRight");
+  await dialog.getByText("3 slots, 1 more than now").waitFor();
+  await ui.picture("dialog-rescale-moved");
+  await dialog.getByRole("button", { name: "Rescale" }).click();
+  await ui.page.reload(); // whoever asked is not needed any more
+  await said(ui, "The job runs with it");
+  const info = await (await fetch(`${ui.url}/unistream/jobs/${job}`)).json();
+  demand(
+    info.subtasks.some(({ index }) => index === 2),
+    "a vertex has a third subtask",
+  );
+  await runs(ui, job);
+}
+
+async function drain(ui) {
+  const dialog = await asked(ui, "Drain", "Drain: be done with the stream");
+  await dialog.getByRole("button", { name: "Drain the job" }).click();
+  const operation = await said(ui, "The stream is done");
+  const point = await copied(ui, operation, "A job can start from");
+  const proof = await copied(ui, operation, "After the end of all windows");
+  demand(point !== proof, `${point} and ${proof} are two savepoints`);
+  await ui.page.locator(".title .badge", { hasText: "FINISHED" }).waitFor();
+  await ui.picture("operation-drain");
+  await ui.isAccessible("the page of a job that is drained");
+  return { point, proof };
+}
+
+/** The id of the new job. */
+async function startAgain(ui, { point, proof }) {
+  await ui.page.getByRole("button", { name: "Start again from it" }).click();
+  const dialog = ui.page.getByRole("dialog", { name: "Start again from a restore point" });
+  demand(await dialog.getByRole("button", { name: "Start a job" }).isDisabled(), "a point has to be chosen");
+  demand((await dialog.getByText(proof).count()) === 0, "nothing goes on from the end of all windows");
+  await dialog.getByText(point).click();
+  await ui.isAccessible("the dialog that starts a job again");
+  await ui.picture("dialog-start");
+  await dialog.getByRole("button", { name: "Start a job" }).click();
+  await said(ui, "A new job goes on from there.");
+  await ui.page.getByRole("link", { name: "To the new job" }).click();
+  await ui.page.waitForURL((url) => !url.pathname.endsWith(point));
+  await ui.page.locator(".title .badge", { hasText: "RUNNING" }).waitFor();
+  return new URL(ui.page.url()).pathname.split("/")[3];
+}

@@ -1,0 +1,105 @@
+/**
+ * A page of the web UI in a real Chromium, and what no case forgives: an error on the console, a request that fails,
+ * a serious finding of axe.
+ *
+ *     const ui = await opened(url);
+ *     await ui.goto(`/jobs/${job}`);
+ *     await ui.isAccessible("the page of a job");
+ *     await ui.close();   // throws if there was an error
+ */
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+
+import { chromium } from "playwright-core";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const WAIT_MS = 60_000; // of a machine that is overloaded; otherwise everything is there within a second
+const SERIOUS = ["serious", "critical"];
+
+export const SIZES = { wide: { width: 1400, height: 900 }, narrow: { width: 400, height: 800 } };
+
+export async function opened(url, { size = SIZES.wide, colorScheme = "light" } = {}) {
+  const browser = await chromium.launch({
+    executablePath: process.env.UNISTREAM_CHROMIUM ?? "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-proxy-server"],
+  });
+  const context = await browser.newContext({
+    viewport: size,
+    colorScheme,
+    reducedMotion: "reduce",
+    permissions: ["clipboard-read", "clipboard-write"],
+  });
+  const page = await context.newPage();
+  page.setDefaultTimeout(WAIT_MS);
+  return new Ui(url, browser, page);
+}
+
+class Ui {
+  #errors = [];
+  #forgiven = [];
+
+  constructor(url, browser, page) {
+    this.url = url;
+    this.browser = browser;
+    this.page = page;
+    page.on("console", (message) => {
+      if (message.type() === "error") this.#errors.push(`console: ${message.text()}`);
+    });
+    page.on("pageerror", (error) => this.#errors.push(`page: ${error.name} ${error.message} ${error.stack}`));
+    page.on("requestfailed", (request) => {
+      const why = request.failure()?.errorText ?? "";
+      // A page that is left gives up what it has asked for.
+      if (why !== "net::ERR_ABORTED") this.#errors.push(`${request.method()} ${request.url()}: ${why}`);
+    });
+    page.on("response", (response) => {
+      if (response.status() >= 400) {
+        this.#errors.push(`${response.request().method()} ${response.url()}: ${response.status()}`);
+      }
+    });
+  }
+
+  /** A path of the UI, such as `/jobs/…`. */
+  async goto(path) {
+    await this.page.goto(`${this.url}/ui${path}`);
+    await this.page.getByRole("heading", { level: 1 }).waitFor();
+  }
+
+  /** An error that a case brings about, such as a refusal. */
+  forgive(pattern) {
+    this.#forgiven.push(pattern);
+  }
+
+  /** What axe finds on what is shown now. */
+  async isAccessible(what) {
+    // The policy of the page lets no script in that is not its own, so axe comes by the protocol.
+    await this.page.evaluate(AXE);
+    const found = await this.page.evaluate(() =>
+      globalThis.axe.run(document, { resultTypes: ["violations"] }),
+    );
+    const serious = found.violations.filter(({ impact }) => SERIOUS.includes(impact));
+    if (serious.length > 0) {
+      const lines = serious.flatMap(({ id, help, nodes }) => [
+        `${id}: ${help}`,
+        ...nodes.map(({ html, failureSummary }) => `    ${html}\n    ${failureSummary}`),
+      ]);
+      throw new Error(`axe, ${what}:\n${lines.join("\n")}`);
+    }
+  }
+
+  /** A picture, if somebody wants them: UNISTREAM_PICTURES names the folder. */
+  async picture(name) {
+    const folder = process.env.UNISTREAM_PICTURES;
+    if (folder) await this.page.screenshot({ path: `${folder}/${name}.png`, fullPage: true });
+  }
+
+  async close() {
+    await this.browser.close();
+    const errors = this.#errors.filter((error) => !this.#forgiven.some((pattern) => pattern.test(error)));
+    if (errors.length > 0) throw new Error(errors.join("\n"));
+  }
+}
+
+/** Fails with a sentence. */
+export function demand(condition, sentence) {
+  if (!condition) throw new Error(sentence);
+}

@@ -1,0 +1,129 @@
+import type { Action } from "./actions";
+
+/** What somebody asked for, in the words of the API. */
+export interface Wanted {
+  readonly directory?: string;
+  readonly parallelism?: Readonly<Record<string, number>>;
+  readonly savepoint?: string;
+}
+
+export type Outcome =
+  | {
+      readonly is: "done";
+      readonly location?: string;
+      readonly resumable?: string;
+      readonly parallelism?: Readonly<Record<string, number>>;
+      readonly newJob?: string;
+      readonly state?: string;
+    }
+  /** Nothing has changed, says the server. */
+  | { readonly is: "refused"; readonly why: string }
+  /** It was begun, and did not succeed. */
+  | { readonly is: "failed"; readonly why: string }
+  /** Nobody knows it any more. */
+  | { readonly is: "unknown"; readonly why: string };
+
+/**
+ * One thing that this browser has asked for. Its id is the trigger id, or the request id, of the API: asked again
+ * with it, the same is done once. So it goes on after a reload, and after another JobManager has become the leader.
+ */
+export interface Operation {
+  readonly id: string;
+  readonly job: string;
+  readonly action: Action;
+  readonly startedMs: number;
+  readonly wanted: Wanted;
+  /** keep: what was submitted of the job, so that it can be started again; ask; watch how it goes. */
+  readonly step: "keep" | "ask" | "watch" | "over";
+  readonly kept: boolean;
+  /** Why nobody has answered last time; null: somebody has. */
+  readonly trouble: string | null;
+  readonly outcome: Outcome | null;
+}
+
+export function begun(asked: Pick<Operation, "id" | "job" | "action" | "startedMs" | "wanted">): Operation {
+  const endsJob = asked.action === "stop" || asked.action === "drain" || asked.action === "cancel";
+  return { ...asked, step: endsJob ? "keep" : "ask", kept: false, trouble: null, outcome: null };
+}
+
+/** What came of the last request. */
+export type Told =
+  | { readonly is: "accepted" | "running" }
+  | Extract<Outcome, { is: "done" }>
+  | { readonly is: "refused"; readonly status: number; readonly why: string }
+  | { readonly is: "away"; readonly why: string };
+
+const NOT_FOUND = 404;
+/** Of a leader that gives up its jobs, and of proxies: the same request may succeed later. */
+const LATER = [502, 503, 504];
+
+/** The operation after an answer. */
+export function told(operation: Operation, answer: Told): Operation {
+  if (operation.step === "over") return operation;
+  if (answer.is === "away") return { ...operation, trouble: answer.why };
+  if (answer.is === "refused") return refused(operation, answer);
+  const here = operation.trouble === null ? operation : { ...operation, trouble: null };
+  switch (operation.step) {
+    case "keep":
+      return { ...here, step: "ask", kept: true };
+    case "ask":
+      return answer.is === "done" ? over(here, answer) : { ...here, step: "watch" };
+    case "watch":
+      return answer.is === "done" ? over(here, answer) : here;
+  }
+}
+
+function refused(operation: Operation, { status, why }: { status: number; why: string }): Operation {
+  if (LATER.includes(status)) return { ...operation, trouble: why };
+  switch (operation.step) {
+    case "keep": // it has ended, say: the next request says so; only a start from here is not possible
+      return { ...operation, step: "ask", trouble: null };
+    case "ask":
+      return over(operation, { is: "refused", why });
+    case "watch":
+    case "over":
+      return over(operation, { is: status === NOT_FOUND ? "unknown" : "failed", why });
+  }
+}
+
+function over(operation: Operation, outcome: Outcome): Operation {
+  return { ...operation, step: "over", trouble: null, outcome };
+}
+
+export const KEPT_MAX = 20;
+export const KEPT_MS = 86_400_000;
+
+/** Those that are worth keeping: none older than a day, the newest first. */
+export function kept(operations: readonly Operation[], nowMs: number): Operation[] {
+  return operations
+    .filter(({ startedMs }) => Math.abs(nowMs - startedMs) < KEPT_MS)
+    .sort((a, b) => b.startedMs - a.startedMs)
+    .slice(0, KEPT_MAX);
+}
+
+/** What a browser has stored; what cannot be read, or is of another version, is nothing. */
+export function parsed(text: string | null): Operation[] {
+  try {
+    const found: unknown = JSON.parse(text ?? "[]");
+    return Array.isArray(found) ? found.filter(isOperation) : [];
+  } catch (error) {
+    if (error instanceof SyntaxError) return [];
+    throw error;
+  }
+}
+
+function isOperation(value: unknown): value is Operation {
+  if (typeof value !== "object" || value === null) return false;
+  const one = value as Partial<Record<keyof Operation, unknown>>;
+  const isText = [one.id, one.job, one.action].every((part) => typeof part === "string");
+  const steps: readonly unknown[] = ["keep", "ask", "watch", "over"];
+  const hasEnd = one.step !== "over" || (typeof one.outcome === "object" && one.outcome !== null);
+  return (
+    isText &&
+    typeof one.startedMs === "number" &&
+    steps.includes(one.step) &&
+    hasEnd &&
+    typeof one.wanted === "object" &&
+    one.wanted !== null
+  );
+}
