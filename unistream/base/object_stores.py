@@ -88,8 +88,13 @@ def use_store(config: Configuration) -> None:
         ConfigError: its options contradict each other.
     """
     global _settings  # noqa: PLW0603  (one store for each process, as in Flink)
-    if any(key.startswith(PREFIX) for key in config.to_dict()):
+    if store_options(config):
         _settings = S3Settings.of(config)
+
+
+def store_options(config: Configuration) -> dict[str, str]:
+    """Those of a configuration that say where its store is, and who one is there: for another process."""
+    return {key: value for key, value in config.to_dict().items() if key.startswith(PREFIX)}
 
 
 def is_s3(url: str) -> bool:

@@ -65,6 +65,7 @@ from unistream.rest.requests import (
     trigger_id,
 )
 from unistream.rest.run_links import RunLinksApi
+from unistream.rest.savepoints import SavepointsApi
 from unistream.rest.scaling import Busy, ScalingApi
 from unistream.rest.triggers import OperationFailed, Triggers
 from unistream.rest.vertices import VerticesApi
@@ -295,6 +296,7 @@ def create_app(
     events = EventsApi(dispatcher, figures, clock.wall_ms, version)
     events.routes(router)
     app.state.before_close = events.end
+    SavepointsApi(dispatcher, clock.wall_ms).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     web = APIRouter()

@@ -18,7 +18,7 @@ from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
-from unistream.rest import checkpoint_shapes, event_log, figures, shapes, vertices
+from unistream.rest import checkpoint_shapes, event_log, figures, savepoints, shapes, vertices
 from unistream.rest.kept_jobs import KeepBody, StartBody
 from unistream.rest.refusal import RefusalBody
 from unistream.rest.requests import CheckpointBody, SavepointBody, StopBody
@@ -93,6 +93,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/jobs/{id_}/rescale": Operation(shapes.Started, RescaleBody, 202),
     "GET /unistream/jobs/{id_}/rescale/{trigger}": Operation(shapes.RescaleOperation),
     "GET /unistream/jobs/{job}/log": Operation(list[JobLine], query=PAGE),
+    "GET /unistream/jobs/{id_}/state": Operation(
+        savepoints.SnapshotContents, query=(("checkpoint", "integer"),)
+    ),
+    "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
     "GET /unistream/commits": Operation(list[OutboxRecord], query=PAGE),

@@ -167,6 +167,20 @@ class Savepoint:
         schema = _common([table.schema for table in tables], uid, state)
         return schema, (_as(batch, schema) for table in tables for batch in table.batches)
 
+    def columns(self, uid: str, state: str) -> pa.Schema | None:
+        """Columns of a keyed state's table, as one of its subtasks has stored them; None: it is not keyed, or
+        only all of its file says so. Reads the ends of one file.
+
+        Raises:
+            NotFound: there is no such operator or state.
+            CorruptSnapshot: the file is damaged.
+        """
+        with self._named():
+            keyed = self._stored(uid, state).keyed
+            if not keyed or not keyed[0].offsets:
+                return None
+            return read_keyed_share(KeyedShare(handle=keyed[0], start=0, stop=0), self._reader).schema
+
     def table(self, uid: str, state: str) -> pa.Table:
         """The same, as a whole in memory.
 

@@ -50,6 +50,13 @@ METADATA_URL: Final = ConfigOption(
     "SQLAlchemy URL of the job metadata; unset: SQLite, `metadata.db` in `$UNISTREAM_HOME`, for all clusters "
     "of a user.",
 )
+SAVEPOINT_QUERIES: Final = ConfigOption(
+    "web.savepoint-query.enable",
+    parse_bool,
+    "true",
+    "The REST API answers SQL over the state of its jobs' snapshots; false: it shows their contents without "
+    "rows.",
+)
 CLIENT_TIMEOUT: Final = ConfigOption(
     "client.timeout",
     Duration(1),

@@ -1,0 +1,195 @@
+"""A query of a savepoint that can harm nobody: in a process of its own, with limits, which is killed.
+
+    this process                                        the other one (`query_process`)
+    Question as JSON on stdin ────────────────────────► limits itself: memory, CPU, no files to write
+                                                        reads the states that the statement names
+                                                        seals itself: no file, no socket, no environment
+    rows or a Refusal as JSON on stdout ◄────────────── runs the statement in DuckDB, and tells the rows
+    kills it after `seconds`, or if it says too much
+
+Nobody reads a Python object of a savepoint here: pickled values are bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
+from unistream.base.limits import MIB
+from unistream.core.memory import describe_bytes
+
+MODULE: Final = "unistream.savepoint.query_process"
+ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+"""Others reserve a gigabyte ahead, which counts as if it was used."""
+
+ANSWER_SLACK_BYTES: Final = 2 * MIB  # of JSON, over the cells
+SQL_CHARACTERS_MAX: Final = 20_000
+
+logger = logging.getLogger(__name__)
+
+
+class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one query.
+
+    Attributes:
+        rows: That are answered; those after them are not.
+        cell_characters: Of a value; a longer one is cut.
+        answer_bytes: Of all values together; the rows after them are left out.
+        state_bytes: Of the files of the states that are read.
+        memory_bytes: Of the process.
+        seconds: From its start to its end.
+    """
+
+    rows: int = 10_000
+    cell_characters: int = 2_000
+    answer_bytes: int = 4 * MIB
+    state_bytes: int = 256 * MIB
+    memory_bytes: int = 1_024 * MIB
+    seconds: int = 20
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """`store`: options of the store in which `path` is; they may hold secrets, so they go by a pipe alone."""
+
+    path: str
+    sql: str
+    limits: QueryLimits
+    store: dict[str, str] = {}
+
+
+class ResultColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a result. `type`: as DuckDB calls it."""
+
+    name: str
+    type: str
+
+
+class ResultRows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
+    """A result.
+
+    Attributes:
+        rows: Each value as text; None: null. So whole numbers and decimals keep their digits.
+        more: There are rows after these.
+        cut: Number of values that are cut.
+    """
+
+    columns: tuple[ResultColumn, ...]
+    rows: list[list[str | None]]
+    more: bool
+    cut: int
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
+    """`damaged`: not the statement is wrong, but a file of the savepoint."""
+
+    why: str
+    damaged: bool = False
+
+
+class BoundedQuery:
+    """One query. `result` is called once; `stop` by any thread, at any time."""
+
+    def __init__(self, question: Question) -> None:
+        """Raises ConfigError: the statement is too long."""
+        if len(question.sql) > SQL_CHARACTERS_MAX:
+            raise ConfigError(f"the statement has more than {SQL_CHARACTERS_MAX:,} characters")
+        self._question = question
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = ""
+
+    @property
+    def is_running(self) -> bool:
+        """It has a process."""
+        with self._lock:
+            return self._process is not None and self._process.returncode is None
+
+    def result(self) -> ResultRows:
+        """Waits for it.
+
+        Raises:
+            ConfigError: the statement is refused, or takes more than its limits allow.
+            CorruptSnapshot: a file of the savepoint is damaged, or is not there any more.
+            Transient: it was stopped.
+        """
+        limits = self._question.limits
+        process = self._start()
+        timer = threading.Timer(limits.seconds, self.stop, [f"it takes more than {limits.seconds} s"])
+        timer.start()
+        try:
+            said = self._exchange(process)
+        finally:
+            timer.cancel()
+            self._end(process)
+        return self._understood(said, process.returncode)
+
+    def stop(self, why: str = "nobody waits for it any more") -> None:
+        """Kills its process; `result` says why."""
+        with self._lock:
+            self._stopped = self._stopped or why
+            if self._process is not None and self._process.returncode is None:
+                self._process.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._stopped:
+                raise Transient(f"the query was stopped: {self._stopped}")
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "unistream.host.child", str(os.getpid()), MODULE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **ENVIRONMENT},
+                start_new_session=True,
+            )
+            return self._process
+
+    def _exchange(self, process: subprocess.Popen[bytes]) -> bytes | None:
+        """What it says; None: too much."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError), process.stdin as question:
+            question.write(msgspec.json.encode(self._question))
+        most = self._question.limits.answer_bytes * 2 + ANSWER_SLACK_BYTES
+        said = process.stdout.read(most + 1)
+        return said if len(said) <= most else None
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def _understood(self, said: bytes | None, code: int) -> ResultRows:
+        if self._stopped:
+            kind = ConfigError if self._stopped.startswith("it takes") else Transient
+            raise kind(f"the query was stopped: {self._stopped}")
+        try:
+            answer = msgspec.json.decode(said or b"", type=ResultRows | Refusal)
+        except msgspec.MsgspecError:
+            raise ConfigError(self._why_it_ended(said, code)) from None
+        if isinstance(answer, Refusal):
+            raise (CorruptSnapshot if answer.damaged else ConfigError)(answer.why)
+        return answer
+
+    def _why_it_ended(self, said: bytes | None, code: int) -> str:
+        logger.warning("event=savepoint_query_ended code=%s path=%s", code, self._question.path)
+        limits = self._question.limits
+        if said is None:
+            return "the query was stopped: its answer is too large; ask for fewer or smaller columns"
+        if code == -signal.SIGXCPU:
+            return f"the query was stopped: it takes more than {limits.seconds} s"
+        return (
+            "the process of the query ended without an answer: most likely it takes more than the "
+            f"{describe_bytes(limits.memory_bytes)} of memory that it may have"
+        )

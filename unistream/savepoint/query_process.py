@@ -1,0 +1,107 @@
+"""The process of one query: `python -m unistream.savepoint.query_process` (see `bounded_query`).
+
+It first gives up what it does not need, reads the states, then gives up all the rest, and only then runs the
+statement: what DuckDB, or a mistake in it, would do then finds no file, no socket and no environment.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
+from unistream.base.limits import MIB
+from unistream.base.object_stores import use_store
+from unistream.savepoint.bounded_query import QueryLimits, Question, Refusal, ResultColumn, ResultRows
+from unistream.savepoint.query import OutOfMemory, opened, reported
+from unistream.savepoint.reading import read_savepoint
+
+QUESTION_BYTES_MAX: Final = MIB
+DUCKDB_PART: Final = 2  # of the memory; the states and the rows have the rest
+COLUMNS_MAX: Final = 500
+
+
+def main() -> None:
+    """Reads one `Question`, tells one answer."""
+    question = msgspec.json.decode(sys.stdin.buffer.read(QUESTION_BYTES_MAX), type=Question)
+    limit(question.limits)
+    try:
+        answer: ResultRows | Refusal = answered(question)
+    except (MemoryError, OutOfMemory):
+        most = question.limits.memory_bytes // MIB
+        answer = Refusal(why=f"the query takes more than the {most} MiB of memory that it may have")
+    except CorruptSnapshot as error:
+        answer = Refusal(why=str(error), damaged=True)
+    except UnistreamError as error:
+        answer = Refusal(why=str(error))
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.stdout.buffer.flush()
+    os._exit(0)  # what ends in order may open files
+
+
+def limit(limits: QueryLimits) -> None:
+    """For the rest of this process. Files and pipes that are open stay so."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds))
+    resource.setrlimit(resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
+
+
+def seal() -> None:
+    """For the rest of this process: nothing more is opened, and the environment is empty."""
+    os.environ.clear()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+
+
+def answered(question: Question) -> ResultRows:
+    """Raises ConfigError, CorruptSnapshot: as `query`."""
+    use_store(Configuration(question.store))
+    savepoint = read_savepoint(question.path)
+    sql = question.sql.rstrip("; \t\r\n")  # a relation is part of a larger statement
+    options = {
+        "memory_limit": f"{question.limits.memory_bytes // DUCKDB_PART // MIB}MiB",
+        "threads": "1",
+    }
+    with opened(savepoint, sql, state_bytes_max=question.limits.state_bytes, **options) as connection:
+        connection.sql("SELECT 1").project("#1").fetchall()  # imports what it needs
+        seal()
+        return reported(connection, sql, savepoint, lambda: _rows(connection, sql, question.limits))
+
+
+def _rows(connection: Any, sql: str, limits: QueryLimits) -> ResultRows:
+    result = connection.sql(f"{sql}\n")
+    columns = tuple(
+        ResultColumn(name=name, type=str(type_))
+        for name, type_ in zip(result.columns, result.types, strict=True)
+    )
+    if len(columns) > COLUMNS_MAX:
+        raise ConfigError(f"the result has {len(columns):,} columns, and at most {COLUMNS_MAX} are shown")
+    most = limits.cell_characters
+    texts = (f"left(CAST(#{number} AS VARCHAR), {most + 1})" for number, _ in enumerate(columns, 1))
+    found = result.project(", ".join(texts)).limit(limits.rows + 1).fetchall()
+    return bounded_rows(columns, found, limits)
+
+
+def bounded_rows(
+    columns: tuple[ResultColumn, ...], found: list[tuple[str | None, ...]], limits: QueryLimits
+) -> ResultRows:
+    """As many as the limits allow, and of each value as much. Pure."""
+    rows: list[list[str | None]] = []
+    cut, left = 0, limits.answer_bytes
+    for values in found[: limits.rows]:
+        row = [value if value is None else value[: limits.cell_characters] for value in values]
+        left -= sum(len(value.encode()) for value in row if value is not None) + len(row)
+        if left < 0:
+            break
+        cut += sum(value is not None and len(value) > limits.cell_characters for value in values)
+        rows.append(row)
+    return ResultRows(columns=columns, rows=rows, more=len(rows) < len(found), cut=cut)
+
+
+if __name__ == "__main__":
+    main()
