@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unistream.port.host import TaskManagerSpec
+from unistream.port.host import TaskManagerSpec, worker_log_name
 
 
 def log_path(spec: TaskManagerSpec) -> Path | None:
     """The log file of a worker, or None: stderr."""
-    return Path(spec.log_dir) / f"taskmanager-{spec.id}.log" if spec.log_dir else None
+    return Path(spec.log_dir) / worker_log_name(spec.id) if spec.log_dir else None

@@ -28,7 +28,7 @@ from unistream.model.counter_names import by_operator
 from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
-from unistream.model.resources import ANY_PROFILE, ResourceProfile
+from unistream.model.resources import ANY_PROFILE, MachineResources, ResourceProfile
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN
 
@@ -150,6 +150,10 @@ class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         profile: The resources of one slot; 0 where unknown.
         memory: Parts of its memory plan by name, bytes; empty until it has registered.
+        memory_used: What is used of them, as far as its last heartbeat said it.
+        hardware: What it may use of its machine; None: it has not registered, or does not say it.
+        started_ms: When it was started, or registered if a user has started it. `registered_ms`: None: not
+            yet.
         blocked_ms: How long its free slots stay blocked, since its host lost workers.
         jobs: Jobs that have a slot of it or will read results stored by it.
     """
@@ -163,6 +167,10 @@ class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     free_slots: int = 0
     profile: ResourceProfile = ANY_PROFILE
     memory: dict[str, int] = {}
+    memory_used: dict[str, int] = {}
+    hardware: MachineResources | None = None
+    started_ms: int | None = None
+    registered_ms: int | None = None
     blocked_ms: int = 0
     jobs: tuple[JobId, ...] = ()
 

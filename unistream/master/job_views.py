@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from unistream.base.errors import NotFound, Unreachable
-from unistream.base.ids import JobId
+from unistream.base.ids import JobId, TaskManagerId
 from unistream.master.archive import restored
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.ended_jobs import EndedJobs, RecentPages
@@ -30,6 +30,7 @@ from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
 from unistream.master.run_links import StampedLinks
+from unistream.master.workers_shown import JobInSlots, WorkerLog, WorkersInfo, worker_log, workers_info
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
@@ -115,6 +116,22 @@ class JobViews:
             return master.journal.log.after(after, limit)
         self.job(job)
         return []
+
+    def workers_info(self) -> WorkersInfo:
+        """All workers, what is in their slots, and hosts that are avoided."""
+        running = {job: master for job, master in self.masters().items() if not master.wait(0)}
+        return workers_info(
+            self._resources.workers(),
+            leased=self._resources.leased(),
+            jobs={job: JobInSlots(master.setup.graph.name, master.view()) for job, master in running.items()},
+            blocked=self._resources.blocked(),
+            logs=self._services.log_dir,
+            now_ms=self._services.clock.wall_ms(),
+        )
+
+    def worker_log(self, task_manager: TaskManagerId) -> WorkerLog:
+        """The end of a worker's log. Raises NotFound: it is on another machine."""
+        return worker_log(self._services.log_dir, task_manager)
 
     def operation(self, job: JobId, trigger: str) -> Operation | None:
         """A savepoint or a stop that was started under this trigger id, by this leader or an earlier one;

@@ -25,6 +25,7 @@ from unistream.core import contract
 from unistream.core.memory import config_with
 from unistream.core.resource import (
     AnnounceLoss,
+    BlockedHost,
     GrantSlots,
     HeartbeatTerms,
     JobResourceEvent,
@@ -33,6 +34,7 @@ from unistream.core.resource import (
     ResourceCommand,
     ResourceEvent,
     SlotsUnfulfillable,
+    SlotView,
     StartWorker,
     StopWorker,
     Tick,
@@ -74,6 +76,8 @@ class Machine(Protocol):
     def validate(self) -> None: ...
 
     def view(self) -> tuple[WorkerView, ...]: ...
+
+    def blocked(self) -> tuple[BlockedHost, ...]: ...
 
 
 HostFactory = Callable[[LostListener], WorkerHost]
@@ -133,6 +137,7 @@ class ResourceManager:
         self._workers: dict[TaskManagerId, TaskManagerInfo] = {}
         self._fenced: OrderedDict[TaskManagerId, None] = OrderedDict()
         self._views: dict[TaskManagerId, WorkerView] = {}  # replaced, never changed
+        self._blocked: tuple[BlockedHost, ...] = ()  # the same
         self._workers_lock = threading.Lock()
         self._stopping = ports.stopping
         self._host = create_host(self._on_lost)
@@ -158,7 +163,8 @@ class ResourceManager:
             if worker is None:
                 if self._settings.active or message.task_manager in self._fenced:
                     return self._refusal(message.task_manager)
-                worker = TaskManagerInfo(id=message.task_manager, slots=message.slots)
+                now_ms = self._clock.wall_ms()
+                worker = TaskManagerInfo(id=message.task_manager, slots=message.slots, started_ms=now_ms)
             if worker.address not in (None, message.address):
                 return Refused(reason=f"{message.task_manager} is already registered from {worker.address}")
             self._workers[worker.id] = structs.replace(
@@ -169,7 +175,9 @@ class ResourceManager:
                 host=message.host,
                 profile=message.profile,
                 memory=message.memory,
+                hardware=message.hardware,
                 heartbeat_ms=self._clock.wall_ms(),
+                registered_ms=worker.registered_ms or self._clock.wall_ms(),
             )
         logger.info("event=worker_registered task_manager=%s pid=%d", message.task_manager, message.pid)
         self._loop.post(
@@ -190,7 +198,9 @@ class ResourceManager:
             worker = self._workers.get(message.task_manager)
             if worker is None or worker.address is None:
                 return self._refusal(message.task_manager)
-            self._workers[worker.id] = structs.replace(worker, heartbeat_ms=self._clock.wall_ms())
+            self._workers[worker.id] = structs.replace(
+                worker, heartbeat_ms=self._clock.wall_ms(), memory_used=message.used
+            )
         self._loop.post(WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms()))
         return Ack()
 
@@ -199,6 +209,14 @@ class ResourceManager:
         views = self._views
         with self._workers_lock:
             return tuple(_with_view(worker, views.get(worker.id)) for worker in self._workers.values())
+
+    def leased(self) -> dict[TaskManagerId, tuple[SlotView, ...]]:
+        """The slots that jobs have, as of the machine's last step."""
+        return {worker: view.leased for worker, view in self._views.items()}
+
+    def blocked(self) -> tuple[BlockedHost, ...]:
+        """Hosts that are avoided, as of the machine's last step."""
+        return self._blocked
 
     def close(self) -> None:
         """Releases all workers and ends their processes. Workers that users have started end their tasks and
@@ -254,6 +272,7 @@ class ResourceManager:
             self._machine.validate()
             if not isinstance(event, WorkerHeartbeat):
                 self._views = {view.task_manager: view for view in self._machine.view()}
+                self._blocked = self._machine.blocked()
         except Exception as error:  # new jobs get no slots, but running jobs continue
             self._on_defect(error)
             logger.exception("event=resource_manager_defect cause=%r", event)
@@ -288,7 +307,10 @@ class ResourceManager:
         task_manager = command.task_manager
         with self._workers_lock:
             self._workers[task_manager] = TaskManagerInfo(
-                id=task_manager, slots=command.slots, profile=command.profile
+                id=task_manager,
+                slots=command.slots,
+                profile=command.profile,
+                started_ms=self._clock.wall_ms(),
             )
         try:
             spec = TaskManagerSpec(

@@ -24,7 +24,7 @@ from unistream.base.ids import (
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, MAX_WATERMARK
 from unistream.model.deployment import TaskDeployment
 from unistream.model.positions import SourcePositions
-from unistream.model.resources import ResourceProfile
+from unistream.model.resources import MachineResources, ResourceProfile
 from unistream.model.snapshot import TaskSnapshot
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.model.split import Split as Split  # noqa: PLC0414  all messages are found here
@@ -122,7 +122,7 @@ class Ping(_Message, frozen=True, kw_only=True):
 
 class RegisterTaskManager(_Message, frozen=True, kw_only=True):
     """First message of a TaskManager. `address`: Flight location of its server; `profile`: of one slot;
-    `memory`: parts of its memory plan by name, bytes."""
+    `memory`: parts of its memory plan by name, bytes; `hardware`: None: a worker of an older version."""
 
     task_manager: TaskManagerId
     address: str
@@ -131,6 +131,7 @@ class RegisterTaskManager(_Message, frozen=True, kw_only=True):
     host: str
     profile: ResourceProfile = ResourceProfile()
     memory: dict[str, int] = {}
+    hardware: MachineResources | None = None
     protocol: int = PROTOCOL_VERSION
 
 
@@ -165,11 +166,13 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 class Heartbeat(_Message, frozen=True, kw_only=True):
     """Refused when the JobManager does not know this TaskManager, or considers it lost: it must exit.
-    `stored`: jobs with stored results here; `JobsOver` says which of them have ended."""
+    `stored`: jobs with stored results here; `JobsOver` says which of them have ended. `used`: bytes of the
+    parts of its memory plan, as far as they are known."""
 
     task_manager: TaskManagerId
     metrics: tuple[tuple[AttemptId, TaskMetrics], ...] = ()
     stored: tuple[JobId, ...] = ()
+    used: dict[str, int] = {}
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,19 +7,21 @@ U < D.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from unistream.base.ids import SubtaskId, TaskManagerId
+from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.model.graph import JobGraph
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a subtask runs: its TaskManager and the Flight location of that."""
+    """Where a subtask runs: its TaskManager and the Flight location of that. `allocation`: of its slot, for
+    people."""
 
     task_manager: TaskManagerId
     address: str
+    allocation: AllocationId | None = field(default=None, compare=False)
 
 
 NOWHERE: Final = Place(TaskManagerId(""), "")

@@ -28,5 +28,17 @@ class ResourceProfile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class MachineResources(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's process may use of its machine, with the limits of a container.
+
+    Attributes:
+        cpu_cores: A part of a core counts as one.
+        memory_bytes: None: its system does not say it.
+    """
+
+    cpu_cores: int
+    memory_bytes: int | None = None
+
+
 ANY_PROFILE = ResourceProfile()
 """Any slot."""

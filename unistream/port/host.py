@@ -48,6 +48,11 @@ class HostTraits:
     many_machines: bool = False
 
 
+def worker_log_name(task_manager: TaskManagerId) -> str:
+    """The name of its log file in the folder of logs, the same for every host."""
+    return f"taskmanager-{task_manager}.log"
+
+
 class LostListener(Protocol):
     """Called once, from any thread, when a worker has ended for any reason.
 

@@ -69,6 +69,7 @@ from unistream.rest.savepoints import SavepointsApi
 from unistream.rest.scaling import Busy, ScalingApi
 from unistream.rest.triggers import OperationFailed, Triggers
 from unistream.rest.vertices import VerticesApi
+from unistream.rest.workers import WorkersApi
 
 REFRESH_INTERVAL_MS: Final = 3_000
 SUBMISSION_PATH: Final = "/unistream/jobs"
@@ -297,6 +298,7 @@ def create_app(
     events.routes(router)
     app.state.before_close = events.end
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
+    WorkersApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     web = APIRouter()

@@ -169,13 +169,24 @@ def task_manager(worker: TaskManagerInfo) -> Json:
         "jobs": list(worker.jobs),
         "pid": worker.pid,
         "host": worker.host,
-        "hardware": {
-            "cpuCores": 0,
-            "physicalMemory": 0,
-            "freeMemory": 0,
-            "managedMemory": worker.memory.get("managed", 0),
-        },
+        "hardware": _hardware(worker),
         "memoryConfiguration": _memory_configuration(worker.memory),
+    }
+
+
+def _hardware(worker: TaskManagerInfo) -> Json:
+    """Flink's HardwareDescription. `freeMemory` is its largest heap there, whose parts are framework and task
+    memory; -1 is its physical memory where the system does not say it."""
+    known, memory = worker.hardware, worker.memory
+    cores = None if known is None else known.cpu_cores
+    physical = None if known is None else known.memory_bytes
+    return {
+        "cpuCores": cores,
+        "physicalMemory": -1 if known is not None and physical is None else physical,
+        "freeMemory": memory["framework"] + memory["task"]
+        if memory.keys() >= {"framework", "task"}
+        else None,
+        "managedMemory": memory.get("managed"),
     }
 
 

@@ -15,6 +15,7 @@ from fastapi.openapi.utils import get_openapi
 
 from unistream.master.job_info import JobInfo
 from unistream.master.job_log import JobLine
+from unistream.master.workers_shown import WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
@@ -99,6 +100,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
+    "GET /unistream/workers": Operation(WorkersInfo),
+    "GET /unistream/workers/{id_}/log": Operation(WorkerLog),
     "GET /unistream/commits": Operation(list[OutboxRecord], query=PAGE),
     "PUT /unistream/cluster/refusal": Operation(shapes.Refused, RefusalBody),
     "GET /unistream/kept-jobs": Operation(shapes.AllKept),

@@ -96,12 +96,13 @@ class SlotResource(TypedDict):
 
 
 class Hardware(TypedDict):
-    """Bytes; 0 where it is not known."""
+    """Bytes; null until the worker has registered. `physicalMemory`: -1: its system does not say it.
+    `freeMemory`: in Flink the largest heap, here framework and task memory."""
 
-    cpuCores: int
-    physicalMemory: int
-    freeMemory: int
-    managedMemory: int
+    cpuCores: int | None
+    physicalMemory: int | None
+    freeMemory: int | None
+    managedMemory: int | None
 
 
 class MemoryConfiguration(TypedDict):

@@ -73,6 +73,7 @@ class Cluster:
     create_storage: Callable[[str], FsCheckpointStorage] = FsCheckpointStorage
     reach: Callable[[HaStore], HaStore] = lambda store: store
     clock: Clock = field(default_factory=SystemClock)
+    log_dir: str = ""
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
@@ -100,6 +101,7 @@ class Cluster:
             artifacts=self.artifacts,
             discover=create_discovery,
             new_id=lambda: uuid.uuid4().hex,
+            log_dir=self.log_dir,
         )
 
     def store(self) -> SqlMetadataStore:

@@ -18,6 +18,7 @@ from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_to_task_manager, encode
 from unistream.model.deployment import TaskDeployment
+from unistream.model.resources import MachineResources
 from unistream.model.snapshot import OperatorStateHandle, TaskSnapshot
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.host import LostListener, TaskManagerSpec
@@ -41,6 +42,7 @@ class ScriptedWorkers:
         self.intercept: Interceptor = lambda _task_manager, _message: None
         self.received: list[tuple[TaskManagerId, mm.ToTaskManager]] = []
         self.registered: list[TaskManagerId] = []
+        self.hardware: MachineResources | None = MachineResources(cpu_cores=2, memory_bytes=2**34)
         self.closed = False
         self._lock = threading.RLock()
         self._new_message = threading.Condition()
@@ -74,6 +76,8 @@ class ScriptedWorkers:
                 slots=spec.slots,
                 pid=os.getpid(),
                 host="scripted",
+                memory={"framework": 1, "task": 2, "network": 4, "managed": 8},
+                hardware=self.hardware,
             )
         )
         if isinstance(answer, mm.Registered):

@@ -33,6 +33,7 @@ from unistream.model.deployment import ChannelDescriptor, GateDescriptor, Partit
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.positions import SourcePositions
+from unistream.model.resources import MachineResources
 from unistream.model.snapshot import (
     KeyedHandle,
     KeyedShare,
@@ -153,6 +154,15 @@ TO_TASK_MANAGER: list[m.ToTaskManager] = [
 ]
 TO_JOB_MANAGER: list[m.ToJobManager] = [
     m.RegisterTaskManager(task_manager=TaskManagerId("tm"), address="a", slots=1, pid=2, host="h"),
+    m.RegisterTaskManager(
+        task_manager=TaskManagerId("tm"),
+        address="a",
+        slots=1,
+        pid=2,
+        host="h",
+        hardware=MachineResources(cpu_cores=2, memory_bytes=2**40),
+    ),
+    m.Heartbeat(task_manager=TaskManagerId("tm"), used={"network": 5}),
     m.Heartbeat(
         task_manager=TaskManagerId("tm"),
         metrics=((ATTEMPT, m.TaskMetrics(user={"late": 3})),),

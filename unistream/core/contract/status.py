@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final, TypeVar
 
-from unistream.base.ids import AttemptId, JobId, TaskManagerId
+from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId
 from unistream.core.contract.story import IllegalTransition, StateLog
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -184,9 +184,12 @@ class JobLog(StateLog[JobState]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
+    """`allocation`: the slot that it was deployed into; None: none yet, or it is not in a worker of ours."""
+
     attempt: AttemptId
     state: str
     task_manager: TaskManagerId | None
+    allocation: AllocationId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

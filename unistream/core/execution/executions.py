@@ -157,6 +157,7 @@ class Executions:
                 attempt=execution.attempt,
                 state=execution.state.value,
                 task_manager=execution.place.task_manager if execution.place else None,
+                allocation=execution.place.allocation if execution.place else None,
             )
             for execution in self
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from unistream.core.resource.machine import ResourceMachine
 from unistream.core.resource.messages import (
     AnnounceLoss,
+    BlockedHost,
     GrantSlots,
     JobResourceEvent,
     ProbeOutcome,
@@ -19,6 +20,7 @@ from unistream.core.resource.messages import (
     SlotsReturned,
     SlotsUnfulfillable,
     SlotsWanted,
+    SlotView,
     StartWorker,
     StopWorker,
     Tick,

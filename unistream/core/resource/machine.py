@@ -19,6 +19,7 @@ from unistream.base.ids import AllocationId, JobId, TaskManagerId
 from unistream.core.contract import SlotLease, SlotRequest
 from unistream.core.resource.messages import (
     AnnounceLoss,
+    BlockedHost,
     GrantSlots,
     JobResourceEvent,
     ProbeWorker,
@@ -156,6 +157,10 @@ class ResourceMachine:
             for worker in self._workers.values()
         )
 
+    def blocked(self) -> tuple[BlockedHost, ...]:
+        """Hosts that are avoided, also those without workers."""
+        return self._blocklist.blocked(self._now_ms, self._shut())
+
     # --- jobs ---------------------------------------------------------------------------------------
 
     def _want(self, event: SlotsWanted) -> Iterator[ResourceCommand]:
@@ -223,7 +228,7 @@ class ResourceMachine:
         blocked = self._blocklist.hosts(self._now_ms)
         alternative = any(other.host not in blocked for other in others)
         is_new_block = self._blocklist.lost(
-            host, self._now_ms, started_ms=worker.started_ms, alternative=alternative
+            host, self._now_ms, started_ms=worker.started_ms, alternative=alternative, reason=reason
         )
         is_lifted = not worker.is_up and bool(host) and self._blocklist.placed(host, worker.avoid)
         if is_new_block or is_lifted:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from unistream.base.ids import JobId, TaskManagerId
+from unistream.base.ids import AllocationId, JobId, TaskManagerId
 from unistream.core.contract import SlotLease, SlotRequest
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
@@ -141,6 +142,29 @@ class AnnounceLoss:
 ResourceCommand = StartWorker | StopWorker | ProbeWorker | GrantSlots | SlotsUnfulfillable | AnnounceLoss
 
 
+class SlotView(NamedTuple):
+    """A slot that a job has."""
+
+    allocation: AllocationId
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedHost:
+    """A host that has lost workers, for people.
+
+    Attributes:
+        left_ms: For how much longer it is avoided.
+        shut: Its slots are not granted; otherwise they are, since no other host has workers.
+        losses: Why its workers were lost, oldest first.
+    """
+
+    host: str
+    left_ms: int
+    shut: bool
+    losses: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
     """One worker, for people. `blocked_ms`: for how long its free slots are still not granted."""
@@ -152,3 +176,4 @@ class WorkerView:
     host: str
     blocked_ms: int
     jobs: tuple[JobId, ...]
+    leased: tuple[SlotView, ...] = ()

@@ -228,7 +228,7 @@ class SlotPool:
     def place(self, subtask: SubtaskId) -> Place:
         """Where `subtask` is to run; its slot must not be missing."""
         lease = self._leases[self.slice_of(subtask)]
-        return Place(lease.task_manager, lease.address)
+        return Place(lease.task_manager, lease.address, lease.allocation)
 
     def holds(self, subtask: SubtaskId, place: Place | None) -> bool:
         """The job has the lease of `subtask`, and `place` is where that is."""

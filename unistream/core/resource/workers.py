@@ -11,7 +11,7 @@ from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Configu
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SlotLease
-from unistream.core.resource.messages import ProbeOutcome, WorkerProbed, WorkerView
+from unistream.core.resource.messages import BlockedHost, ProbeOutcome, SlotView, WorkerProbed, WorkerView
 from unistream.core.resource.slot_requests import RequestId
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
@@ -149,6 +149,7 @@ class Worker:
             host=self.host,
             blocked_ms=blocked_ms,
             jobs=self.jobs,
+            leased=tuple(SlotView(lease.allocation, job) for (job, _), lease in self.leases.items()),
         )
 
 
@@ -162,14 +163,15 @@ class Blocklist:
     def __init__(self, rules: BlockRules) -> None:
         self._rules = rules
         self._losses: dict[str, deque[int]] = {}
+        self._why: dict[str, deque[str]] = {}
         self._until_ms: dict[str, int] = {}
         self._misplaced = 0
 
-    def lost(self, host: str, now_ms: int, *, started_ms: int, alternative: bool) -> bool:
+    def lost(self, host: str, now_ms: int, *, started_ms: int, alternative: bool, reason: str = "") -> bool:
         """A worker was lost there, or could not start. True: the host is blocked from now on.
 
         Losses on a blocked host do not count. `started_ms`: when the worker was started;
-        `alternative`: another host that is not blocked has workers.
+        `alternative`: another host that is not blocked has workers; `reason`: for people.
         """
         rules = self._rules
         if not host or not rules.failures or self.left_ms(host, now_ms):
@@ -178,6 +180,7 @@ class Blocklist:
         if losses and started_ms < losses[-1] and now_ms - losses[-1] <= rules.event_ms:
             return False
         losses.append(now_ms)
+        self._why.setdefault(host, deque(maxlen=rules.failures)).append(reason)
         often = len(losses) == rules.failures and now_ms - losses[0] <= rules.window_ms
         if not often or not (alternative or rules.elsewhere):
             return False
@@ -211,7 +214,22 @@ class Blocklist:
             for host, losses in self._losses.items()
             if losses and now_ms - losses[-1] <= self._rules.window_ms
         }
+        known = self._losses.keys() | self._until_ms.keys()
+        self._why = {host: why for host, why in self._why.items() if host in known}
         return over
+
+    def blocked(self, now_ms: int, shut: Iterable[str]) -> tuple[BlockedHost, ...]:
+        """For people. `shut`: those whose slots are not granted."""
+        closed = frozenset(shut)
+        return tuple(
+            BlockedHost(
+                host=host,
+                left_ms=self.left_ms(host, now_ms),
+                shut=host in closed,
+                losses=tuple(self._why.get(host, ())),
+            )
+            for host in self.hosts(now_ms)
+        )
 
     def shut(self, now_ms: int, hosts: Iterable[str]) -> frozenset[str]:
         """Blocked hosts whose slots are not granted: as long as one of `hosts`, which have workers, is not

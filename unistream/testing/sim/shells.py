@@ -216,6 +216,7 @@ class LoggedResources:
         self._world = world
         self.validate = machine.validate
         self.view = machine.view
+        self.blocked = machine.blocked
 
     def handle(self, event: ResourceEvent) -> Iterator[ResourceCommand]:
         """Logs each command when it is performed."""

@@ -25,6 +25,7 @@ from unistream.base.errors import UnistreamError
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.model.chain import Chain, JobCode
 from unistream.model.messages import Answer, JobsOver, Refused, RegisterTaskManager
+from unistream.model.resources import MachineResources
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlHandler, PartitionSource
 from unistream.testing.sim.network import Network, PatientReports, SimServer
@@ -168,6 +169,8 @@ class SimWorker:
         return WorkerPorts(
             host="sim",
             pid=1,
+            hardware=MachineResources(cpu_cores=1),
+            resident_bytes=lambda: None,
             clock=VirtualClock(around.world),
             exit=exit_,
             server=self._listen,

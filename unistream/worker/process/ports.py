@@ -15,6 +15,7 @@ from unistream.base.ids import JobId
 from unistream.model.chain import JobCode
 from unistream.model.deployment import TaskDeployment
 from unistream.model.messages import Answer, Heartbeat, RegisterTaskManager, ToJobManager
+from unistream.model.resources import MachineResources
 from unistream.port.storage import StateReader, StateWriter
 from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
 from unistream.worker.exchange import BlockingPartitions
@@ -142,7 +143,8 @@ class WorkerPorts:
     """The ports of one TaskManager, which closes them.
 
     Attributes:
-        host, pid: Of the machine and the process; shown to people.
+        host, pid, hardware: Of the machine and the process; shown to people.
+        resident_bytes: Memory of the process now, None: it is not known.
         exit: Decides that the worker ends.
         server: (control handler, partitions) -> a listening server.
         may_block: Tasks of `new_task` have threads of their own, which may wait for their consumers.
@@ -153,6 +155,8 @@ class WorkerPorts:
 
     host: str
     pid: int
+    hardware: MachineResources
+    resident_bytes: Callable[[], int | None]
     clock: Clock
     exit: Exit
     server: Callable[[ControlHandler, PartitionSource], Server]

@@ -23,7 +23,9 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.crash_points import crash_points, no_crash
+from unistream.base.machine import resident_bytes, usable_cores, usable_memory_bytes
 from unistream.model.messages import Answer, FetchArtifact, RegisterTaskManager
+from unistream.model.resources import MachineResources
 from unistream.port.host import TaskManagerSpec
 from unistream.port.storage import StateReader, StateWriter
 from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
@@ -102,6 +104,8 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
     return WorkerPorts(
         host=spec.host or socket.gethostname(),
         pid=os.getpid(),
+        hardware=MachineResources(cpu_cores=usable_cores(), memory_bytes=usable_memory_bytes()),
+        resident_bytes=resident_bytes,
         clock=clock,
         exit=exit_,
         server=lambda control, partitions: services.server(config.get(JOBMANAGER_BIND), control, partitions),

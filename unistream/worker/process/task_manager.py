@@ -132,6 +132,7 @@ class TaskManager:
             host=self._ports.host,
             profile=slot_profile(self._config, self._spec.slots),
             memory={part: size for part, size, _ in self._memory.rows()},
+            hardware=self._ports.hardware,
         )
         self._ports.master.register(message, self._registered)
 
@@ -262,7 +263,9 @@ class TaskManager:
     def heartbeat(self) -> Heartbeat:
         self.user_log.report()
         running = tuple((task.attempt, task.metrics()) for task in self._tasks.all_running())
-        return Heartbeat(task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs)
+        resident = self._ports.resident_bytes()
+        used = {"network": self._network_memory.used} | ({} if resident is None else {"process": resident})
+        return Heartbeat(task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs, used=used)
 
     def heartbeat_answered(self, answer: Answer) -> None:
         if isinstance(answer, JobsOver):

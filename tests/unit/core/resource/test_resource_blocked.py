@@ -41,8 +41,11 @@ class TestBlockedHosts:
         assert cluster.granted == {("a", "0"): "good"}
         blocked = {view.task_manager: view.blocked_ms for view in cluster.machine.view()}
         assert blocked == {"good": 0, "bad-3": 3_000}
+        (bad,) = cluster.machine.blocked()
+        assert (bad.host, bad.left_ms, bad.shut, bad.losses) == ("bad", 3_000, True, ("killed", "killed"))
         cluster.pass_time(3_000)
         assert cluster.granted["a", "1"] == "bad-3"
+        assert cluster.machine.blocked() == ()
 
     def test_the_last_host_is_never_blocked(self) -> None:
         cluster = self.cluster(active=False)
@@ -60,6 +63,7 @@ class TestBlockedHosts:
         cluster.end("good")
         assert cluster.granted == {("a", "1"): "bad-3"}
         assert [view.blocked_ms for view in cluster.machine.view()] == [0]
+        assert [(host.host, host.shut) for host in cluster.machine.blocked()] == [("bad", False)]
         cluster.join("bad-4", host="bad")
         cluster.join("good-2", host="good")
         cluster.want("a", "2", "3")
