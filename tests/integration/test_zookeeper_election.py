@@ -25,8 +25,9 @@ from tests.integration.zookeeper_leaders import (
 from tests.integration.zookeeper_proxy import Mode, ZooKeeperProxy
 from unistream.base.clock import SystemClock
 from unistream.base.errors import Fenced, OutcomeUnknown, Unreachable
+from unistream.base.process_mark import process_name
 from unistream.ha.zookeeper import ZooKeeperElection, ZooKeeperRetrieval
-from unistream.port.ha import LeaderInfo
+from unistream.port.ha import ContenderInfo, LeaderInfo
 from unistream.port.storage import Created
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,14 +80,18 @@ def test_a_leader_that_is_killed_is_followed_by_another_one(zookeeper: str, clus
     with ExitStack() as owned:
         leader = owned.enter_context(contending_process(zookeeper, cluster))
         epoch = leader.next()["epoch"]
-        _, other = owned.enter_context(contending(settings))
+        election, other = owned.enter_context(contending(settings))
         retrieval = owned.enter_context(ZooKeeperRetrieval(settings))
         leader.create("jobs/1", "theirs")
         assert leader.next() == {"what": "created", "how": "NEW"}
         eventually(lambda: waiting(zookeeper, cluster) == 2, "both take part")
         assert other.words == []
+        theirs, mine = election.contenders() or ()
+        assert (theirs.leads, mine.leads, mine.process) == (True, False, process_name())
+        assert theirs.process.endswith(f"-{leader.process.pid}")
         leader.process.kill()
         other.expect("granted")
+        assert election.contenders() == [ContenderInfo(process=process_name(), leads=True)]
         store = other.granted_store
         assert store.epoch > epoch
         assert store.read("jobs/1") is not None

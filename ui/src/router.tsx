@@ -1,4 +1,10 @@
-import { Outlet, createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
+import {
+  Outlet,
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+} from "@tanstack/react-router";
 
 import { OverviewPage } from "./pages/overview/OverviewPage";
 import { viewOf } from "./pages/overview/view";
@@ -7,6 +13,8 @@ import { ConfigurationTab } from "./pages/job/ConfigurationTab";
 import { ExceptionsTab } from "./pages/job/ExceptionsTab";
 import { GraphTab } from "./pages/job/GraphTab";
 import { JobPage } from "./pages/job/JobPage";
+import { clusterViewOf } from "./pages/cluster/view";
+import { workersViewOf } from "./pages/workers/view";
 import { Shell } from "./shell/Shell";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
@@ -16,6 +24,20 @@ const overview = createRoute({
   path: "/",
   component: OverviewPage,
   validateSearch: viewOf,
+});
+
+const workers = createRoute({
+  getParentRoute: () => root,
+  path: "/workers",
+  component: lazyRouteComponent(() => import("./pages/workers/WorkersPage"), "WorkersPage"),
+  validateSearch: workersViewOf,
+});
+
+const cluster = createRoute({
+  getParentRoute: () => root,
+  path: "/cluster",
+  component: lazyRouteComponent(() => import("./pages/cluster/ClusterPage"), "ClusterPage"),
+  validateSearch: clusterViewOf,
 });
 
 const jobs = createRoute({ getParentRoute: () => root, path: "/jobs", component: Outlet });
@@ -48,6 +70,8 @@ function NotFound() {
 export const router = createRouter({
   routeTree: root.addChildren([
     overview,
+    workers,
+    cluster,
     jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints])]),
   ]),
   basepath: "/ui",

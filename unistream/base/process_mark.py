@@ -9,7 +9,13 @@ still runs. Empty where the system does not provide this.
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
+
+
+def process_name() -> str:
+    """Of this process, for people: host and pid."""
+    return f"{socket.gethostname()}-{os.getpid()}"[:255]
 
 
 def own() -> str:

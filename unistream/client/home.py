@@ -67,6 +67,11 @@ def home() -> Path:
     return folder
 
 
+def is_named() -> bool:
+    """The folder is that which a variable of the environment names."""
+    return bool(os.environ.get(HOME_VARIABLE))
+
+
 def metadata_url(config: Configuration) -> str:
     """Where clusters with this configuration keep their history. Raises ConfigError: `home` cannot be
     made, or the URL refers to a secret that is not there."""

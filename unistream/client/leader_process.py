@@ -32,6 +32,7 @@ from unistream.client.contending import Term
 from unistream.client.hosts import STANDALONE, control_port
 from unistream.client.job_folder import claim
 from unistream.connector.registry import create_discovery
+from unistream.master.cluster_info import ClusterPlaces
 from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_store import JobStore
@@ -123,7 +124,7 @@ class LeaderProcess(Closing):
             jobs = JobStore(term.store, FsArtifactStore(plan.artifacts))
             self._cleanups.append(lambda: plan.on_end(jobs) if term.store.leads() else None)
             claim(term.store, jobs, plan.jobs)
-            services = _services(plan, clock)
+            services = _services(plan, clock, election)
             ports = master_ports(services, term.store, term.leadership)
             self.dispatcher = Dispatcher(plan.config, services, ports)
             self._cleanups.append(self._close_dispatcher)
@@ -219,7 +220,7 @@ class LeaderProcess(Closing):
         self._cleanups.append(lambda: triggers.linger(LINGER_S) if self._lingers else None)
 
 
-def _services(plan: LeaderPlan, clock: Clock) -> ClusterServices:
+def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection) -> ClusterServices:
     """`clock`: of the master's timeouts."""
     config = plan.config
     url = home.metadata_url(config)
@@ -251,6 +252,13 @@ def _services(plan: LeaderPlan, clock: Clock) -> ClusterServices:
         traits=plan.traits,
         create_engine=plan.create_engine,
         retention=Retention.of(config),
+        places=ClusterPlaces(
+            folder=str(plan.workdir),
+            jobs=plan.root,
+            metadata=url,
+            from_environment=home.is_named(),
+            contenders=election.contenders,
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +18,9 @@ import msgspec
 
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError, FolderInUse
+from unistream.base.process_mark import process_name
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.port.ha import Contender, LeaderInfo
+from unistream.port.ha import Contender, ContenderInfo, LeaderInfo
 
 LOCK_NAME: Final = "master.lock"
 HA_FOLDER: Final = "ha"
@@ -128,6 +129,10 @@ class FolderElection(Closing):
         """See the port."""
         assert self._store is not None, "start comes first"
         self._store.publish(msgspec.json.encode(info))
+
+    def contenders(self) -> Sequence[ContenderInfo] | None:
+        """See the port. There are no standbys."""
+        return () if self._lock is None else (ContenderInfo(process=process_name(), leads=True),)
 
     def close(self) -> None:
         """See the port."""

@@ -10,8 +10,6 @@ kept.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,6 +20,7 @@ import msgspec
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
 from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch
+from unistream.base.process_mark import process_name
 from unistream.master.job_info import MetadataHealth
 from unistream.master.record_writer import LeftBehind, RecordWriter
 from unistream.master.write_queue import STATISTICS_MAX, Entry, Kind, WriteQueue
@@ -354,11 +353,6 @@ class Catalogue:
             reason,
             exc_info=reason is None,
         )
-
-
-def process_name() -> str:
-    """Of this process, for people."""
-    return f"{socket.gethostname()}-{os.getpid()}"[:255]
 
 
 def first_and_last(waiting: Sequence[AttemptChange], new: Sequence[AttemptChange]) -> Sequence[AttemptChange]:

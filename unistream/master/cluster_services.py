@@ -26,7 +26,8 @@ from unistream.core.job import JobMachine
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, heartbeat_terms
 from unistream.master import ports
-from unistream.master.catalogue import Catalogue, process_name
+from unistream.master.catalogue import Catalogue
+from unistream.master.cluster_info import ClusterPlaces
 from unistream.master.job_store import JobStore
 from unistream.master.leadership import Leadership
 from unistream.master.loop import ThreadLoop
@@ -124,6 +125,7 @@ class ClusterServices:
         create_engine: Makes the engine of BATCH jobs, which runs where the host's workers do; None: there is
             none.
         retention: How much of the history of jobs is kept.
+        places: Where it keeps what, for people.
         metadata_away: Why the database could not be asked when the master started; None: it answered.
     """
 
@@ -148,6 +150,7 @@ class ClusterServices:
     create_resource_machine: CreateResourceMachine = create_resource_machine
     create_engine: Callable[[WorkerHost], BatchEngine] | None = None
     retention: Retention = field(default_factory=Retention)
+    places: ClusterPlaces = field(default_factory=ClusterPlaces)
     metadata_away: str | None = None
 
 
@@ -163,7 +166,7 @@ def master_ports(services: ClusterServices, ha: HaStore, leadership: Leadership 
         cluster=jobs.cluster(services.new_id),
         target=services.target,
         goes_on=services.goes_on,
-        process=process_name(),
+        process=process_mark.process_name(),
         mark=process_mark.own(),
         started_ms=clock.wall_ms(),
         heartbeat_ms=clock.wall_ms(),

@@ -20,7 +20,9 @@ from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, job_of_request
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
+from unistream.master.cluster_info import ClusterInfo
 from unistream.master.cluster_services import ClusterServices
+from unistream.master.cluster_view import cluster_info
 from unistream.master.ended_jobs import EndedJobs, RecentPages
 from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_master import JobMaster
@@ -154,6 +156,10 @@ class Dispatcher(JobViews):
 
     def task_managers(self) -> tuple[TaskManagerInfo, ...]:
         return self._resources.workers()
+
+    def cluster_info(self) -> ClusterInfo:
+        """Who leads, where the cluster keeps what, its versions and its configuration."""
+        return cluster_info(self._config, self._services, self._ports, self.started_ms)
 
     def cancel(self, job: JobId) -> None:
         """Returns at once; a cancelled job may be cancelled again.

@@ -42,6 +42,11 @@ class Leadership:
         """Why it leads no more; None: it leads, or is suspended."""
         return self._over or (None if self._epoch is None else self._epoch.over)
 
+    @property
+    def leads(self) -> bool:
+        """It may decide now, as far as is known here."""
+        return self.over is None and self._store.leads()
+
     def await_leading(self) -> str | None:
         """Waits for as long as leadership is suspended. None: it leads; otherwise why it never will again."""
         if self.over is None and self._store.leads():

@@ -105,6 +105,14 @@ class LeaderInfo(msgspec.Struct, frozen=True, kw_only=True):
     jobs: str = ""
 
 
+class ContenderInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that leads, or waits to lead, for people. `process`: its host and pid; "": it is of a version
+    that does not say them."""
+
+    process: str
+    leads: bool
+
+
 class Contender(Protocol):
     """Who wants to lead. Called on a thread of the election, one call at a time; must return at once."""
 
@@ -133,6 +141,11 @@ class LeaderElection(Protocol):
     def publish(self, info: LeaderInfo) -> None:
         """Tells clients and workers where the leader is. Fenced as a write of the store with `info.epoch`;
         raises as such."""
+        ...
+
+    def contenders(self) -> Sequence[ContenderInfo] | None:
+        """Who takes part, in the order in which they will lead. None: the service does not answer now. May
+        take as long as a request to it."""
         ...
 
     def close(self) -> None:

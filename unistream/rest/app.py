@@ -43,6 +43,7 @@ from unistream.rest.answers import operation
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
+from unistream.rest.cluster import ClusterApi
 from unistream.rest.commits import CommitsApi
 from unistream.rest.events import EventsApi
 from unistream.rest.figures import FiguresApi
@@ -298,6 +299,7 @@ def create_app(
     events.routes(router)
     app.state.before_close = events.end
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
+    ClusterApi(dispatcher).routes(router)
     WorkersApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)

@@ -13,6 +13,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from unistream.master.cluster_info import ClusterInfo
 from unistream.master.job_info import JobInfo
 from unistream.master.job_log import JobLine
 from unistream.master.workers_shown import WorkerLog, WorkersInfo
@@ -100,6 +101,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
+    "GET /unistream/cluster": Operation(ClusterInfo),
     "GET /unistream/workers": Operation(WorkersInfo),
     "GET /unistream/workers/{id_}/log": Operation(WorkerLog),
     "GET /unistream/commits": Operation(list[OutboxRecord], query=PAGE),

@@ -53,6 +53,9 @@ class Election:
     def publish(self, info: LeaderInfo) -> None:
         raise AssertionError(f"not asked for here: {info}")
 
+    def contenders(self) -> tuple[()]:
+        return ()
+
     def close(self) -> None:
         self.closed += 1
 

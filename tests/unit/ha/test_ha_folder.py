@@ -26,9 +26,10 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import LeaderEpoch
+from unistream.base.process_mark import process_name
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.ha.single_node import LOCK_NAME, LOOKS_MAX, FolderElection, FolderLock, holder
-from unistream.port.ha import HaStore, LeaderInfo
+from unistream.port.ha import ContenderInfo, HaStore, LeaderInfo
 
 
 def store(folder: Path) -> FolderHaStore:
@@ -250,7 +251,9 @@ class Seen:
 def test_one_process_leads_at_a_time(tmp_path: Path) -> None:
     seen = Seen()
     with FolderElection(tmp_path) as first:
+        assert first.contenders() == ()
         first.start(seen)
+        assert first.contenders() == (ContenderInfo(process=process_name(), leads=True),)
         with pytest.raises(ConfigError, match="in use by another cluster"):
             FolderElection(tmp_path).start(seen)
         first.publish(LeaderInfo(epoch=LeaderEpoch(1), cluster="c", rest_url="http://here"))

@@ -19,6 +19,7 @@ from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
 from unistream.ha.folder_store import FolderHaStore, claim_folder
+from unistream.master.cluster_info import ClusterPlaces
 from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
@@ -74,6 +75,7 @@ class Cluster:
     reach: Callable[[HaStore], HaStore] = lambda store: store
     clock: Clock = field(default_factory=SystemClock)
     log_dir: str = ""
+    places: ClusterPlaces = field(default_factory=ClusterPlaces)
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
@@ -102,6 +104,7 @@ class Cluster:
             discover=create_discovery,
             new_id=lambda: uuid.uuid4().hex,
             log_dir=self.log_dir,
+            places=self.places,
         )
 
     def store(self) -> SqlMetadataStore:

@@ -3,6 +3,8 @@ import type { RefObject } from "react";
 const KEYS = [
   ["/", "Search jobs and tables"],
   ["g o", "Overview"],
+  ["g w", "Workers"],
+  ["g c", "Cluster"],
   ["?", "This help"],
   ["Esc", "Close"],
 ] as const;

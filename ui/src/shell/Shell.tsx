@@ -32,6 +32,8 @@ export function Shell() {
           <Link to="/" activeOptions={{ exact: true }}>
             Overview
           </Link>
+          <Link to="/workers">Workers</Link>
+          <Link to="/cluster">Cluster</Link>
         </nav>
         <Search box={search} />
         <span className="quiet bar-end">

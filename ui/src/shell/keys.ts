@@ -1,6 +1,9 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 
+/** Pages by the key that follows `g`. */
+export const PLACES = { o: "/", w: "/workers", c: "/cluster" } as const;
+
 const SEQUENCE_MS = 1_000;
 
 /** Keys of the whole page; none of them acts while somebody types in a field. */
@@ -12,8 +15,9 @@ export function useKeys(actions: Readonly<Record<string, () => void>>) {
       if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
       const before = event.timeStamp - pressed.current.atMs < SEQUENCE_MS ? pressed.current.key : "";
       pressed.current = { key: event.key, atMs: event.timeStamp };
-      if (before === "g" && event.key === "o") {
-        void navigate({ to: "/" });
+      const place = before === "g" && Object.hasOwn(PLACES, event.key) ? event.key : null;
+      if (place !== null) {
+        void navigate({ to: PLACES[place as keyof typeof PLACES] });
         return;
       }
       const action = actions[event.key];

@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 import msgspec
@@ -25,6 +25,7 @@ from unistream.base.clock import BootClock, Clock
 from unistream.base.closing import Closing
 from unistream.base.errors import Fenced, OutcomeUnknown, UnistreamError
 from unistream.base.ids import LeaderEpoch
+from unistream.base.process_mark import process_name
 from unistream.core.leadership import (
     CancelTimer,
     CheckNode,
@@ -53,7 +54,7 @@ from unistream.ha.zookeeper.folder import prepare
 from unistream.ha.zookeeper.queue import ElectionQueue
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
 from unistream.ha.zookeeper.store import ZooKeeperStore
-from unistream.port.ha import Contender, LeaderInfo
+from unistream.port.ha import Contender, ContenderInfo, LeaderInfo
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +74,9 @@ class ZooKeeperElection(Closing):
         self._layout = settings.layout
         self._clock = clock or BootClock()  # the service counts the sleep of this machine, too
         self._client = ZooKeeperClient(settings, self._connection_changed)
-        self._queue = ElectionQueue(self._client, self._layout, uuid.uuid4().hex, self._queue_changed)
+        self._queue = ElectionQueue(
+            self._client, self._layout, uuid.uuid4().hex, self._queue_changed, process_name()
+        )
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._machine = LeadershipMachine()
@@ -105,6 +108,16 @@ class ZooKeeperElection(Closing):
         if fence is None or fence.epoch != info.epoch:
             raise Fenced(f"this process is not the leader of epoch {info.epoch}; nothing was published")
         fence.repeat(lambda: self._publish(fence, msgspec.json.encode(info)))
+
+    def contenders(self) -> Sequence[ContenderInfo] | None:
+        if not self._client.connected:
+            return None
+        try:
+            processes = self._queue.contenders()
+        except (*KAZOO_ERRORS, UnistreamError) as error:
+            _log.warning("event=contenders_not_read cluster=%s reason=%r", self._layout.folder, str(error))
+            return None
+        return [ContenderInfo(process=one, leads=place == 0) for place, one in enumerate(processes)]
 
     def close(self) -> None:
         if self._is_closed:

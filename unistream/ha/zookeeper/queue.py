@@ -32,15 +32,22 @@ class ElectionQueue:
         layout: Of the cluster.
         contender: Unique among all contenders of all times.
         on_change: Called by kazoo when the own node or the one before it has changed.
+        process: Of the contender, for people.
     """
 
     def __init__(
-        self, client: ZooKeeperClient, layout: Layout, contender: str, on_change: Callable[[], None]
+        self,
+        client: ZooKeeperClient,
+        layout: Layout,
+        contender: str,
+        on_change: Callable[[], None],
+        process: str = "",
     ) -> None:
         self._client = client
         self._layout = layout
         self._prefix = f"{contender}-"
         self._on_change = on_change
+        self._process = process.encode()
         self._first: str | None = None  # the last own node that was first in the queue
         self.node: str | None = None
 
@@ -50,7 +57,7 @@ class ElectionQueue:
             self._remove_own()
             prefix = f"{self._layout.election}/{self._prefix}"
             self.node = self._client.once(
-                lambda kazoo: kazoo.create_async(prefix, b"", ephemeral=True, sequence=True)
+                lambda kazoo: kazoo.create_async(prefix, self._process, ephemeral=True, sequence=True)
             )
             return self._look(look)
         except (*KAZOO_ERRORS, UnistreamError):
@@ -62,6 +69,13 @@ class ElectionQueue:
             return self._look(look)
         except (*KAZOO_ERRORS, UnistreamError):
             return LookFailed(look)
+
+    def contenders(self) -> list[str]:
+        """Processes of all contenders, the first in the queue first; from any thread. Raises as `read` of the
+        client."""
+        names = sorted(self._client.children(self._layout.election) or [], key=_sequence)
+        found = [self._client.value(f"{self._layout.election}/{name}") for name in names]
+        return [one[0].decode("utf-8", "replace") for one in found if one is not None]
 
     def leave(self) -> None:
         """Removes the own nodes, and where this leader is reached. Raises what kazoo raises."""
