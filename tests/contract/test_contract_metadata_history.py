@@ -26,6 +26,8 @@ from unistream.port.metadata import (
     ClusterRecord,
     EpochRecord,
     JobRecord,
+    PastJobs,
+    Place,
 )
 from unistream.port.retention import DAY_MS, Retention
 
@@ -361,3 +363,38 @@ def test_down_to_0003_and_up_again_with_rows_in_them(database_url: str) -> None:
     assert [c.checkpoint_id for c in store.checkpoints(job_id(1))] == [CheckpointId(1)]
     assert [(e.epoch, e.process) for e in store.epochs()] == [(e.epoch, e.process) for e in reversed(epochs)]
     store.close()
+
+
+# --- the history is searched ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers"),
+    [
+        pytest.param(PastJobs(), [4, 3, 2, 1], id="all"),
+        pytest.param(PastJobs(name="DELAYS"), [4, 3, 1], id="a name"),
+        pytest.param(PastJobs(name="_%/"), [2], id="letters with a meaning in LIKE"),
+        pytest.param(PastJobs(name=job_id(3)), [3], id="an id"),
+        pytest.param(PastJobs(table='t"ü'), [2], id="a text that JSON writes otherwise"),
+        pytest.param(PastJobs(states=("FAILED",)), [1], id="a state"),
+        pytest.param(PastJobs(states=("FAILED", "SUSPENDED")), [4, 3, 1], id="no end: suspended"),
+        pytest.param(PastJobs(running=(job_id(3),)), [4, 2, 1], id="one that runs"),
+        pytest.param(PastJobs(alive=(OTHER,)), [3, 2, 1], id="of a cluster that runs"),
+        pytest.param(PastJobs(since_ms=8, until_ms=8), [4, 2, 1], id="there at a time"),
+    ],
+)
+def test_the_history_is_searched(metadata: SqlMetadataStore, wanted: PastJobs, numbers: list[int]) -> None:
+    graph = msgspec.json.encode({"name": 't"ü'}).decode()
+    for row in (
+        job(1, state="FAILED", ended_ms=8),
+        job(2, state="FINISHED", ended_ms=9, name="a_%/b", graph_json=graph),
+        job(3, state="RUNNING", changed_ms=7),
+        job(4, state="RUNNING", changed_ms=8, cluster=OTHER),
+    ):
+        metadata.act_for(row.cluster)
+        metadata.add_job(row, ONE)
+    found = metadata.search(wanted)
+    assert [int(line.record.job, 16) for line in found] == numbers
+    behind = Place(found[0].record.submitted_ms, found[0].record.job)
+    assert metadata.search(wanted, before=behind) == found[1:]
+    assert metadata.search(wanted, limit=1) == found[:1]

@@ -1,5 +1,6 @@
 import {
   Outlet,
+  type SearchSchemaInput,
   createRootRoute,
   createRoute,
   createRouter,
@@ -13,6 +14,7 @@ import { ConfigurationTab } from "./pages/job/ConfigurationTab";
 import { ExceptionsTab } from "./pages/job/ExceptionsTab";
 import { GraphTab } from "./pages/job/GraphTab";
 import { JobPage } from "./pages/job/JobPage";
+import { type HistoryView, historyViewOf } from "./model/history";
 import { clusterViewOf } from "./pages/cluster/view";
 import { workersViewOf } from "./pages/workers/view";
 import { Shell } from "./shell/Shell";
@@ -38,6 +40,14 @@ const cluster = createRoute({
   path: "/cluster",
   component: lazyRouteComponent(() => import("./pages/cluster/ClusterPage"), "ClusterPage"),
   validateSearch: clusterViewOf,
+});
+
+const history = createRoute({
+  getParentRoute: () => root,
+  path: "/history",
+  component: lazyRouteComponent(() => import("./pages/history/HistoryPage"), "HistoryPage"),
+  validateSearch: (search: { readonly [name in keyof HistoryView]?: unknown } & SearchSchemaInput) =>
+    historyViewOf(search),
 });
 
 const jobs = createRoute({ getParentRoute: () => root, path: "/jobs", component: Outlet });
@@ -72,6 +82,7 @@ export const router = createRouter({
     overview,
     workers,
     cluster,
+    history,
     jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints])]),
   ]),
   basepath: "/ui",

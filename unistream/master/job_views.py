@@ -26,6 +26,7 @@ from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, Meta
 from unistream.master.job_log import JobLine
 from unistream.master.job_master import JobMaster
 from unistream.master.operations import Operation, answered, find, taken_over
+from unistream.master.past_jobs import JobsPage, search
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
@@ -34,7 +35,7 @@ from unistream.master.workers_shown import JobInSlots, WorkerLog, WorkersInfo, w
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import JobRecord, OutboxRecord
+from unistream.port.metadata import JobRecord, OutboxRecord, PastJobs, Place
 
 DATABASE_AWAY: Final = "the metadata database does not answer: only how the job has ended is known"
 WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
@@ -204,6 +205,20 @@ class JobViews:
         for summary in self._ended.read(not_away=self.metadata_health().away_since_ms is None):
             found.setdefault(summary.job, summary)
         return sorted(found.values(), key=lambda summary: summary.submitted_ms, reverse=True)
+
+    def past_jobs(self, wanted: PastJobs, limit: int, before: Place | None) -> JobsPage:
+        """Jobs that do not run. Raises Unreachable: the database is away."""
+        self._check_metadata()
+        running = [job for job, master in self.masters().items() if not master.wait(0)]
+        waiting = [info.job for info in self._recovery.infos()]
+        return search(
+            self._services.metadata,
+            replace(wanted, running=(*running, *waiting)),
+            own=self._ports.catalogue.cluster,
+            limit=limit,
+            before=before,
+            now_ms=self._services.clock.wall_ms(),
+        )
 
     def metadata_health(self) -> MetadataHealth:
         """The state of the database."""

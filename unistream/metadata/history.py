@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, select
+from sqlalchemy import ColumnElement, Row, func, select
 
 from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, VertexId
 from unistream.metadata import tables as t
 from unistream.metadata.database import Database, storable, without
-from unistream.port.metadata import ArchiveRecord, AttemptLine, JobLine, JobRecord
+from unistream.port.metadata import ArchiveRecord, AttemptLine, JobLine, JobRecord, PastJobs, Place
 
+TERMINAL_STATES = ("FINISHED", "CANCELED", "FAILED", "SUSPENDED")
 SUSPENDED = "SUSPENDED"
 """A job that goes on when its cluster does."""
 _HEAVY = ("graph_json", "leader_epoch")
@@ -28,9 +29,47 @@ def read_history(database: Database, limit: int) -> Sequence[JobLine]:
     return [_line(row) for row in database.rows(page)]
 
 
-def _line(row: Row[Any]) -> JobLine:
+def search_history(
+    database: Database, wanted: PastJobs, limit: int, before: Place | None
+) -> Sequence[JobLine]:
+    """See `MetadataStore.search`."""
+    j, a = t.jobs.c, t.archives.c
+    of_its_end = (a.job == j.job) & (a.ended_ms == j.ended_ms)
+    found = select(t.jobs, a.tasks).select_from(t.jobs.outerjoin(t.archives, of_its_end))
+    if before is not None:  # the first condition is for the index
+        older = (j.submitted_ms == before.submitted_ms) & (j.job < before.job)
+        found = found.where(j.submitted_ms <= before.submitted_ms)
+        found = found.where((j.submitted_ms < before.submitted_ms) | older)
+    page = found.where(*_conditions(wanted)).order_by(j.submitted_ms.desc(), j.job.desc()).limit(limit)
+    return [_line(row, "leader_epoch") for row in database.rows(page)]
+
+
+def _conditions(wanted: PastJobs) -> Iterator[ColumnElement[bool]]:
+    j = t.jobs.c
+    is_over = j.state.in_(TERMINAL_STATES)
+    if wanted.running:
+        yield j.job.not_in(wanted.running)
+    if wanted.alive:
+        yield is_over | j.cluster.not_in(wanted.alive)
+    if wanted.states:
+        named = j.state.in_(wanted.states)
+        yield named | ~is_over if SUSPENDED in wanted.states else named
+    if wanted.name:
+        yield j.name.icontains(wanted.name, autoescape=True) | j.job.startswith(
+            wanted.name.lower(), autoescape=True
+        )
+    if wanted.table:
+        quoted = msgspec.json.encode(wanted.table).decode()[1:-1]
+        yield j.graph_json.icontains(quoted, autoescape=True)
+    if wanted.until_ms is not None:
+        yield j.submitted_ms <= wanted.until_ms
+    if wanted.since_ms is not None:
+        yield func.coalesce(j.ended_ms, j.changed_ms) >= wanted.since_ms
+
+
+def _line(row: Row[Any], *left_out: str) -> JobLine:
     tasks = msgspec.json.decode(row.tasks, type=dict[str, int]) if row.tasks else {}
-    return JobLine(JobRecord(**without(row, "tasks")), tasks)
+    return JobLine(JobRecord(**without(row, "tasks", *left_out)), tasks)
 
 
 def read_unended(database: Database, cluster: ClusterId, limit: int) -> Sequence[JobRecord]:

@@ -38,6 +38,8 @@ from unistream.port.metadata import (
     JobLine,
     JobRecord,
     OutboxRecord,
+    PastJobs,
+    Place,
     SinkTotals,
 )
 from unistream.port.retention import Pruned, Retention
@@ -209,6 +211,12 @@ class SqlMetadataStore:
     def history(self, limit: int = PAGE_ROWS) -> Sequence[JobLine]:
         """See the port."""
         return history.read_history(self._database, limit)
+
+    def search(
+        self, wanted: PastJobs, limit: int = PAGE_ROWS, before: Place | None = None
+    ) -> Sequence[JobLine]:
+        """See the port."""
+        return history.search_history(self._database, wanted, limit, before)
 
     def unended(self, cluster: ClusterId, limit: int = PAGE_ROWS) -> Sequence[JobRecord]:
         """See the port."""

@@ -115,6 +115,33 @@ class JobLine(NamedTuple):
     tasks: dict[str, int]
 
 
+class PastJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs that do not run are searched for; "", () and None: all.
+
+    Attributes:
+        name: The job's name or its id has this text, whatever its case.
+        table: One of its tables or topics may have this text in its URI: the caller looks again.
+        states: As `master.job_info.JobSummary` has them: a job without an end is SUSPENDED.
+        since_ms, until_ms: It was there at some time from the one to the other.
+        running: Jobs that run; `alive`: clusters whose jobs without an end run.
+    """
+
+    name: str = ""
+    table: str = ""
+    states: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    running: tuple[JobId, ...] = ()
+    alive: tuple[ClusterId, ...] = ()
+
+
+class Place(NamedTuple):
+    """Of a job in the history: behind all that were submitted later."""
+
+    submitted_ms: int
+    job: JobId
+
+
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Something happened to a job. `id` is given by the store and grows."""
 
@@ -294,6 +321,11 @@ class MetadataStore(Protocol):
 
     def history(self, limit: int = PAGE_ROWS) -> Sequence[JobLine]:
         """Jobs of all clusters, newest first."""
+
+    def search(
+        self, wanted: PastJobs, limit: int = PAGE_ROWS, before: Place | None = None
+    ) -> Sequence[JobLine]:
+        """Of all clusters, newest first, with their graphs; `before`: the last one of the page before."""
 
     def unended(self, cluster: ClusterId, limit: int = PAGE_ROWS) -> Sequence[JobRecord]:
         """Jobs of a cluster without an end, or that were suspended, newest first."""

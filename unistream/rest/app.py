@@ -53,6 +53,7 @@ from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
 from unistream.rest.openapi import MSGPACK, document
 from unistream.rest.pages import PagesApi, built
+from unistream.rest.past_jobs import PastJobsApi
 from unistream.rest.refusal import RefusalApi
 from unistream.rest.requests import (
     SavepointBody,
@@ -299,6 +300,7 @@ def create_app(
     events.routes(router)
     app.state.before_close = events.end
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
+    PastJobsApi(dispatcher).routes(router)
     ClusterApi(dispatcher).routes(router)
     WorkersApi(dispatcher).routes(router)
     app.include_router(router)

@@ -16,6 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from unistream.master.cluster_info import ClusterInfo
 from unistream.master.job_info import JobInfo
 from unistream.master.job_log import JobLine
+from unistream.master.past_jobs import JobsPage
 from unistream.master.workers_shown import WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
@@ -54,6 +55,10 @@ class Operation(NamedTuple):
 
 
 PAGE: Final = (("after", "integer"), ("limit", "integer"))
+SEARCH: Final = (
+    *(("name", "string"), ("table", "string"), ("state", "string")),
+    *(("since", "integer"), ("until", "integer"), ("cursor", "string"), ("limit", "integer")),
+)
 
 OPERATIONS: Final[dict[str, Operation]] = {
     "GET /overview": Operation(shapes.ClusterOverview),
@@ -101,6 +106,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
+    "GET /unistream/history": Operation(JobsPage, query=SEARCH),
     "GET /unistream/cluster": Operation(ClusterInfo),
     "GET /unistream/workers": Operation(WorkersInfo),
     "GET /unistream/workers/{id_}/log": Operation(WorkerLog),

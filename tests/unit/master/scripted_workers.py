@@ -42,7 +42,7 @@ class ScriptedWorkers:
         self.intercept: Interceptor = lambda _task_manager, _message: None
         self.received: list[tuple[TaskManagerId, mm.ToTaskManager]] = []
         self.registered: list[TaskManagerId] = []
-        self.hardware: MachineResources | None = MachineResources(cpu_cores=2, memory_bytes=2**34)
+        self.hardware = MachineResources(cpu_cores=2, memory_bytes=2**34)
         self.closed = False
         self._lock = threading.RLock()
         self._new_message = threading.Condition()

@@ -1,5 +1,6 @@
-import { queryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 
+import type { HistoryQuestion } from "../model/history";
 import { client, dataOf } from "./client";
 
 const WORKERS_MS = 2_000;
@@ -29,3 +30,17 @@ export const clusterQuery = queryOptions({
   queryFn: async ({ signal }) => dataOf(await client.GET("/unistream/cluster", { signal })),
   refetchInterval: CLUSTER_MS,
 });
+
+/** Jobs that do not run, page by page, newest first. */
+export function historyQuery(question: HistoryQuestion) {
+  return infiniteQueryOptions({
+    queryKey: ["history", question],
+    queryFn: async ({ signal, pageParam }) => {
+      const query = { ...question, ...(pageParam === null ? {} : { cursor: pageParam }) };
+      return dataOf(await client.GET("/unistream/history", { params: { query }, signal }));
+    },
+    initialPageParam: null as string | null,
+    getNextPageParam: ({ next }) => next,
+    placeholderData: keepPreviousData,
+  });
+}

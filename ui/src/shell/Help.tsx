@@ -5,6 +5,7 @@ const KEYS = [
   ["g o", "Overview"],
   ["g w", "Workers"],
   ["g c", "Cluster"],
+  ["g h", "History"],
   ["?", "This help"],
   ["Esc", "Close"],
 ] as const;

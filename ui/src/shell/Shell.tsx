@@ -34,6 +34,7 @@ export function Shell() {
           </Link>
           <Link to="/workers">Workers</Link>
           <Link to="/cluster">Cluster</Link>
+          <Link to="/history">History</Link>
         </nav>
         <Search box={search} />
         <span className="quiet bar-end">
