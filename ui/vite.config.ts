@@ -23,5 +23,5 @@ export default defineConfig({
     chunkSizeWarningLimit: 1600,
   },
   worker: { format: "es" },
-  test: { environment: "jsdom", globals: false, css: false },
+  test: { environment: "node", globals: false, css: false },
 });
