@@ -17,6 +17,8 @@ import { JobPage } from "./pages/job/JobPage";
 import { type HistoryView, historyViewOf } from "./model/history";
 import { clusterViewOf } from "./pages/cluster/view";
 import { workersViewOf } from "./pages/workers/view";
+import { StateTab } from "./pages/job/state/StateTab";
+import { stateViewOf } from "./model/savepointQuery";
 import { Shell } from "./shell/Shell";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
@@ -73,6 +75,13 @@ const checkpoints = createRoute({
     typeof search["id"] === "number" ? { id: search["id"] } : {},
 });
 
+const state = createRoute({
+  getParentRoute: () => job,
+  path: "/state",
+  component: StateTab,
+  validateSearch: stateViewOf,
+});
+
 function NotFound() {
   return <p className="empty">There is no such page. The overview lists all jobs.</p>;
 }
@@ -83,7 +92,7 @@ export const router = createRouter({
     workers,
     cluster,
     history,
-    jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints])]),
+    jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints, state])]),
   ]),
   basepath: "/ui",
 });

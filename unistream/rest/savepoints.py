@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -24,20 +24,20 @@ from unistream.base.extras import is_installed
 from unistream.base.ids import CheckpointId, JobId
 from unistream.base.object_stores import store_options
 from unistream.master.dispatcher import Dispatcher
-from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import body_of, job_id, whole_number
-from unistream.savepoint.bounded_query import BoundedQuery, QueryLimits, Question, ResultRows
+from unistream.rest.restore_points import RestorePoints
+from unistream.savepoint.bounded_query import BoundedQuery, QueryLimits, ResultRows
 from unistream.savepoint.contents_shown import OperatorStates, operators_shown
 from unistream.savepoint.inspection import inspection
-from unistream.savepoint.reading import Savepoint, read_savepoint
+from unistream.savepoint.reading import Savepoint
 
 AT_ONCE_MAX: Final = 2
 PLACES: Final = threading.BoundedSemaphore(AT_ONCE_MAX)
 """Of this process, for queries."""
 
-TRIED_MAX: Final = 5  # snapshots, until one is there: newer ones replace it all the time
+ATTEMPTS: Final = 3  # of a query over the newest snapshot, if newer ones replace it meanwhile
 LOOKS_EVERY_S: Final = 0.25  # whether somebody still waits for the answer
 ID_MAX: Final = 2**53 - 1
 
@@ -101,6 +101,7 @@ class SavepointsApi:
     def __init__(self, dispatcher: Dispatcher, now_ms: NowMs, limits: QueryLimits | None = None) -> None:
         self._dispatcher = dispatcher
         self._now_ms = now_ms
+        self._points = RestorePoints(dispatcher)
         self._limits = limits or QueryLimits()
 
     def routes(self, router: APIRouter) -> None:
@@ -114,7 +115,7 @@ class SavepointsApi:
         return json_answer(await run_in_threadpool(self._state, job_id(id_), wanted))
 
     def _state(self, job: JobId, wanted: CheckpointId | None) -> SnapshotContents:
-        savepoint = self._opened(job, wanted)
+        savepoint = self._points.opened(job, wanted)
         found = inspection(savepoint, self._now_ms())
         return SnapshotContents(
             job=job,
@@ -135,78 +136,42 @@ class SavepointsApi:
     async def query(self, request: Request) -> Response:
         """One SELECT over the states of one snapshot."""
         body = await body_of(request, QueryBody)
-        job, began_ms = job_id(body.job), self._now_ms()
+        began_ms = self._now_ms()
         wanted = None if body.checkpoint is None else CheckpointId(body.checkpoint)
-        savepoint = await run_in_threadpool(self._opened, job, wanted)
-        why = self._no_query(savepoint)
+        chosen = _Chosen(self._points, job_id(body.job), wanted)
+        await run_in_threadpool(chosen.path)
+        why = self._no_query(chosen.savepoint)
         if why is not None:
             raise ConfigError(why)
-        store = store_options(self._dispatcher.config)
-        question = Question(path=savepoint.path, sql=body.sql, limits=self._limits, store=store)
-        rows = await self._rows(job, savepoint, BoundedQuery(question), request)
+        rows = await self._rows(request, body.sql, chosen)
         return json_answer(
             QueryAnswer(
-                checkpoint_id=savepoint.checkpoint_id,
-                kind=savepoint.kind,
-                taken_ms=savepoint.taken_ms,
+                checkpoint_id=chosen.savepoint.checkpoint_id,
+                kind=chosen.savepoint.kind,
+                taken_ms=chosen.savepoint.taken_ms,
                 result=rows,
                 limits=self._limits,
                 took_ms=max(0, self._now_ms() - began_ms),
             )
         )
 
-    async def _rows(
-        self, job: JobId, savepoint: Savepoint, asked: BoundedQuery, request: Request
-    ) -> ResultRows:
-        """Stops the query when the client has gone."""
+    async def _rows(self, request: Request, sql: str, chosen: _Chosen) -> ResultRows:
         if not PLACES.acquire(blocking=False):
             raise Transient(f"{AT_ONCE_MAX} queries of savepoints run already, and no more do at once")
         try:
-            answer = asyncio.ensure_future(run_in_threadpool(asked.result))
-            while not (await asyncio.wait([answer], timeout=LOOKS_EVERY_S))[0]:
-                if await request.is_disconnected():
-                    asked.stop()
-            return await answer
-        except CorruptSnapshot:
-            self._check_kept(job, savepoint.checkpoint_id)
-            raise
+            for left in reversed(range(ATTEMPTS)):
+                store = store_options(self._dispatcher.config)
+                query = BoundedQuery(sql, chosen.path, limits=self._limits, store=store)
+                try:
+                    return await _while_connected(request, query)
+                except CorruptSnapshot:
+                    if await run_in_threadpool(chosen.is_kept):
+                        raise
+                    if left == 0 or chosen.wanted is not None:
+                        raise NotFound(chosen.why_not) from None
         finally:
-            asked.stop()
             PLACES.release()
-
-    # --- which snapshot ---------------------------------------------------------------------------
-
-    def _opened(self, job: JobId, wanted: CheckpointId | None) -> Savepoint:
-        """Raises NotFound: it is not one of this cluster's jobs, there is none, or it is not kept."""
-        if self._dispatcher.job(job).cluster != self._dispatcher.cluster:
-            raise NotFound(
-                f"job {job} is of another cluster; `unistream savepoint query PATH` reads its savepoints"
-            )
-        for figures in list(self._complete(job, wanted))[:TRIED_MAX]:
-            assert figures.path is not None, "it is complete"
-            try:
-                return read_savepoint(figures.path)
-            except ConfigError:  # removed meanwhile: there is nothing at that path
-                continue
-        what = "complete checkpoint or savepoint" if wanted is None else f"checkpoint {wanted}"
-        raise NotFound(f"job {job} has no {what} that is still kept; newer ones replace older ones")
-
-    def _complete(self, job: JobId, wanted: CheckpointId | None) -> Iterator[CheckpointFigures]:
-        """Those that are complete and kept, newest first."""
-        info = self._dispatcher.checkpoints(job)
-        newest = (*info.latest, info.latest_completed, info.latest_savepoint)
-        for figures in newest if wanted is None else (info.find(wanted),):
-            is_complete = figures is not None and figures.status is SnapshotStatus.COMPLETED
-            if figures is not None and is_complete and not figures.discarded and figures.path is not None:
-                yield figures
-
-    def _check_kept(self, job: JobId, checkpoint: CheckpointId) -> None:
-        """Raises NotFound: a newer one has replaced it while it was read."""
-        if not list(self._complete(job, checkpoint)):
-            raise NotFound(
-                f"checkpoint {checkpoint} was replaced by a newer one while it was read: ask again, or take "
-                "a savepoint, which stays"
-            )
+        raise AssertionError("it returns or raises")
 
     def _no_query(self, savepoint: Savepoint) -> str | None:
         if not self._dispatcher.config.get(SAVEPOINT_QUERIES):
@@ -216,3 +181,40 @@ class SavepointsApi:
         if savepoint.path.startswith("memory:"):
             return "the snapshot is in the memory of the JobManager, where no other process can read it"
         return None
+
+
+class _Chosen:
+    """The snapshot of a query, which is looked up again whenever a process is ready to read it."""
+
+    def __init__(self, points: RestorePoints, job: JobId, wanted: CheckpointId | None) -> None:
+        self._points = points
+        self._job = job
+        self.wanted = wanted
+        self.savepoint: Savepoint
+
+    def path(self) -> str:
+        """Raises NotFound, CorruptSnapshot."""
+        self.savepoint = self._points.opened(self._job, self.wanted)
+        return self.savepoint.path
+
+    def is_kept(self) -> bool:
+        return self._points.is_kept(self._job, self.savepoint.checkpoint_id)
+
+    @property
+    def why_not(self) -> str:
+        return (
+            f"checkpoint {self.savepoint.checkpoint_id} was replaced by a newer one while it was read: ask "
+            "again, or take a savepoint, which stays"
+        )
+
+
+async def _while_connected(request: Request, query: BoundedQuery) -> ResultRows:
+    """Its result; it is stopped when the client has gone."""
+    try:
+        answer = asyncio.ensure_future(run_in_threadpool(query.result))
+        while not (await asyncio.wait([answer], timeout=LOOKS_EVERY_S))[0]:
+            if await request.is_disconnected():
+                query.stop()
+        return await answer
+    finally:
+        query.stop()

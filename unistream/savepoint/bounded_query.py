@@ -1,10 +1,11 @@
 """A query of a savepoint that can harm nobody: in a process of its own, with limits, which is killed.
 
     this process                                        the other one (`query_process`)
+                 a line on stdout ◄──────────────────── imports what it needs, and is ready
     Question as JSON on stdin ────────────────────────► limits itself: memory, CPU, no files to write
                                                         reads the states that the statement names
                                                         seals itself: no file, no socket, no environment
-    rows or a Refusal as JSON on stdout ◄────────────── runs the statement in DuckDB, and tells the rows
+    rows or a Refusal as JSON on stdout ◄────────────── runs the statement in DuckDB, and reports the rows
     kills it after `seconds`, or if it says too much
 
 Nobody reads a Python object of a savepoint here: pickled values are bytes.
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +33,7 @@ MODULE: Final = "unistream.savepoint.query_process"
 ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
 """Others reserve a gigabyte ahead, which counts as if it was used."""
 
+READY: Final = b"\n"
 ANSWER_SLACK_BYTES: Final = 2 * MIB  # of JSON, over the cells
 SQL_CHARACTERS_MAX: Final = 20_000
 
@@ -89,20 +92,39 @@ class ResultRows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
-    """`damaged`: not the statement is wrong, but a file of the savepoint."""
+    """`damaged`: not the statement is wrong, but the savepoint: a file is damaged, or not there any more."""
 
     why: str
     damaged: bool = False
 
 
 class BoundedQuery:
-    """One query. `result` is called once; `stop` by any thread, at any time."""
+    """One query. `result` is called once; `stop` by any thread, at any time.
 
-    def __init__(self, question: Question) -> None:
-        """Raises ConfigError: the statement is too long."""
-        if len(question.sql) > SQL_CHARACTERS_MAX:
+    Args:
+        sql: The statement.
+        path: Directory of the snapshot; called when the process is ready to read it.
+        limits: What it may take.
+        store: See `Question`.
+
+    Raises:
+        ConfigError: the statement is too long.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        path: Callable[[], str],
+        *,
+        limits: QueryLimits | None = None,
+        store: Mapping[str, str] | None = None,
+    ) -> None:
+        if len(sql) > SQL_CHARACTERS_MAX:
             raise ConfigError(f"the statement has more than {SQL_CHARACTERS_MAX:,} characters")
-        self._question = question
+        self._sql = sql
+        self._path = path
+        self._limits = limits or QueryLimits()
+        self._store = dict(store or {})
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = ""
@@ -121,7 +143,7 @@ class BoundedQuery:
             CorruptSnapshot: a file of the savepoint is damaged, or is not there any more.
             Transient: it was stopped.
         """
-        limits = self._question.limits
+        limits = self._limits
         process = self._start()
         timer = threading.Timer(limits.seconds, self.stop, [f"it takes more than {limits.seconds} s"])
         timer.start()
@@ -157,9 +179,11 @@ class BoundedQuery:
         """What it says; None: too much."""
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError), process.stdin as question:
-            question.write(msgspec.json.encode(self._question))
-        most = self._question.limits.answer_bytes * 2 + ANSWER_SLACK_BYTES
+        process.stdout.read(len(READY))
+        question = Question(path=self._path(), sql=self._sql, limits=self._limits, store=self._store)
+        with suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(msgspec.json.encode(question))
+        most = self._limits.answer_bytes * 2 + ANSWER_SLACK_BYTES
         said = process.stdout.read(most + 1)
         return said if len(said) <= most else None
 
@@ -167,8 +191,10 @@ class BoundedQuery:
         with self._lock:
             process.kill()
             process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
 
     def _understood(self, said: bytes | None, code: int) -> ResultRows:
         if self._stopped:
@@ -183,8 +209,8 @@ class BoundedQuery:
         return answer
 
     def _why_it_ended(self, said: bytes | None, code: int) -> str:
-        logger.warning("event=savepoint_query_ended code=%s path=%s", code, self._question.path)
-        limits = self._question.limits
+        logger.warning("event=savepoint_query_ended code=%s sql_characters=%d", code, len(self._sql))
+        limits = self._limits
         if said is None:
             return "the query was stopped: its answer is too large; ask for fewer or smaller columns"
         if code == -signal.SIGXCPU:

@@ -17,8 +17,15 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.base.limits import MIB
 from unistream.base.object_stores import use_store
-from unistream.savepoint.bounded_query import QueryLimits, Question, Refusal, ResultColumn, ResultRows
-from unistream.savepoint.query import OutOfMemory, opened, reported
+from unistream.savepoint.bounded_query import (
+    READY,
+    QueryLimits,
+    Question,
+    Refusal,
+    ResultColumn,
+    ResultRows,
+)
+from unistream.savepoint.query import OutOfMemory, connected, opened, reported
 from unistream.savepoint.reading import read_savepoint
 
 QUESTION_BYTES_MAX: Final = MIB
@@ -27,7 +34,11 @@ COLUMNS_MAX: Final = 500
 
 
 def main() -> None:
-    """Reads one `Question`, tells one answer."""
+    """Reads one `Question`, writes one answer."""
+    with connected() as connection:
+        connection.sql("SELECT 1").fetchall()  # imports what it needs
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
     question = msgspec.json.decode(sys.stdin.buffer.read(QUESTION_BYTES_MAX), type=Question)
     limit(question.limits)
     try:
@@ -61,7 +72,10 @@ def seal() -> None:
 def answered(question: Question) -> ResultRows:
     """Raises ConfigError, CorruptSnapshot: as `query`."""
     use_store(Configuration(question.store))
-    savepoint = read_savepoint(question.path)
+    try:
+        savepoint = read_savepoint(question.path)
+    except ConfigError as error:
+        raise CorruptSnapshot(str(error)) from error  # it was there when the question was asked
     sql = question.sql.rstrip("; \t\r\n")  # a relation is part of a larger statement
     options = {
         "memory_limit": f"{question.limits.memory_bytes // DUCKDB_PART // MIB}MiB",

@@ -17,7 +17,6 @@ from unistream.savepoint.bounded_query import (
     SQL_CHARACTERS_MAX,
     BoundedQuery,
     QueryLimits,
-    Question,
     ResultColumn,
 )
 from unistream.savepoint.query_process import bounded_rows
@@ -33,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(path: Path, sql: str, **limits: int) -> BoundedQuery:
-    return BoundedQuery(Question(path=str(path), sql=sql, limits=QueryLimits(**limits)))
+    return BoundedQuery(sql, lambda: str(path), limits=QueryLimits(**limits))
 
 
 def test_values_are_exact_texts(path: Path) -> None:

@@ -30,8 +30,13 @@ export const client = createClient<paths>({
   fetch: (request) => timely(request),
 });
 
-async function timely(request: Request): Promise<Response> {
-  const signal = AbortSignal.any([request.signal, AbortSignal.timeout(TIMEOUT_MS)]);
+/** For a call that may take longer: its own `fetch`. */
+export function patient(timeoutMs: number): (request: Request) => Promise<Response> {
+  return (request) => timely(request, timeoutMs);
+}
+
+async function timely(request: Request, timeoutMs = TIMEOUT_MS): Promise<Response> {
+  const signal = AbortSignal.any([request.signal, AbortSignal.timeout(timeoutMs)]);
   try {
     return await fetch(new Request(request, { signal }));
   } catch (error) {
@@ -39,7 +44,7 @@ async function timely(request: Request): Promise<Response> {
     const slow = error instanceof DOMException && error.name === "TimeoutError";
     throw new Unreachable(
       slow
-        ? `The JobManager has not answered within ${TIMEOUT_MS / 1000} seconds.`
+        ? `The JobManager has not answered within ${timeoutMs / 1000} seconds.`
         : "The JobManager does not answer. It may have ended, or another one leads now.",
     );
   }

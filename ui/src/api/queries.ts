@@ -1,7 +1,7 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
 
-import { client, dataOf } from "./client";
+import { client, dataOf, patient } from "./client";
 import { type LiveStatus, live } from "./live";
 import type { CheckpointsInfo, JobInfo, Overview } from "./schema";
 
@@ -108,6 +108,45 @@ export function keptQuery(id: string) {
       return dataOf(answer).kept.some(({ forRestart }) => forRestart);
     },
     staleTime: 10_000,
+  });
+}
+
+const STATE_REFRESH_MS = 15_000;
+const QUERY_TIMEOUT_MS = 40_000;
+
+/** What a snapshot holds; without `checkpoint` the newest one, which another one replaces soon. */
+export function stateQuery(id: string, checkpoint: number | undefined) {
+  return queryOptions({
+    queryKey: ["state", id, checkpoint ?? "newest"],
+    queryFn: async ({ signal }) =>
+      dataOf(
+        await client.GET("/unistream/jobs/{id_}/state", {
+          params: { path: { id_: id }, query: checkpoint === undefined ? {} : { checkpoint } },
+          signal,
+        }),
+      ),
+    refetchInterval: checkpoint === undefined ? STATE_REFRESH_MS : false,
+    staleTime: checkpoint === undefined ? 0 : Infinity,
+  });
+}
+
+/** Rows of a snapshot's states, once for each statement: leaving the page stops it. */
+export function savepointQuery(job: string, checkpoint: number | undefined, sql: string | undefined) {
+  return queryOptions({
+    queryKey: ["savepoint query", job, checkpoint ?? "newest", sql],
+    queryFn: async ({ signal }) =>
+      dataOf(
+        await client.POST("/unistream/savepoints/query", {
+          body: { job, sql: sql ?? "", checkpointId: checkpoint ?? null },
+          signal,
+          fetch: patient(QUERY_TIMEOUT_MS),
+        }),
+      ),
+    enabled: sql !== undefined,
+    retry: false,
+    staleTime: Infinity,
+    refetchOnWindowFocus: false,
+    refetchOnReconnect: false,
   });
 }
 

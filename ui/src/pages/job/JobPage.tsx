@@ -17,6 +17,7 @@ import "./job.css";
 const TABS = [
   ["/jobs/$job", "Graph"],
   ["/jobs/$job/checkpoints", "Checkpoints"],
+  ["/jobs/$job/state", "State"],
   ["/jobs/$job/exceptions", "Exceptions"],
   ["/jobs/$job/configuration", "Configuration"],
 ] as const;
@@ -55,7 +56,12 @@ function Head({ info }: { info: JobInfo }) {
       )}
       <nav className="tabs" aria-label="Of this job">
         {TABS.map(([to, text]) => (
-          <Link key={to} to={to} params={{ job: info.job }} activeOptions={{ exact: true }}>
+          <Link
+            key={to}
+            to={to}
+            params={{ job: info.job }}
+            activeOptions={{ exact: true, includeSearch: false }}
+          >
             {text}
             {text === "Exceptions" && info.exceptions.length > 0 && ` (${count(info.exceptions.length)})`}
           </Link>

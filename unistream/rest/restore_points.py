@@ -1,0 +1,53 @@
+"""The snapshots of this cluster's jobs, by job and id: those that are complete and still kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from unistream.base.errors import ConfigError, NotFound
+from unistream.base.ids import CheckpointId, JobId
+from unistream.master.dispatcher import Dispatcher
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.savepoint.reading import Savepoint, read_savepoint
+
+TRIED_MAX: Final = 5  # snapshots, until one is there: newer ones replace it all the time
+
+
+class RestorePoints:
+    """Of the jobs of one dispatcher. A path is never taken from who asks."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def opened(self, job: JobId, wanted: CheckpointId | None) -> Savepoint:
+        """The snapshot with that id; None: the newest one.
+
+        Raises:
+            NotFound: the job is not of this cluster, or has none, or it is not kept.
+            CorruptSnapshot: its manifest is damaged.
+        """
+        if self._dispatcher.job(job).cluster != self._dispatcher.cluster:
+            raise NotFound(
+                f"job {job} is of another cluster; `unistream savepoint query PATH` reads its savepoints"
+            )
+        for figures in list(self._complete(job, wanted))[:TRIED_MAX]:
+            assert figures.path is not None, "it is complete"
+            try:
+                return read_savepoint(figures.path)
+            except ConfigError:  # removed meanwhile: there is nothing at that path
+                continue
+        what = "complete checkpoint or savepoint" if wanted is None else f"checkpoint {wanted}"
+        raise NotFound(f"job {job} has no {what} that is still kept; newer ones replace older ones")
+
+    def is_kept(self, job: JobId, checkpoint: CheckpointId) -> bool:
+        return any(True for _ in self._complete(job, checkpoint))
+
+    def _complete(self, job: JobId, wanted: CheckpointId | None) -> Iterator[CheckpointFigures]:
+        """Newest first."""
+        info = self._dispatcher.checkpoints(job)
+        newest = (*info.latest, info.latest_completed, info.latest_savepoint)
+        for figures in newest if wanted is None else (info.find(wanted),):
+            is_complete = figures is not None and figures.status is SnapshotStatus.COMPLETED
+            if figures is not None and is_complete and not figures.discarded and figures.path is not None:
+                yield figures
