@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.eventually import WAIT_S
 from unistream.cli.commands import COMMANDS, Lazy
+from unistream.client.home import HOME_VARIABLE
 
 HEAVY = (
     *("pyarrow", "numpy", "pyspark", "dagster", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"),
@@ -58,7 +60,10 @@ def test_nothing_heavy_is_loaded(statement: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--help"], ["cancel", "abcd"], ["taskmanager", "list"]])
-def test_a_command_about_jobs_of_other_processes_loads_no_cluster(words: list[str]) -> None:
+def test_a_command_about_jobs_of_other_processes_loads_no_cluster(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))  # without entries of clusters that another test has left
     heavy = (*LIBRARIES, "unistream.client.embedded")
     assert loaded_by(MAIN.format(words), heavy) == []
 

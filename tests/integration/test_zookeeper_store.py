@@ -19,8 +19,9 @@ def cluster() -> str:
 
 @pytest.fixture
 def leaders(zookeeper: str, cluster: str) -> Iterator[Leaders]:
+    patient = {"client_session_timeout": "30 s", "client_connection_timeout": "60 s"}  # no session ends here
     with ExitStack() as owned:
-        yield ZooKeeperLeaders(settings_of(zookeeper, cluster), owned)
+        yield ZooKeeperLeaders(settings_of(zookeeper, cluster, **patient), owned)
 
 
 class TestZooKeeperStore(HaStoreContract):
