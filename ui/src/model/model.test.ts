@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { KEPT_MS, OTHER_CLOCK_MS, type Sample, rateOf, ratesOf, sampled } from "./rates";
+import { KEPT_MS, OTHER_CLOCK_MS, QUIET_MS, type Sample, rateOf, ratesOf, sampled } from "./rates";
 import { type TaskState, isOver, toneOfJob, toneOfVertex } from "./states";
 
 const at = (atMs: number, value: number): Sample => ({ atMs, value });
@@ -10,51 +10,96 @@ function all(...samples: Sample[]): readonly Sample[] {
 }
 
 describe("rates", () => {
+  /** Counters that grow by 10 in a second each; every worker reports them each `everyMs`, at a time of its own. */
+  function reported(everyMs: number, offsets: readonly number[], untilMs: number): readonly Sample[] {
+    let samples: readonly Sample[] = [];
+    for (let nowMs = 0; nowMs <= untilMs; nowMs += 1_000) {
+      const values = offsets.map(
+        (offset) => Math.max(0, Math.floor((nowMs - offset) / everyMs)) * (everyMs / 100),
+      );
+      samples = sampled(
+        samples,
+        at(
+          nowMs,
+          values.reduce((sum, one) => sum + one, 0),
+        ),
+      );
+    }
+    return samples;
+  }
+
   test("one sample has none", () => {
     expect(rateOf([])).toBeNull();
     expect(rateOf(all(at(1_000, 5)))).toBeNull();
   });
 
-  test("growth in a second", () => {
-    expect(rateOf(all(at(1_000, 0), at(2_000, 100), at(3_000, 300)))).toBe(150);
+  test("growth in a second, from step to step", () => {
+    expect(rateOf(all(at(1_000, 0), at(2_000, 100), at(3_000, 300)))).toBe(200);
   });
 
-  test("old samples do not count", () => {
-    expect(rateOf(all(at(0, 0), at(10_000, 1_000_000), at(15_000, 1_000_000)))).toBe(0);
+  test("the first step is of an unknown time", () => {
+    expect(rateOf(all(at(1_000, 0), at(2_000, 9_000)))).toBeNull();
+  });
+
+  test.each([
+    ["one worker, each second", 1_000, [0], 20_000],
+    ["one worker", 10_000, [0], 40_000],
+    ["one worker, between its reports", 10_000, [0], 47_000],
+    ["two workers at nearly the same time", 10_000, [0, 1_000], 51_000],
+    ["two workers at nearly the same time, half of a report", 10_000, [0, 1_000], 50_000],
+    ["workers one after the other", 10_000, [0, 2_000, 4_000, 6_000, 8_000], 60_000],
+  ] as const)("%s", (_, everyMs, offsets, untilMs) => {
+    const samples = reported(everyMs, offsets, untilMs);
+    const wanted = 10 * offsets.length;
+    expect(Math.abs((rateOf(samples) ?? 0) - wanted)).toBeLessThanOrEqual(0.15 * wanted);
+    const line = ratesOf(samples);
+    expect(Math.max(...line.slice(-5))).toBeLessThanOrEqual(1.5 * wanted);
+  });
+
+  test("what stands still has a rate of zero, soon if it moved often", () => {
+    const moved = all(at(0, 0), at(1_000, 10), at(2_000, 20));
+    expect(rateOf(sampled(moved, at(6_000, 20)))).toBe(10);
+    const still = sampled(moved, at(7_501, 20));
+    expect([rateOf(still), ratesOf(still)]).toEqual([0, [10, 0]]);
+    expect(rateOf(all(at(0, 7), at(1_000, 7)))).toBeNull();
+    expect(rateOf(all(at(0, 7), at(QUIET_MS, 7)))).toBe(0);
   });
 
   test("an attempt that begins again is no negative rate", () => {
-    const samples = all(at(1_000, 500), at(2_000, 900), at(3_000, 10), at(4_000, 30));
+    const samples = all(at(1_000, 500), at(2_000, 900), at(3_000, 10), at(4_000, 30), at(5_000, 50));
     expect(rateOf(samples)).toBe(20);
-    expect(samples).toHaveLength(2);
+    expect(samples).toHaveLength(3);
   });
 
   test("the same picture twice, or an older one, changes nothing", () => {
     expect(all(at(2_000, 5), at(2_000, 5), at(1_000, 3))).toEqual([at(2_000, 5)]);
   });
 
+  test("a counter that stands still for hours is two samples", () => {
+    expect(all(at(0, 1), at(1_000, 5), at(2_000, 5), at(3_000, 5))).toEqual([
+      at(0, 1),
+      at(1_000, 5),
+      at(3_000, 5),
+    ]);
+  });
+
   test.each([null, NaN, Infinity])(
-    "a counter that is %s has no rate, nor does the first one after it",
+    "a counter that is %s has no rate, nor do the first ones after it",
     (value) => {
-      const unknown = sampled(all(at(1_000, 5), at(2_000, 6)), { atMs: 3_000, value });
+      const unknown = sampled(all(at(1_000, 5), at(2_000, 6), at(3_000, 7)), { atMs: 4_000, value });
       expect(rateOf(unknown)).toBeNull();
-      expect(rateOf(sampled(unknown, at(4_000, 900)))).toBeNull();
+      expect(rateOf(sampled(unknown, at(5_000, 900)))).toBeNull();
     },
   );
 
   test("the clock of another leader begins again", () => {
     const before = all(at(3_600_000, 5), at(3_601_000, 6));
     const other = sampled(before, at(3_601_000 - OTHER_CLOCK_MS - 1, 7));
-    expect(rateOf(other)).toBeNull();
     expect(other).toHaveLength(1);
   });
 
   test("what is older than five minutes is forgotten", () => {
     expect(all(at(0, 0), at(KEPT_MS, 1))).toEqual([at(KEPT_MS, 1)]);
-  });
-
-  test("a line of rates", () => {
-    expect(ratesOf(all(at(0, 0), at(1_000, 5), at(3_000, 5)))).toEqual([5, 0]);
   });
 });
 

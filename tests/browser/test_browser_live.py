@@ -1,0 +1,134 @@
+"""A page of the web UI that stays open while its cluster is killed, is of another version, or is far away."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Chromium, found
+from tests.integration.crash_runs import Command, commands_in
+from tests.integration.test_cluster_sessions import PIPELINES, await_checkpoints, begin, submit
+from unistream import __version__
+from unistream.base.clock import SystemClock
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster
+from unistream.rest.app import create_app
+from unistream.rest.pages import built
+from unistream.rest.server import RestServer
+from unistream.rest.triggers import Triggers
+from unistream.testing.devtools.process import free_ports
+
+pytestmark = pytest.mark.timeout(900)
+
+Start = Callable[..., Command]
+
+MARK = "document.querySelector('.live-mark')?.innerText"
+OLD = "document.querySelector('.live-notices [role=alert]')?.innerText ?? ''"
+ROWS = """[...document.querySelectorAll('td.number, td .quiet')].map(node => node.innerText)
+    .filter(text => !text.includes('runs for'))"""
+SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    if found() is None:
+        pytest.skip("there is no Chromium on the PATH: `make browser` installs it, as root on Debian")
+    if built() is None:
+        pytest.skip("the web UI is not built: `make ui-build` does it")
+    with Chromium(tmp_path / "chromium") as browser:
+        yield browser
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    (tmp_path / "session_pipelines.py").write_text(PIPELINES)
+    with commands_in(tmp_path) as start:
+        yield start
+
+
+def until_marked(browser: Chromium, word: str) -> None:
+    browser.until(lambda: browser.evaluate(MARK) == word, f"the page is {word}")
+
+
+def until_rows_move(browser: Chromium) -> None:
+    before = browser.evaluate(ROWS)
+    assert before, browser.text
+    browser.until(lambda: browser.evaluate(ROWS) != before, "the rows go on")
+
+
+def test_a_page_says_that_it_is_old_and_goes_on_when_its_cluster_was_killed(
+    browser: Chromium, start: Start
+) -> None:
+    [port] = free_ports(1)
+    first, facts = begin(start, "-D", f"rest.port={port}")
+    job = submit(start, facts["url"], "endless")
+    await_checkpoints(facts["url"], job)
+    for page in ("", f"jobs/{job}"):
+        browser.open(f"{facts['url']}/ui/{page}")
+        browser.until_shown("endless")
+        until_marked(browser, "live")
+        until_rows_move(browser)
+    assert browser.evaluate(OLD) == ""
+    first.end(signal.SIGKILL)
+    first.assert_nothing_is_left()
+    until_marked(browser, "old")
+    assert "Old since" in browser.evaluate(OLD)
+    assert "does not answer" in browser.evaluate(OLD)
+    assert "endless" in browser.text, "what was known stays"
+    assert browser.evaluate(SIDEWAYS) == 0
+    second, again = begin(start, "-D", f"rest.port={port}")
+    assert again["url"] == facts["url"]
+    until_marked(browser, "live")
+    assert browser.evaluate(OLD) == ""
+    browser.until_shown("RUNNING")
+    until_rows_move(browser)
+    assert second.end(signal.SIGTERM) == 0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedCluster]:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as cluster:
+        yield cluster
+
+
+def served(cluster: EmbeddedCluster, version: str, port: int = 0) -> RestServer:
+    app = create_app(
+        cluster.dispatcher,
+        clock=SystemClock(),
+        version=version,
+        triggers=Triggers(lambda: uuid.uuid4().hex),
+        on_shutdown=lambda: None,
+    )
+    return RestServer(app, host="127.0.0.1", port=port)
+
+
+def test_a_page_of_another_version_offers_to_be_loaded_again(
+    browser: Chromium, cluster: EmbeddedCluster
+) -> None:
+    with closing(served(cluster, __version__)) as before:
+        browser.open(f"{before.url}/ui/")
+        until_marked(browser, "live")
+        assert "Reload" not in browser.text
+    with closing(served(cluster, "99.0.0", before.port)):
+        browser.until_shown("version 99.0.0 now")
+        browser.click("button", "Reload")
+        browser.until(lambda: "Reload" not in browser.text and "99.0.0" in browser.text, "it is new")
+        until_marked(browser, "live")
+
+
+def test_where_no_stream_gets_through_each_answer_is_asked_for(
+    browser: Chromium, cluster: EmbeddedCluster
+) -> None:
+    held = [{"urlPattern": "*/unistream/events*"}]
+    browser.call("Fetch.enable", patterns=held)  # what is held back, nobody lets go on
+    browser.open(f"{cluster.rest_url}/ui/")
+    until_marked(browser, "each second")
+    assert browser.evaluate(OLD) == ""
+    browser.call("Fetch.disable")
+    until_marked(browser, "live")
