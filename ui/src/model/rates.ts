@@ -10,10 +10,12 @@ export const OTHER_CLOCK_MS = 10_000;
 /** A counter that does not grow for so long stands still: workers send theirs every ten seconds, or more often. */
 export const QUIET_MS = 25_000;
 
-const SHORT_MS = 5_500;
+const SHORT_MS = 6_500;
 /** Three times what workers wait between two reports unless they are configured otherwise. */
 const LONG_MS = 30_500;
 const RARE_MS = 2_500;
+/** Steps of several workers that come one after the other say nothing of a rate. */
+const SPAN_MS = 4_000;
 const GAPS_MS = 60_000;
 
 /**
@@ -69,7 +71,8 @@ function rateAt(steps: readonly Sample[], index: number): number | null {
   let from = index - 1;
   while (from > 0 && (steps[from - 1]?.atMs ?? 0) >= last.atMs - windowMs) from -= 1;
   const first = steps[from];
-  return first === undefined ? null : ((last.value - first.value) * 1_000) / (last.atMs - first.atMs);
+  if (first === undefined || last.atMs - first.atMs < SPAN_MS) return null;
+  return ((last.value - first.value) * 1_000) / (last.atMs - first.atMs);
 }
 
 /** The longest time between two steps, of the last minute before one; null: it is the first. */
