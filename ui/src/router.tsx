@@ -81,6 +81,15 @@ const state = createRoute({
   component: StateTab,
   validateSearch: stateViewOf,
 });
+const timeline = createRoute({
+  getParentRoute: () => job,
+  path: "/timeline",
+  component: lazyRouteComponent(() => import("./pages/job/TimelineTab"), "TimelineTab"),
+  validateSearch: (search: Record<string, unknown>): { from?: number; to?: number } => ({
+    ...(typeof search["from"] === "number" ? { from: search["from"] } : {}),
+    ...(typeof search["to"] === "number" ? { to: search["to"] } : {}),
+  }),
+});
 
 function NotFound() {
   return <p className="empty">There is no such page. The overview lists all jobs.</p>;
@@ -92,7 +101,7 @@ export const router = createRouter({
     workers,
     cluster,
     history,
-    jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints, state])]),
+    jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints, timeline, state])]),
   ]),
   basepath: "/ui",
 });

@@ -33,6 +33,7 @@ from unistream.port.metadata import (
     ClusterRecord,
     CommitRecord,
     EpochRecord,
+    EventRecord,
     ExceptionRecord,
     JobRecord,
     MetadataStore,
@@ -140,6 +141,9 @@ class Catalogue:
 
     def record_exception(self, record: ExceptionRecord) -> None:
         self._put(Kind.EXCEPTION, record.job, record)
+
+    def record_event(self, record: EventRecord) -> None:
+        self._put(Kind.EVENT, record.job, record)
 
     def record_commit(self, record: CommitRecord) -> None:
         self._put(Kind.COMMIT, record.job, record)

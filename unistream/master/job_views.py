@@ -31,6 +31,7 @@ from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
 from unistream.master.run_links import StampedLinks
+from unistream.master.timeline import JobTimeline, timeline
 from unistream.master.workers_shown import JobInSlots, WorkerLog, WorkersInfo, worker_log, workers_info
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
@@ -205,6 +206,12 @@ class JobViews:
         for summary in self._ended.read(not_away=self.metadata_health().away_since_ms is None):
             found.setdefault(summary.job, summary)
         return sorted(found.values(), key=lambda summary: summary.submitted_ms, reverse=True)
+
+    def timeline(self, job: JobId) -> JobTimeline:
+        """Its life on one axis. Raises NotFound; Unreachable: the database is away."""
+        self._check_metadata()
+        store = self._services.metadata
+        return timeline(self.whole_job(job), store.job(job), store, self._services.clock.wall_ms())
 
     def past_jobs(self, wanted: PastJobs, limit: int, before: Place | None) -> JobsPage:
         """Jobs that do not run. Raises Unreachable: the database is away."""

@@ -29,7 +29,14 @@ from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.stored_job import SinkSoFar
-from unistream.port.metadata import POSITIONS_RECORDED_MAX, AttemptChange, CommitRecord, ExceptionRecord
+from unistream.port.metadata import (
+    POSITIONS_RECORDED_MAX,
+    RESCALE_EVENT,
+    AttemptChange,
+    CommitRecord,
+    EventRecord,
+    ExceptionRecord,
+)
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
 
@@ -122,11 +129,16 @@ class Journal:
         """The job continues with `graph`; metrics of subtasks that it does not have are dropped."""
         widths = {vertex.id: vertex.parallelism for vertex in graph.vertices}
         with self._lock:
+            detail = changed_widths(self._graph, graph)
             self._graph = graph
             for subtask in [s for s in self._metrics if s.index >= widths.get(s.vertex, 0)]:
                 self._ended_attempt(self._metrics.pop(subtask))
             self._note()
         self._catalogue.update_graph(self._job, msgspec.json.encode(shown(graph)).decode())
+        if detail:
+            at_ms = self._clock.wall_ms()
+            event = EventRecord(job=self._job, at_ms=at_ms, kind=RESCALE_EVENT, detail=detail)
+            self._catalogue.record_event(event)
 
     def ended(self, state: str, restarts: int, ended_ms: int) -> threading.Event:
         """Records the result; the event is set after the write was tried."""
@@ -386,6 +398,16 @@ class Journal:
             )
             for a in view.attempts
         )
+
+
+def changed_widths(before: JobGraph, after: JobGraph) -> str:
+    """Which vertices have another parallelism, for people; "": none."""
+    old = {vertex.id: vertex.parallelism for vertex in before.vertices}
+    return ", ".join(
+        f"{vertex.name}: {old.get(vertex.id, 0)} to {vertex.parallelism}"
+        for vertex in after.vertices
+        if old.get(vertex.id, 0) != vertex.parallelism
+    )
 
 
 def _of_attempt(known: _Known | None, attempt: AttemptId) -> TaskMetrics:

@@ -26,6 +26,7 @@ from unistream.port.metadata import (
     ArtifactRecord,
     AttemptChange,
     CommitRecord,
+    EventRecord,
     ExceptionRecord,
     JobRecord,
 )
@@ -96,6 +97,8 @@ class Records(Protocol):
     def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None: ...
 
     def record_exception(self, record: ExceptionRecord) -> None: ...
+
+    def record_event(self, record: EventRecord) -> None: ...
 
     def record_commit(self, record: CommitRecord) -> None: ...
 

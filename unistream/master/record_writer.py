@@ -107,6 +107,8 @@ class RecordWriter:
                 store.record_checkpoint(job, content, self._epoch)
             case Kind.EXCEPTION:
                 store.record_exception(content, self._epoch)
+            case Kind.EVENT:
+                store.record_event(content, self._epoch)
             case Kind.COMMIT:
                 store.record_commit(content, self._epoch)
                 crash_point("commit.recorded")

@@ -38,6 +38,7 @@ class Kind(Enum):
     ARCHIVE = "archives"
     ARTIFACT = "artifacts"
     EXCEPTION = "exceptions"
+    EVENT = "events"
     CHECKPOINT = "checkpoints"
     TRIGGERED = "checkpoints_in_progress"
     ATTEMPT = "attempts"
@@ -46,7 +47,7 @@ class Kind(Enum):
 STATISTICS: Final = (Kind.ATTEMPT, Kind.TRIGGERED, Kind.CHECKPOINT)
 """In the order in which they are dropped."""
 
-LIMITED: Final = (Kind.STATE, Kind.EXCEPTION)
+LIMITED: Final = (Kind.STATE, Kind.EXCEPTION, Kind.EVENT)
 
 Merge = Callable[[Any, Any], Any]
 

@@ -33,6 +33,9 @@ ATTEMPTS_READ_MAX: Final = 10_000
 STATE_EVENT: Final = "state"
 """`EventRecord.kind` of a job's new state, which is its `detail`."""
 
+RESCALE_EVENT: Final = "rescale"
+"""`EventRecord.kind` of another parallelism; its `detail` says of which vertices, for people."""
+
 
 POSITIONS_RECORDED_MAX: Final = 256
 """Partitions in one commit; each takes some 20 B in the database, twice."""

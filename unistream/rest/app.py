@@ -69,6 +69,7 @@ from unistream.rest.requests import (
 from unistream.rest.run_links import RunLinksApi
 from unistream.rest.savepoints import SavepointsApi
 from unistream.rest.scaling import Busy, ScalingApi
+from unistream.rest.timeline import TimelineApi
 from unistream.rest.triggers import OperationFailed, Triggers
 from unistream.rest.vertices import VerticesApi
 from unistream.rest.workers import WorkersApi
@@ -300,6 +301,7 @@ def create_app(
     events.routes(router)
     app.state.before_close = events.end
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
+    TimelineApi(dispatcher).routes(router)
     PastJobsApi(dispatcher).routes(router)
     ClusterApi(dispatcher).routes(router)
     WorkersApi(dispatcher).routes(router)

@@ -17,6 +17,7 @@ from unistream.master.cluster_info import ClusterInfo
 from unistream.master.job_info import JobInfo
 from unistream.master.job_log import JobLine
 from unistream.master.past_jobs import JobsPage
+from unistream.master.timeline import JobTimeline
 from unistream.master.workers_shown import WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
@@ -106,6 +107,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
+    "GET /unistream/jobs/{id_}/timeline": Operation(JobTimeline),
     "GET /unistream/history": Operation(JobsPage, query=SEARCH),
     "GET /unistream/cluster": Operation(ClusterInfo),
     "GET /unistream/workers": Operation(WorkersInfo),

@@ -6,6 +6,7 @@ import { client, dataOf } from "./client";
 const WORKERS_MS = 2_000;
 const LOG_MS = 5_000;
 const CLUSTER_MS = 5_000;
+const TIMELINE_MS = 3_000;
 
 /** Every worker with what is in its slots, and hosts that are avoided. */
 export const workersQuery = queryOptions({
@@ -42,5 +43,15 @@ export function historyQuery(question: HistoryQuestion) {
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
     placeholderData: keepPreviousData,
+  });
+}
+
+/** The life of a job on one axis; of a job that has ended it is read once. */
+export function timelineQuery(id: string) {
+  return queryOptions({
+    queryKey: ["timeline", id],
+    queryFn: async ({ signal }) =>
+      dataOf(await client.GET("/unistream/jobs/{id_}/timeline", { params: { path: { id_: id } }, signal })),
+    refetchInterval: (query) => (query.state.data?.ended_ms == null ? TIMELINE_MS : false),
   });
 }

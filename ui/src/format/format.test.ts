@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { bytes, compact, count, percent, rate } from "./numbers";
-import { duration, utcTime } from "./times";
+import { duration, shortTime, utcTime } from "./times";
 
 describe("numbers", () => {
   test.each([
@@ -43,5 +43,13 @@ describe("times", () => {
 
   test("UTC says so", () => {
     expect(utcTime(1_795_960_800_000)).toBe("2026-11-29 14:00:00 UTC");
+  });
+
+  test.each([
+    [1_000, /\.007$/],
+    [60_000, /:\d\d( [AP]M)?$/],
+    [90_000_000, /Nov/],
+  ])("on an axis of %s ms", (ofMs, wanted) => {
+    expect(shortTime(1_795_960_800_007, ofMs)).toMatch(wanted);
   });
 });

@@ -28,6 +28,22 @@ export function localTime(ms: number): string {
   return local.format(ms);
 }
 
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const day = new Intl.DateTimeFormat(undefined, {
+  month: "short",
+  day: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+});
+
+/** On an axis of so many ms: the time of day, with its day where the axis has several, with parts of a second where it
+ * has few. */
+export function shortTime(ms: number, ofMs: number): string {
+  if (ofMs > DAY) return day.format(ms);
+  const part = ofMs < 10 * SECOND ? `.${String(ms % SECOND).padStart(3, "0")}` : "";
+  return `${clock.format(ms)}${part}`;
+}
+
 /** `2026-11-29 14:03:22 UTC`. */
 export function utcTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;

@@ -16,6 +16,7 @@ import "./job.css";
 
 const TABS = [
   ["/jobs/$job", "Graph"],
+  ["/jobs/$job/timeline", "Timeline"],
   ["/jobs/$job/checkpoints", "Checkpoints"],
   ["/jobs/$job/state", "State"],
   ["/jobs/$job/exceptions", "Exceptions"],
