@@ -14,6 +14,7 @@ import { ConfigurationTab } from "./pages/job/ConfigurationTab";
 import { ExceptionsTab } from "./pages/job/ExceptionsTab";
 import { GraphTab } from "./pages/job/GraphTab";
 import { JobPage } from "./pages/job/JobPage";
+import { LEVELS, type Level } from "./model/log";
 import { type HistoryView, historyViewOf } from "./model/history";
 import { clusterViewOf } from "./pages/cluster/view";
 import { workersViewOf } from "./pages/workers/view";
@@ -91,6 +92,24 @@ const timeline = createRoute({
   }),
 });
 
+const log = createRoute({
+  getParentRoute: () => job,
+  path: "/log",
+  component: lazyRouteComponent(() => import("./pages/job/LogTab"), "LogTab"),
+  validateSearch: (search: Record<string, unknown>): { q?: string; level?: Level } => {
+    const level = LEVELS.find((one) => one === search["level"]);
+    return {
+      ...(typeof search["q"] === "string" ? { q: search["q"] } : {}),
+      ...(level === undefined ? {} : { level }),
+    };
+  },
+});
+const plan = createRoute({
+  getParentRoute: () => job,
+  path: "/plan",
+  component: lazyRouteComponent(() => import("./pages/job/PlanTab"), "PlanTab"),
+});
+
 function NotFound() {
   return <p className="empty">There is no such page. The overview lists all jobs.</p>;
 }
@@ -101,7 +120,9 @@ export const router = createRouter({
     workers,
     cluster,
     history,
-    jobs.addChildren([job.addChildren([graph, exceptions, configuration, checkpoints, timeline, state])]),
+    jobs.addChildren([
+      job.addChildren([graph, exceptions, configuration, checkpoints, timeline, log, plan, state]),
+    ]),
   ]),
   basepath: "/ui",
 });

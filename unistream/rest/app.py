@@ -46,6 +46,7 @@ from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.cluster import ClusterApi
 from unistream.rest.commits import CommitsApi
 from unistream.rest.events import EventsApi
+from unistream.rest.explain import ExplainApi
 from unistream.rest.figures import FiguresApi
 from unistream.rest.guard import Guard, rules_of
 from unistream.rest.job_log import JobLogApi
@@ -301,6 +302,7 @@ def create_app(
     events.routes(router)
     app.state.before_close = events.end
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
+    ExplainApi(dispatcher).routes(router)
     TimelineApi(dispatcher).routes(router)
     PastJobsApi(dispatcher).routes(router)
     ClusterApi(dispatcher).routes(router)

@@ -23,6 +23,7 @@ from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
 from unistream.rest import checkpoint_shapes, event_log, figures, savepoints, shapes, vertices
+from unistream.rest.explain import JobExplained
 from unistream.rest.kept_jobs import KeepBody, StartBody
 from unistream.rest.refusal import RefusalBody
 from unistream.rest.requests import CheckpointBody, SavepointBody, StopBody
@@ -107,6 +108,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),
+    "GET /unistream/jobs/{id_}/explain": Operation(JobExplained),
     "GET /unistream/jobs/{id_}/timeline": Operation(JobTimeline),
     "GET /unistream/history": Operation(JobsPage, query=SEARCH),
     "GET /unistream/cluster": Operation(ClusterInfo),

@@ -7,6 +7,8 @@ const WORKERS_MS = 2_000;
 const LOG_MS = 5_000;
 const CLUSTER_MS = 5_000;
 const TIMELINE_MS = 3_000;
+const JOB_LOG_MS = 1_000;
+const EXPLAIN_MS = 10_000;
 
 /** Every worker with what is in its slots, and hosts that are avoided. */
 export const workersQuery = queryOptions({
@@ -53,5 +55,29 @@ export function timelineQuery(id: string) {
     queryFn: async ({ signal }) =>
       dataOf(await client.GET("/unistream/jobs/{id_}/timeline", { params: { path: { id_: id } }, signal })),
     refetchInterval: (query) => (query.state.data?.ended_ms == null ? TIMELINE_MS : false),
+  });
+}
+
+/** What the functions of a job have logged behind a line; 0: all that is kept. */
+export function jobLogQuery(job: string, after: number) {
+  return queryOptions({
+    queryKey: ["log", job, after],
+    queryFn: async ({ signal }) => {
+      const params = { path: { job }, query: { after } };
+      return dataOf(await client.GET("/unistream/jobs/{job}/log", { params, signal }));
+    },
+    refetchInterval: JOB_LOG_MS,
+    placeholderData: keepPreviousData,
+    gcTime: 0, // each answer has a key of its own, and is kept by who asks
+  });
+}
+
+/** What a job became, in words. */
+export function explainQuery(id: string) {
+  return queryOptions({
+    queryKey: ["explain", id],
+    queryFn: async ({ signal }) =>
+      dataOf(await client.GET("/unistream/jobs/{id_}/explain", { params: { path: { id_: id } }, signal })),
+    refetchInterval: EXPLAIN_MS,
   });
 }

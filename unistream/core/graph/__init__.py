@@ -26,7 +26,7 @@ from unistream.core.graph.exchange_modes import (
     why_interval_is_idle,
     why_no_checkpoints,
 )
-from unistream.core.graph.explanation import explain
+from unistream.core.graph.explanation import explain, explain_submitted
 from unistream.core.graph.graph_check import check, uid_advice
 from unistream.core.graph.json_plan import job_plan, plan_json
 from unistream.core.graph.max_parallelism import adapt_max_parallelism

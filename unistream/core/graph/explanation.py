@@ -39,6 +39,14 @@ def explain(resolved: Resolved, job: JobGraph) -> str:
     return "\n\n".join(parts)
 
 
+def explain_submitted(job: JobGraph) -> str:
+    """What is known of a job that was submitted: all but the stream graph, which is what its user wrote."""
+    parts = [explain_job(job), explain_execution(execution_graph(job), job)]
+    if job.job_type is JobType.BATCH:
+        parts.append(explain_engine(job))
+    return "\n\n".join(parts)
+
+
 def explain_stream(resolved: Resolved) -> str:
     """What the user wrote: operators, and for each edge why it is an exchange."""
     graph = resolved.graph

@@ -11,6 +11,7 @@ import { Copyable } from "../../parts/Copyable";
 import { Time } from "../../parts/Time";
 
 const STRIP = 60;
+const SUBTASKS = 50;
 
 /** The last sixty as a strip, and of the chosen one which subtask was slow, and in which phase. */
 export function CheckpointsTab() {
@@ -81,31 +82,57 @@ function Chosen({ figures }: { figures: CheckpointFigures }) {
       </p>
       {figures.reason !== null && figures.reason !== "" && <p className="why">{figures.reason}</p>}
       {figures.path !== null && <Copyable text={figures.path} />}
-      <table className="phases">
-        <thead>
-          <tr>
-            <th scope="col">Subtask, the slowest first</th>
-            <th scope="col">Phases</th>
-            <th scope="col">All</th>
-            <th scope="col">Written</th>
-          </tr>
-        </thead>
-        <tbody>
-          {phases.slice(0, 50).map((one) => (
-            <tr key={`${one.vertex} ${one.index}`}>
-              <th scope="row">
-                <bdi>{one.vertex}</bdi> ({one.index + 1})
-              </th>
-              <td>
-                <Stacked phases={one.phases} slowest={slowest} />
-              </td>
-              <td className="number">{duration(one.wholeMs)}</td>
-              <td className="number">{bytes(one.newBytes)}</td>
+      <PhaseLegend />
+      <div className="scrolls">
+        <table className="phases">
+          <thead>
+            <tr>
+              <th scope="col">Subtask, the slowest first</th>
+              <th scope="col">Phases</th>
+              <th scope="col">All</th>
+              <th scope="col">Written</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {phases.slice(0, SUBTASKS).map((one) => (
+              <tr key={`${one.vertex} ${one.index}`}>
+                <th scope="row">
+                  <bdi>{one.vertex}</bdi> ({one.index + 1})
+                </th>
+                <td>
+                  <Stacked phases={one.phases} slowest={slowest} />
+                </td>
+                <td className="number">{duration(one.wholeMs)}</td>
+                <td className="number">{bytes(one.newBytes)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {phases.length > SUBTASKS && (
+        <p className="quiet">{count(phases.length - SUBTASKS)} quicker subtasks are not shown.</p>
+      )}
     </section>
+  );
+}
+
+const PHASES: readonly (readonly [Phase["name"], string])[] = [
+  ["wait", "waits for the barrier"],
+  ["alignment", "waits for the barriers of its other inputs"],
+  ["sync", "takes its state, and processes no row"],
+  ["async", "writes it, beside its work"],
+];
+
+/** What the colours are. */
+function PhaseLegend() {
+  return (
+    <ul className="legend">
+      {PHASES.map(([name, what]) => (
+        <li key={name}>
+          <span className={`key phase-${name}`} aria-hidden="true" /> {name}: {what}
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -20,6 +20,8 @@ const TABS = [
   ["/jobs/$job/checkpoints", "Checkpoints"],
   ["/jobs/$job/state", "State"],
   ["/jobs/$job/exceptions", "Exceptions"],
+  ["/jobs/$job/log", "Log"],
+  ["/jobs/$job/plan", "Plan"],
   ["/jobs/$job/configuration", "Configuration"],
 ] as const;
 

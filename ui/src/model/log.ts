@@ -1,0 +1,40 @@
+import type { JobLine } from "../api/schema";
+import type { Tone } from "./states";
+
+export const LINES_KEPT = 10_000;
+
+/** The lines that are known, with new ones behind them; the oldest go when there are too many. */
+export function withNew(known: readonly JobLine[], more: readonly JobLine[]): readonly JobLine[] {
+  const last = known.at(-1)?.seq ?? 0;
+  const fresh = more.filter(({ seq }) => seq > last);
+  return fresh.length === 0 ? known : [...known, ...fresh].slice(-LINES_KEPT);
+}
+
+export const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] as const;
+export type Level = (typeof LEVELS)[number];
+
+/** Lines of a level or a worse one whose task, logger or message has the text, whatever its case. */
+export function filtered(lines: readonly JobLine[], text: string, least: Level): readonly JobLine[] {
+  const wanted = text.trim().toLowerCase();
+  const from = LEVELS.indexOf(least);
+  return lines.filter((line) => {
+    const level = LEVELS.findIndex((one) => one === line.level);
+    if (level !== -1 && level < from) return false; // a level of the user's own is shown
+    return [line.message, line.task, line.logger].some((one) => one.toLowerCase().includes(wanted));
+  });
+}
+
+/** As text, to be copied: one line for each, and for what was dropped before it. */
+export function textOf(lines: readonly JobLine[]): string {
+  return lines
+    .flatMap(({ at_ms, level, task, logger, message, dropped }) => [
+      ...(dropped > 0 ? [`… ${dropped} lines of ${task} were dropped: it logs too much`] : []),
+      `${new Date(at_ms).toISOString()} ${level} ${task} ${logger}: ${message}`,
+    ])
+    .join("\n");
+}
+
+export function toneOfLevel(level: string): Tone {
+  if (level === "ERROR" || level === "CRITICAL") return "bad";
+  return level === "WARNING" ? "warn" : "quiet";
+}
