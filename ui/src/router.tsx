@@ -10,6 +10,7 @@ import {
 import { OverviewPage } from "./pages/overview/OverviewPage";
 import { viewOf } from "./pages/overview/view";
 import { CheckpointsTab } from "./pages/job/CheckpointsTab";
+import { CommitsTab } from "./pages/job/CommitsTab";
 import { ConfigurationTab } from "./pages/job/ConfigurationTab";
 import { ExceptionsTab } from "./pages/job/ExceptionsTab";
 import { GraphTab } from "./pages/job/GraphTab";
@@ -76,6 +77,7 @@ const checkpoints = createRoute({
     typeof search["id"] === "number" ? { id: search["id"] } : {},
 });
 
+const commits = createRoute({ getParentRoute: () => job, path: "/commits", component: CommitsTab });
 const state = createRoute({
   getParentRoute: () => job,
   path: "/state",
@@ -121,7 +123,7 @@ export const router = createRouter({
     cluster,
     history,
     jobs.addChildren([
-      job.addChildren([graph, exceptions, configuration, checkpoints, timeline, log, plan, state]),
+      job.addChildren([graph, exceptions, configuration, checkpoints, timeline, log, plan, state, commits]),
     ]),
   ]),
   basepath: "/ui",

@@ -36,7 +36,7 @@ from unistream.master.workers_shown import JobInSlots, WorkerLog, WorkersInfo, w
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import JobRecord, OutboxRecord, PastJobs, Place
+from unistream.port.metadata import CommitRecord, JobRecord, OutboxRecord, PastJobs, Place
 
 DATABASE_AWAY: Final = "the metadata database does not answer: only how the job has ended is known"
 WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
@@ -235,6 +235,11 @@ class JobViews:
         """See `MetadataStore.outbox`. Raises Unreachable."""
         self._check_metadata()
         return self._services.metadata.outbox(after, limit)
+
+    def commits_of(self, job: JobId, limit: int) -> Sequence[CommitRecord]:
+        """The newest commits of one job, the oldest of them first. Raises Unreachable."""
+        self._check_metadata()
+        return self._services.metadata.commits(job, limit)
 
     @property
     def run_links(self) -> StampedLinks:

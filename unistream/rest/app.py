@@ -49,6 +49,7 @@ from unistream.rest.events import EventsApi
 from unistream.rest.explain import ExplainApi
 from unistream.rest.figures import FiguresApi
 from unistream.rest.guard import Guard, rules_of
+from unistream.rest.job_commits import JobCommitsApi
 from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
 from unistream.rest.metrics import MetricsApi
@@ -301,6 +302,7 @@ def create_app(
     events = EventsApi(dispatcher, figures, clock.wall_ms, version)
     events.routes(router)
     app.state.before_close = events.end
+    JobCommitsApi(dispatcher, clock.wall_ms).routes(router)
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
     ExplainApi(dispatcher).routes(router)
     TimelineApi(dispatcher).routes(router)

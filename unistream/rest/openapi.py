@@ -22,7 +22,7 @@ from unistream.master.workers_shown import WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
-from unistream.rest import checkpoint_shapes, event_log, figures, savepoints, shapes, vertices
+from unistream.rest import checkpoint_shapes, event_log, figures, job_commits, savepoints, shapes, vertices
 from unistream.rest.explain import JobExplained
 from unistream.rest.kept_jobs import KeepBody, StartBody
 from unistream.rest.refusal import RefusalBody
@@ -102,6 +102,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "POST /unistream/jobs/{id_}/rescale": Operation(shapes.Started, RescaleBody, 202),
     "GET /unistream/jobs/{id_}/rescale/{trigger}": Operation(shapes.RescaleOperation),
     "GET /unistream/jobs/{job}/log": Operation(list[JobLine], query=PAGE),
+    "GET /unistream/jobs/{id_}/commits": Operation(job_commits.JobCommits, query=(("limit", "integer"),)),
     "GET /unistream/jobs/{id_}/state": Operation(
         savepoints.SnapshotContents, query=(("checkpoint", "integer"),)
     ),

@@ -150,6 +150,18 @@ export function savepointQuery(job: string, checkpoint: number | undefined, sql:
   });
 }
 
+const COMMITS_REFRESH_MS = 3_000;
+
+/** What the sinks of a job have committed, and what waits. */
+export function commitsQuery(id: string) {
+  return queryOptions({
+    queryKey: ["commits", id],
+    queryFn: async ({ signal }) =>
+      dataOf(await client.GET("/unistream/jobs/{id_}/commits", { params: { path: { id_: id } }, signal })),
+    refetchInterval: COMMITS_REFRESH_MS,
+  });
+}
+
 export function useOverview() {
   return useQuery(overviewQuery);
 }

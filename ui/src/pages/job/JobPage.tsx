@@ -19,6 +19,7 @@ const TABS = [
   ["/jobs/$job/timeline", "Timeline"],
   ["/jobs/$job/checkpoints", "Checkpoints"],
   ["/jobs/$job/state", "State"],
+  ["/jobs/$job/commits", "Commits"],
   ["/jobs/$job/exceptions", "Exceptions"],
   ["/jobs/$job/log", "Log"],
   ["/jobs/$job/plan", "Plan"],

@@ -45,7 +45,10 @@ export function ResultTable({ answer }: { answer: QueryAnswer }) {
           setTop(currentTarget.scrollTop);
         }}
       >
-        <table aria-rowcount={result.rows.length + 1}>
+        <table
+          aria-rowcount={result.rows.length + 1}
+          style={{ width: `${widths.reduce((sum, width) => sum + width, 0)}ch` }}
+        >
           <colgroup>
             {widths.map((width, index) => (
               <col key={index} style={{ width: `${width}ch` }} />
@@ -54,7 +57,12 @@ export function ResultTable({ answer }: { answer: QueryAnswer }) {
           <thead>
             <tr aria-rowindex={1}>
               {result.columns.map(({ name, type }, index) => (
-                <th key={index} scope="col" title={`${name} ${type}`}>
+                <th
+                  key={index}
+                  scope="col"
+                  title={`${name} ${type}`}
+                  className={isNumber(type) ? "number" : ""}
+                >
                   <bdi>{name}</bdi>
                   <div className="quiet">{type.toLowerCase()}</div>
                 </th>
