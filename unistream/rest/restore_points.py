@@ -8,7 +8,7 @@ from typing import Final
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, JobId
 from unistream.master.dispatcher import Dispatcher
-from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.savepoint.reading import Savepoint, read_savepoint
 
 TRIED_MAX: Final = 5  # snapshots, until one is there: newer ones replace it all the time
@@ -31,23 +31,28 @@ class RestorePoints:
             raise NotFound(
                 f"job {job} is of another cluster; `unistream savepoint query PATH` reads its savepoints"
             )
-        for figures in list(self._complete(job, wanted))[:TRIED_MAX]:
-            assert figures.path is not None, "it is complete"
+        for path in list(self._paths(job, wanted))[:TRIED_MAX]:
             try:
-                return read_savepoint(figures.path)
+                found = read_savepoint(path)
             except ConfigError:  # removed meanwhile: there is nothing at that path
                 continue
+            if found.job == job:  # a path alone proves nothing
+                return found
         what = "complete checkpoint or savepoint" if wanted is None else f"checkpoint {wanted}"
         raise NotFound(f"job {job} has no {what} that is still kept; newer ones replace older ones")
 
     def is_kept(self, job: JobId, checkpoint: CheckpointId) -> bool:
-        return any(True for _ in self._complete(job, checkpoint))
+        return any(True for _ in self._paths(job, checkpoint))
 
-    def _complete(self, job: JobId, wanted: CheckpointId | None) -> Iterator[CheckpointFigures]:
-        """Newest first."""
+    def _paths(self, job: JobId, wanted: CheckpointId | None) -> Iterator[str]:
+        """Newest first; the last one is that from which the job was restored, maybe by an earlier master."""
         info = self._dispatcher.checkpoints(job)
         newest = (*info.latest, info.latest_completed, info.latest_savepoint)
         for figures in newest if wanted is None else (info.find(wanted),):
-            is_complete = figures is not None and figures.status is SnapshotStatus.COMPLETED
-            if figures is not None and is_complete and not figures.discarded and figures.path is not None:
-                yield figures
+            if figures is None or figures.status is not SnapshotStatus.COMPLETED or figures.discarded:
+                continue
+            if figures.path is not None:
+                yield figures.path
+        restored = info.latest_restored
+        if restored is not None and wanted in (None, restored.checkpoint_id):
+            yield restored.path

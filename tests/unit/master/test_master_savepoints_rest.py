@@ -33,11 +33,13 @@ def saved(api: Api, submission: Callable[..., Any], tmp_path: Path) -> tuple[str
     body = {"target-directory": str(tmp_path / "sp")}
     assert api.http.post(f"/jobs/{job}/savepoints", json=body).status_code == 202
     info = api.cluster.dispatcher.wait_for(job, lambda info: info.savepoint is not None, WAIT_S)
-    path = info.savepoint.removeprefix("file://")
-    shutil.rmtree(path)  # scripted workers have no state
+    path = Path(info.savepoint.removeprefix("file://"))
     rows = pa.table({"user": ["ann", "bob"], "value": [3, 5]})
-    writer = us.SavepointWriter().with_state("counts", "last-seen", rows, keys=["user"])
-    writer.with_rows("numbers", "all", {"value": [1, 2]}).write(path)
+    writer = us.SavepointWriter.change(us.read_savepoint(path))  # scripted workers have no state
+    writer.with_state("counts", "last-seen", rows, keys=["user"])
+    writer.with_rows("numbers", "all", {"value": [1, 2]}).write(tmp_path / "changed")
+    shutil.rmtree(path)
+    (tmp_path / "changed").rename(path)
     return str(job), next(one.checkpoint_id for one in info.checkpoints if one.path == info.savepoint)
 
 
@@ -107,7 +109,10 @@ def test_no_snapshot_is_named_by_anything_else(api: Api, body: Any, status: int,
 
 def test_a_snapshot_that_is_not_kept_is_named(api: Api, saved: tuple[str, int], tmp_path: Path) -> None:
     job, checkpoint = saved
-    shutil.rmtree(tmp_path / "sp")
+    [path] = (tmp_path / "sp").iterdir()
+    shutil.rmtree(path)
+    rows = pa.table({"k": [1], "value": [1]})
+    us.SavepointWriter().with_state("op", "s", rows, keys=["k"]).write(path)  # not of this job
     for query, what in {
         "?checkpoint=7000": "checkpoint 7000",
         f"?checkpoint={checkpoint}": f"checkpoint {checkpoint}",

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { JobCommits, StagedOutput } from "../api/schema";
-import { isEnd, notYet, waitingOf } from "./commits";
+import { momentOf, notYet, waitingOf } from "./commits";
 
 function staged(checkpoint_id: number, since_ms: number | null): StagedOutput {
   return { checkpoint_id, committables: 2, size: 10, since_ms };
@@ -61,9 +61,10 @@ describe("what is in no commit yet", () => {
 });
 
 it.each([
-  [null, false],
-  [1_700_000_000_000, false],
-  [2 ** 63, true],
-])("a watermark of %s is the end: %s", (watermark, end) => {
-  expect(isEnd(watermark)).toBe(end);
+  [null, null],
+  [-(2 ** 63), null],
+  [1_700_000_000_000, 1_700_000_000_000],
+  [2 ** 63, "end"],
+])("the watermark %s is %s", (watermark, moment) => {
+  expect(momentOf(watermark)).toBe(moment);
 });

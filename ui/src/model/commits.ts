@@ -23,11 +23,12 @@ export function waitingOf({ staged }: Pick<SinkCommits, "staged">): Waiting {
   };
 }
 
-const LAST_DATE_MS = 8.64e15; // of ECMAScript; a watermark of 2^63 - 1 is behind the last row
+const DATES_MS = 8.64e15; // of ECMAScript, on both sides of 1970
 
-/** A watermark after which no row comes. */
-export function isEnd(watermarkMs: number | null): boolean {
-  return watermarkMs !== null && watermarkMs > LAST_DATE_MS;
+/** A watermark that is a time; "end" behind the last row, null before the first, or if nobody knows it. */
+export function momentOf(watermarkMs: number | null): number | "end" | null {
+  if (watermarkMs === null || watermarkMs < -DATES_MS) return null;
+  return watermarkMs > DATES_MS ? "end" : watermarkMs;
 }
 
 /** What is in no commit yet, in a sentence. */

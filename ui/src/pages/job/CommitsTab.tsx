@@ -5,7 +5,7 @@ import { commitsQuery, jobQuery } from "../../api/queries";
 import type { CommitRecord, JobCommits, SinkCommits } from "../../api/schema";
 import { UNKNOWN, bytes, count } from "../../format/numbers";
 import { duration, since } from "../../format/times";
-import { isEnd, notYet, waitingOf } from "../../model/commits";
+import { momentOf, notYet, waitingOf } from "../../model/commits";
 import { Answered } from "../../parts/Answered";
 import { Copyable } from "../../parts/Copyable";
 import { Notice } from "../../parts/Notice";
@@ -144,11 +144,18 @@ function CommitsTable({ commits }: { commits: readonly CommitRecord[] }) {
               </td>
               <td className="number">{count(one.rows)}</td>
               <td className="number">{count(one.table_version)}</td>
-              <td>{isEnd(one.watermark_ms) ? "end of input" : <Time ms={one.watermark_ms} />}</td>
+              <td>
+                <Watermark ms={one.watermark_ms} />
+              </td>
             </tr>
           ))}
         </tbody>
       </table>
     </div>
   );
+}
+
+function Watermark({ ms }: { ms: number | null }) {
+  const moment = momentOf(ms);
+  return moment === "end" ? "end of input" : <Time ms={moment} />;
 }
