@@ -12,6 +12,7 @@ import { viewOf } from "./pages/overview/view";
 import { CheckpointsTab } from "./pages/job/CheckpointsTab";
 import { CommitsTab } from "./pages/job/CommitsTab";
 import { ConfigurationTab } from "./pages/job/ConfigurationTab";
+import { DeadLettersTab } from "./pages/job/DeadLettersTab";
 import { ExceptionsTab } from "./pages/job/ExceptionsTab";
 import { GraphTab } from "./pages/job/GraphTab";
 import { JobPage } from "./pages/job/JobPage";
@@ -78,6 +79,11 @@ const checkpoints = createRoute({
 });
 
 const commits = createRoute({ getParentRoute: () => job, path: "/commits", component: CommitsTab });
+const deadLetters = createRoute({
+  getParentRoute: () => job,
+  path: "/dead-letters",
+  component: DeadLettersTab,
+});
 const state = createRoute({
   getParentRoute: () => job,
   path: "/state",
@@ -123,7 +129,18 @@ export const router = createRouter({
     cluster,
     history,
     jobs.addChildren([
-      job.addChildren([graph, exceptions, configuration, checkpoints, timeline, log, plan, state, commits]),
+      job.addChildren([
+        graph,
+        exceptions,
+        configuration,
+        checkpoints,
+        timeline,
+        log,
+        plan,
+        state,
+        commits,
+        deadLetters,
+      ]),
     ]),
   ]),
   basepath: "/ui",

@@ -151,13 +151,19 @@ export function savepointQuery(job: string, checkpoint: number | undefined, sql:
 }
 
 const COMMITS_REFRESH_MS = 3_000;
+const COMMITS_SHOWN = 60;
 
 /** What the sinks of a job have committed, and what waits. */
 export function commitsQuery(id: string) {
   return queryOptions({
     queryKey: ["commits", id],
     queryFn: async ({ signal }) =>
-      dataOf(await client.GET("/unistream/jobs/{id_}/commits", { params: { path: { id_: id } }, signal })),
+      dataOf(
+        await client.GET("/unistream/jobs/{id_}/commits", {
+          params: { path: { id_: id }, query: { limit: COMMITS_SHOWN } },
+          signal,
+        }),
+      ),
     refetchInterval: COMMITS_REFRESH_MS,
   });
 }

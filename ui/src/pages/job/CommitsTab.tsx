@@ -34,7 +34,7 @@ function Commits({ found, runs }: { found: JobCommits; runs: boolean }) {
         <Notice tone="warn">{`What waits for its commit is not known: ${why_unknown}`}</Notice>
       )}
       <div className="scrolls">
-        <table>
+        <table className="names">
           <thead>
             <tr>
               <th scope="col">Sink</th>
@@ -69,7 +69,9 @@ function Sink({ sink, nowMs }: { sink: SinkCommits; nowMs: number }) {
       <td>
         {writes.length === 0 && <span className="quiet">{UNKNOWN}</span>}
         {writes.map((uri) => (
-          <Copyable key={uri} text={uri} />
+          <div key={uri} className="nowrap">
+            <Copyable text={uri} />
+          </div>
         ))}
       </td>
       <td className="number">{count(info?.rows)}</td>
@@ -131,7 +133,7 @@ function CommitsTable({ commits }: { commits: readonly CommitRecord[] }) {
         <tbody>
           {commits.map((one) => (
             <tr key={`${one.sink_uid} ${one.checkpoint_id}`}>
-              <td>
+              <td className="nowrap">
                 <Time ms={one.at_ms} />
               </td>
               <td>
@@ -144,7 +146,7 @@ function CommitsTable({ commits }: { commits: readonly CommitRecord[] }) {
               </td>
               <td className="number">{count(one.rows)}</td>
               <td className="number">{count(one.table_version)}</td>
-              <td>
+              <td className="nowrap">
                 <Watermark ms={one.watermark_ms} />
               </td>
             </tr>

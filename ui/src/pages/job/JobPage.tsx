@@ -20,6 +20,7 @@ const TABS = [
   ["/jobs/$job/checkpoints", "Checkpoints"],
   ["/jobs/$job/state", "State"],
   ["/jobs/$job/commits", "Commits"],
+  ["/jobs/$job/dead-letters", "Dead letters"],
   ["/jobs/$job/exceptions", "Exceptions"],
   ["/jobs/$job/log", "Log"],
   ["/jobs/$job/plan", "Plan"],

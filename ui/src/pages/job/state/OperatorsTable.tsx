@@ -18,7 +18,7 @@ export function OperatorsTable({ operators, onRows }: Props) {
   return (
     <>
       <div className="scrolls">
-        <table className="states">
+        <table className="names">
           <thead>
             <tr>
               <th scope="col">Operator</th>

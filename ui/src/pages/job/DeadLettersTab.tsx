@@ -1,0 +1,160 @@
+import { useQuery } from "@tanstack/react-query";
+import { useParams } from "@tanstack/react-router";
+import { useState } from "react";
+
+import { jobQuery } from "../../api/queries";
+import type { JobInfo } from "../../api/schema";
+import { count } from "../../format/numbers";
+import {
+  type Choice,
+  type LettersTable,
+  commandsOf,
+  failingOf,
+  lettersTables,
+  tableArgument,
+} from "../../model/deadLetters";
+import { Answered } from "../../parts/Answered";
+import { Copyable } from "../../parts/Copyable";
+import "./letters.css";
+
+const ALL: Choice = { operator: "", error: "", pipeline: "" };
+
+/** Rows that could not be processed: how many of which operator, and what looks at them and replays them. */
+export function DeadLettersTab() {
+  const { job } = useParams({ from: "/jobs/$job" });
+  const query = useQuery(jobQuery(job));
+  return <Answered query={query}>{(info) => <DeadLetters info={info} />}</Answered>;
+}
+
+function DeadLetters({ info }: { info: JobInfo }) {
+  const failing = failingOf(info);
+  const [choice, setChoice] = useState(ALL);
+  if (failing.length === 0) {
+    return (
+      <p className="empty">
+        No row has failed in this job, or its operators fail the job instead:{" "}
+        <code>on_error=&quot;fail&quot;</code>.
+      </p>
+    );
+  }
+  return (
+    <>
+      <div className="scrolls">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Operator</th>
+              <th scope="col">Dead letters</th>
+              <th scope="col">Left out</th>
+            </tr>
+          </thead>
+          <tbody>
+            {failing.map(({ operator, letters, skipped }) => (
+              <tr key={operator}>
+                <th scope="row">
+                  <bdi>{operator}</bdi>
+                </th>
+                <td className="number">{count(letters)}</td>
+                <td className="number">{count(skipped)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      <p className="quiet">
+        {info.restarts > 0 &&
+          "The job has restarted, so these counts are approximate; the tables are exact. "}
+        The letters are in the tables below, with their rows and errors. The JobManager does not read tables
+        of users, and a replay is a job with your code: it starts where that is, by these commands. They
+        change no letter; rows that are wrong themselves are corrected by a pipeline of your own.
+      </p>
+      <Choose choice={choice} change={setChoice} />
+      <Tables tables={lettersTables(info.writes)} choice={choice} />
+    </>
+  );
+}
+
+function Choose({ choice, change }: { choice: Choice; change: (choice: Choice) => void }) {
+  const fields = [
+    ["operator", "Only of this operator"],
+    ["error", "Only this error, such as ValueError"],
+    ["pipeline", "Pipeline of a replay, MODULE:FUNCTION"],
+  ] as const;
+  return (
+    <fieldset className="letters-choice">
+      <legend>Choose letters</legend>
+      {fields.map(([name, text]) => (
+        <label key={name}>
+          {text}{" "}
+          <input
+            value={choice[name]}
+            spellCheck={false}
+            onChange={({ target }) => {
+              change({ ...choice, [name]: target.value });
+            }}
+          />
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+function Tables({ tables, choice }: { tables: readonly LettersTable[]; choice: Choice }) {
+  const sure = tables.filter((table) => table.sure);
+  const others = tables.filter((table) => !table.sure);
+  if (tables.length === 0) {
+    return (
+      <p className="empty">No sink says where it writes; the job has ended, or nobody reads the letters.</p>
+    );
+  }
+  return (
+    <>
+      {sure.map((table) => (
+        <Commands key={`${table.uid} ${table.uri}`} table={table} choice={choice} />
+      ))}
+      {others.length > 0 && (
+        <details>
+          <summary>
+            {sure.length > 0
+              ? "Other sinks of this job"
+              : "Sinks of this job; one of them may have the letters"}
+          </summary>
+          <div className="stack">
+            {others.map((table) => (
+              <Commands key={`${table.uid} ${table.uri}`} table={table} choice={choice} />
+            ))}
+          </div>
+        </details>
+      )}
+    </>
+  );
+}
+
+function Commands({ table, choice }: { table: LettersTable; choice: Choice }) {
+  const argument = tableArgument(table.uri);
+  const commands = argument === null ? null : commandsOf(argument, choice);
+  return (
+    <section className="card">
+      <h2>
+        <bdi>{table.uid}</bdi>
+      </h2>
+      <Copyable text={table.uri} />
+      {commands === null ? (
+        <p className="quiet">
+          Only its sink can read it: name it as <code>MODULE:FUNCTION#{table.uid}</code>.
+        </p>
+      ) : (
+        <dl className="commands">
+          {(["list", "show", "replay"] as const).map((name) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>
+                <Copyable text={commands[name]} />
+              </dd>
+            </div>
+          ))}
+        </dl>
+      )}
+    </section>
+  );
+}
