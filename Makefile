@@ -133,7 +133,7 @@ ui: $(UI_PACKAGES)  ## the web UI from its sources, over a JobManager; MASTER=ht
 ui-check: $(UI_PACKAGES)  ## types, lint and tests of the web UI
 	@cd ui && npm run --silent check
 
-browser: setup  ## Dagster's UI in a real browser: Materialize, the run, Terminate; installs Chromium
+browser: setup  ## Dagster's UI and the web UI in a real browser: as somebody uses them; installs Chromium
 	-@bash deployments/local/browser.sh
 	@$(RUN) pytest -q -rs tests/browser
 

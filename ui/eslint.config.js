@@ -29,7 +29,7 @@ export default tseslint.config(
     languageOptions: {
       parserOptions: { projectService: false },
       globals: Object.fromEntries(
-        ["console", "document", "fetch", "globalThis", "navigator", "process", "URL"].map((name) => [
+        ["Blob", "console", "document", "fetch", "globalThis", "navigator", "process", "URL"].map((name) => [
           name,
           "readonly",
         ]),

@@ -27,7 +27,8 @@ async function copied(ui, operation, what) {
   return ui.page.evaluate(() => navigator.clipboard.readText());
 }
 
-async function runs(ui, job) {
+/** Shows the page of a job, all of whose tasks run. */
+export async function runs(ui, job) {
   await ui.goto(`/jobs/${job}`);
   await ui.page.locator(".title .badge", { hasText: "RUNNING" }).waitFor();
   await ui.page.waitForFunction(async (id) => {
@@ -134,4 +135,52 @@ async function startAgain(ui, { point, proof }) {
   await ui.page.waitForURL((url) => !url.pathname.endsWith(point));
   await ui.page.locator(".title .badge", { hasText: "RUNNING" }).waitFor();
   return new URL(ui.page.url()).pathname.split("/")[3];
+}
+
+/** Several at once; nobody answers for a while; a refusal; the job ends while somebody reads a dialog. */
+export async function refusals(ui, { job }) {
+  await runs(ui, job);
+  for (let number = 0; number < 2; number += 1) {
+    const dialog = await asked(ui, "Savepoint", "Take a savepoint");
+    await dialog.getByRole("button", { name: "Take it" }).click();
+  }
+  const complete = ui.page.locator(".operation", { hasText: "It is complete, and the job goes on." });
+  await complete.nth(1).waitFor();
+  await hideAll(ui);
+
+  ui.forgive(/ERR_INTERNET_DISCONNECTED/);
+  let dialog = await asked(ui, "Savepoint", "Take a savepoint");
+  await ui.page.context().setOffline(true);
+  await dialog.getByRole("button", { name: "Take it" }).click();
+  await said(ui, "It is asked again.");
+  await ui.picture("operation-away");
+  await ui.page.context().setOffline(false);
+  await complete.first().waitFor();
+  await hideAll(ui);
+
+  ui.forgive(/\b400\b/);
+  dialog = await asked(ui, "Savepoint", "Take a savepoint");
+  await dialog.getByLabel("Directory of the savepoint").fill("savepoints");
+  await dialog.getByRole("button", { name: "Take it" }).click();
+  await said(
+    ui,
+    "Refused, and nothing has changed: savepoint directory 'savepoints': give an absolute path or a URL",
+  );
+  await ui.isAccessible("a refusal");
+  await hideAll(ui);
+
+  dialog = await asked(ui, "Stop", "Stop with a savepoint");
+  await fetch(`${ui.url}/jobs/${job}`, { method: "PATCH" });
+  await dialog.getByText("The job has ended as CANCELED.").waitFor();
+  demand(
+    (await dialog.getByRole("button", { name: "Stop the job" }).count()) === 0,
+    "nothing is left to confirm",
+  );
+  await ui.page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "hidden" });
+}
+
+async function hideAll(ui) {
+  const hide = ui.page.getByRole("button", { name: /^Hide/ });
+  while ((await hide.count()) > 0) await hide.first().click();
 }

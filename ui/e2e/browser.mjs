@@ -16,13 +16,15 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 const WAIT_MS = 60_000; // of a machine that is overloaded; otherwise everything is there within a second
 const SERIOUS = ["serious", "critical"];
 
+export const LAUNCHED = {
+  executablePath: process.env.UNISTREAM_CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-proxy-server"],
+};
+
 export const SIZES = { wide: { width: 1400, height: 900 }, narrow: { width: 400, height: 800 } };
 
 export async function opened(url, { size = SIZES.wide, colorScheme = "light" } = {}) {
-  const browser = await chromium.launch({
-    executablePath: process.env.UNISTREAM_CHROMIUM ?? "/usr/bin/chromium",
-    args: ["--no-sandbox", "--disable-dev-shm-usage", "--no-proxy-server"],
-  });
+  const browser = await chromium.launch(LAUNCHED);
   const context = await browser.newContext({
     viewport: size,
     colorScheme,

@@ -105,7 +105,7 @@ describe("slots", () => {
     [
       { c: 4 },
       1,
-      "It needs 7 slots, 2 more than now. Only 1 are free: it waits for workers, and stays as it is if none come.",
+      "It needs 7 slots, 2 more than now. 1 are free: it waits for more, and stays as it is if none come.",
     ],
     [{ c: 4 }, null, "It needs 7 slots, 2 more than now."],
   ])("%j with %s free", (widths: Record<string, number>, free, sentence) => {

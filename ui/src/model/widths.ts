@@ -77,6 +77,6 @@ export function slotsSentence(groups: readonly Group[], widths: Widths, free: nu
       ? ""
       : free >= more
         ? ` ${free} are free.`
-        : ` Only ${free} are free: it waits for workers, and stays as it is if none come.`;
+        : ` ${free} are free: it waits for more, and stays as it is if none come.`;
   return `It needs ${then} slots, ${more} more than now.${known}`;
 }

@@ -10,6 +10,7 @@ import { rateOf } from "../../model/rates";
 import { type Vertex, bottleneckOf, pressure, verticesOf } from "../../model/vertices";
 import { Answered } from "../../parts/Answered";
 import { Notice } from "../../parts/Notice";
+import { Scrolls } from "../../parts/Scrolls";
 import { useSamples } from "../../parts/samples";
 import { VertexPanel } from "./VertexPanel";
 
@@ -58,7 +59,7 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
         />
       </Suspense>
       {chosen !== null && <VertexPanel id={chosen} info={info} nowMs={nowMs} />}
-      <div className="scrolls">
+      <Scrolls label="Vertices">
         <table>
           <thead>
             <tr>
@@ -78,7 +79,7 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolls>
     </>
   );
 }

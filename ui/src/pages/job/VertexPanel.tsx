@@ -11,6 +11,7 @@ import { pressure } from "../../model/vertices";
 import { Answered } from "../../parts/Answered";
 import { Badge } from "../../parts/Badge";
 import { Copyable } from "../../parts/Copyable";
+import { Scrolls } from "../../parts/Scrolls";
 
 const SHOWN = 200;
 const MS_PER_S = 1_000;
@@ -124,7 +125,7 @@ function Exchange({ input, all }: { input: InputLine; all: readonly VertexLine[]
 function Subtasks({ id, info, nowMs }: Props) {
   const found = subtasksOf(info, id);
   return (
-    <div className="scrolls">
+    <Scrolls label="Subtasks">
       <table>
         <thead>
           <tr>
@@ -166,6 +167,6 @@ function Subtasks({ id, info, nowMs }: Props) {
           Those in trouble and the busiest: {SHOWN} of {count(found.length)}.
         </p>
       )}
-    </div>
+    </Scrolls>
   );
 }

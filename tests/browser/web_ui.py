@@ -1,0 +1,66 @@
+"""The web UI in a real Chromium, against a cluster that runs: what the cases of `ui/e2e` need.
+
+The cases are JavaScript, over playwright-core: it waits for what is shown, and axe runs in the page; both
+come with the packages of the UI, which needs Node anyway. `tests.browser.chromium` is for pages of others,
+which are tested where Node is not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import unistream as us
+from tests.browser import chromium
+from tests.modes import STREAMING
+from unistream.rest.pages import built
+
+UI: Final = Path(__file__).parents[2] / "ui"
+CASE_S: Final = 600  # nobody waits longer for a case; otherwise it takes seconds
+CHECKPOINTED: Final = {"execution.checkpointing.interval": "1 s", "pipeline.max-parallelism": "8"}
+
+
+def missing() -> str | None:
+    """What is not here, and how it comes; None: all is."""
+    if shutil.which("node") is None or not (UI / "node_modules" / "playwright-core").is_dir():
+        return "Node or the packages of the web UI are missing: `make setup` installs them"
+    if built() is None:
+        return "the web UI is not built: `make ui-build`"
+    if chromium.found() is None:
+        return "there is no Chromium on the PATH: `make browser` installs it, as root on Debian"
+    return None
+
+
+def check_case(module: str, name: str, url: str, **given: Any) -> None:
+    """Runs `name` of `ui/e2e/<module>.mjs` against the cluster at `url`; fails with its words."""
+    found = chromium.found()
+    assert found is not None
+    done = subprocess.run(
+        ["node", "e2e/run.mjs", module, name, url, json.dumps(given)],
+        cwd=UI,
+        env={**os.environ, "UNISTREAM_CHROMIUM": found},
+        capture_output=True,
+        text=True,
+        timeout=CASE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{module}.{name}\n{done.stderr}\n{done.stdout}"
+
+
+def windows(folder: Path, parallelism: int) -> us.Environment:
+    """An endless stream with windows, into files below `folder`."""
+    env = us.Environment({**STREAMING, **CHECKPOINTED, "parallelism.default": str(parallelism)})
+    columns = {
+        "key": us.datagen.RandomInt(0, 50),
+        "at": us.datagen.EventTime(start_ms=1_000_000, step_ms=100, disorder_ms=500),
+    }
+    source = us.DatagenSource(columns, rows=None, bounded=False, seed=7, rows_per_second=200, splits=4)
+    watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(500).with_timestamp_column("at")
+    rows = env.from_source(source, watermarks, "flights").uid("flights")
+    counted = rows.key_by("key").window(us.TumblingEventTimeWindows.of("10 s")).aggregate(n=us.count())
+    counted.uid("windows").sink_to(us.FileSink(str(folder / "out"))).uid("out")
+    return env
