@@ -10,6 +10,7 @@ cluster. Python objects in it are never read; they are bytes here.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -42,6 +43,8 @@ LOOKS_EVERY_S: Final = 0.25  # whether somebody still waits for the answer
 ID_MAX: Final = 2**53 - 1
 
 NowMs = Callable[[], int]
+
+logger = logging.getLogger(__name__)
 
 
 class SnapshotContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,14 +147,17 @@ class SavepointsApi:
         if why is not None:
             raise ConfigError(why)
         rows = await self._rows(request, body.sql, chosen)
+        took_ms = max(0, self._now_ms() - began_ms)
+        checkpoint = chosen.savepoint.checkpoint_id
+        logger.info("event=savepoint_query job=%s checkpoint=%s took_ms=%s", body.job, checkpoint, took_ms)
         return json_answer(
             QueryAnswer(
-                checkpoint_id=chosen.savepoint.checkpoint_id,
+                checkpoint_id=checkpoint,
                 kind=chosen.savepoint.kind,
                 taken_ms=chosen.savepoint.taken_ms,
                 result=rows,
                 limits=self._limits,
-                took_ms=max(0, self._now_ms() - began_ms),
+                took_ms=took_ms,
             )
         )
 

@@ -52,13 +52,15 @@ REFUSED_FUNCTIONS: Final = frozenset(
         *("current_connection_id", "current_query", "current_query_id", "current_transaction_id"),
         *("txid_current", "nextval", "currval", "setval", "setseed", "sleep_ms", "write_log", "query"),
         *("json_deserialize_sql", "json_execute_serialized_sql", "json_serialize_plan", "json_serialize_sql"),
+        *("=", "!=", "<>", "<", "<=", ">", ">=", "is distinct from", "is not distinct from"),
         *("parse_duckdb_log_message", "stats", "vector_type", "combine", "finalize", "to_aggregate_state"),
     }
 )
-"""Functions of values that tell of the process, change the session, wait, or take bytes for memory."""
+"""Functions of values that say something of the process, change the session, wait, or take bytes for memory.
+Comparisons are no functions to the parser; called as such, they take values of one type for another's."""
 
 _REFUSED_NAMES: Final = re.compile(
-    r"^(__internal|pg_|inet_|has_.*privilege|read_|write_|duckdb_|pragma_|arrow_|pandas_|python_)"
+    r"^(__|pg_|inet_|has_.*privilege|read_|write_|duckdb_|pragma_|arrow_|pandas_|python_)"
 )
 _TYPE_INFO: Final = re.compile(r"^[A-Z_]+_TYPE_INFO$")
 _NO_PLACE: Final = 2**31
