@@ -11,8 +11,12 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 import unistream as us
 from tests.browser import chromium
@@ -37,18 +41,38 @@ def missing() -> str | None:
 
 def check_case(module: str, name: str, url: str, **given: Any) -> None:
     """Runs `name` of `ui/e2e/<module>.mjs` against the cluster at `url`; fails with its words."""
+    with running_case(module, name, url, **given):
+        pass
+
+
+@contextmanager
+def running_case(module: str, name: str, url: str, **given: Any) -> Iterator[Callable[[str], None]]:
+    """The same, while something else is done. What it gives waits until the case prints that word."""
     found = chromium.found()
     assert found is not None
-    done = subprocess.run(
+    with subprocess.Popen(
         ["node", "e2e/run.mjs", module, name, url, json.dumps(given)],
         cwd=UI,
         env={**os.environ, "UNISTREAM_CHROMIUM": found},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=CASE_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{module}.{name}\n{done.stderr}\n{done.stdout}"
+    ) as process:
+
+        def await_word(word: str) -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.strip() == word:
+                    return
+            _, err = process.communicate(timeout=CASE_S)
+            pytest.fail(f"{module}.{name} has ended before {word!r}\n{err}")
+
+        try:
+            yield await_word
+            out, err = process.communicate(timeout=CASE_S)
+            assert process.returncode == 0, f"{module}.{name}\n{err}\n{out}"
+        finally:
+            process.kill()
 
 
 def windows(folder: Path, parallelism: int) -> us.Environment:

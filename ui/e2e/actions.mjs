@@ -184,3 +184,37 @@ async function hideAll(ui) {
   const hide = ui.page.getByRole("button", { name: /^Hide/ });
   while ((await hide.count()) > 0) await hide.first().click();
 }
+
+/** Where the configuration says that pages change nothing. */
+export async function turnedOff(ui, { job }) {
+  await runs(ui, job);
+  await ui.page.getByText("This page changes nothing in this cluster").waitFor();
+  demand((await ui.page.getByRole("group", { name: "Actions" }).count()) === 0, "no action is offered");
+  await ui.isAccessible("the page of a job that it does not change");
+  ui.forgive(/\b403\b/);
+  const status = await ui.page.evaluate(
+    async (id) =>
+      (await fetch(`/jobs/${id}`, { method: "PATCH", headers: { "X-Unistream-Page": "1" } })).status,
+    job,
+  );
+  demand(status === 403, `what is asked for all the same is refused, not ${status}`);
+  await runs(ui, job);
+}
+
+/**
+ * The JobManager ends after "ready", another one takes its place after "asked": what was asked for meanwhile is done by
+ * that one.
+ */
+export async function anotherLeader(ui, { job }) {
+  await runs(ui, job);
+  const dialog = await asked(ui, "Stop", "Stop with a savepoint");
+  ui.forgive(/ERR_CONNECTION|ERR_EMPTY_RESPONSE|\b503\b/);
+  console.log("ready");
+  await ui.page.getByText("The JobManager does not answer.").first().waitFor();
+  await dialog.getByRole("button", { name: "Stop the job" }).click();
+  await said(ui, "It is asked again.");
+  console.log("asked");
+  await said(ui, "The job has ended, and everything up to its savepoint is in the sinks.");
+  await ui.page.locator(".title .badge", { hasText: "FINISHED" }).waitFor();
+  console.log("done");
+}

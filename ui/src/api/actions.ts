@@ -34,6 +34,10 @@ export async function askStop(
   dataOf(await client.POST("/jobs/{id_}/stop", { params: { path: { id_: job } }, body, signal }));
 }
 
+export async function jobOf(job: string, signal: AbortSignal) {
+  return dataOf(await client.GET("/unistream/jobs/{id_}", { params: { path: { id_: job } }, signal }));
+}
+
 /** Of a savepoint or a stop; null: it is not over. */
 export async function savepointOf(job: string, trigger: string, signal: AbortSignal) {
   const path = { id_: job, trigger };

@@ -1,7 +1,15 @@
 import { describe, expect, test } from "vitest";
 
 import type { CheckpointConfig, CheckpointInfo } from "../api/schema";
-import { type Action, type Subject, actionsOf, consequencesOf, hindranceOf, pointsOf } from "./actions";
+import {
+  type Action,
+  type Subject,
+  actionsOf,
+  consequencesOf,
+  hindranceOf,
+  pointsOf,
+  waitsFor,
+} from "./actions";
 
 type Job = Subject["job"];
 
@@ -99,6 +107,18 @@ describe("what is in the way", () => {
     if (why === null) expect(said).toBeNull();
     else expect(said).toMatch(why);
   });
+});
+
+test.each<[Partial<Job>, RegExp | null]>([
+  [{}, null],
+  [{ state: "FINISHED", subtasks: [] }, null],
+  [{ state: "FAILED", subtasks: [subtask("FAILED")] }, null],
+  [{ state: "INITIALIZING", subtasks: [] }, /INITIALIZING, and 0 of its 0 tasks run\.$/],
+  [{ subtasks: [subtask("RUNNING"), subtask("SCHEDULED")] }, /1 of its 2 tasks run\.$/],
+])("what is waited for: %j", (job, why) => {
+  const said = waitsFor(subject(job).job);
+  if (why === null) expect(said).toBeNull();
+  else expect(said).toMatch(why);
 });
 
 describe("what will happen", () => {

@@ -48,9 +48,16 @@ export function hindranceOf(action: Action, subject: Subject): string | null {
     return "The job is being stopped already: see below.";
   }
   if (action === "rescale" && underWay.includes("rescale")) return "The job is being rescaled already.";
+  const waits = waitsFor(job);
+  return waits === null ? null : `${waits} It can be done when all of them do.`;
+}
+
+/** What a snapshot or another parallelism has to wait for; null: nothing, or nothing that will come. */
+export function waitsFor(job: Pick<JobInfo, "state" | "subtasks">): string | null {
+  if (isOver(job.state)) return null;
   const run = job.subtasks.filter(({ state }) => state === "RUNNING" || state === "FINISHED").length;
   if (job.state === "RUNNING" && run === job.subtasks.length) return null;
-  return `The job is ${job.state}, and ${run} of its ${job.subtasks.length} tasks run. It can be done when all of them do.`;
+  return `The job is ${job.state}, and ${run} of its ${job.subtasks.length} tasks run.`;
 }
 
 /** What will happen, in plain words. `confirm`: on the button. */

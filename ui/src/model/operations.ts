@@ -36,7 +36,7 @@ export interface Operation {
   /** keep: what was submitted of the job, so that it can be started again; ask; watch how it goes. */
   readonly step: "keep" | "ask" | "watch" | "over";
   readonly kept: boolean;
-  /** Why nobody has answered last time; null: somebody has. */
+  /** Why it could not go on last time, such as that nobody has answered; null: it could. */
   readonly trouble: string | null;
   readonly outcome: Outcome | null;
 }

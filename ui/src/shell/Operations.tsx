@@ -5,6 +5,7 @@ import {
   askRescale,
   askSavepoint,
   askStop,
+  jobOf,
   keep,
   rescaleOf,
   savepointOf,
@@ -13,6 +14,7 @@ import {
 } from "../api/actions";
 import { Refused, Unreachable } from "../api/client";
 import { type Operation, type Told, told } from "../model/operations";
+import { waitsFor } from "../model/actions";
 import { isOver } from "../model/states";
 import { operation, store, useOperations } from "../parts/operations";
 
@@ -41,7 +43,7 @@ async function carryOn(id: string, signal: AbortSignal) {
     const before = operation(id);
     if (before === undefined || before.step === "over") return;
     const answer = await answerTo(before, signal);
-    if (answer === null) return;
+    if (answer === null || signal.aborted) return;
     const after = told(before, answer);
     store(after);
     if (after.step === before.step) await new Promise((done) => setTimeout(done, PAUSE_MS));
@@ -68,6 +70,11 @@ async function request({ step, action, job, id, wanted }: Operation, signal: Abo
     return { is: "accepted" };
   }
   if (step === "watch") return watched(action, job, id, signal);
+  if (action !== "cancel" && action !== "start") {
+    // All its tasks ran when somebody asked; since then it may have restarted, or another JobManager starts it again.
+    const waits = waitsFor(await jobOf(job, signal));
+    if (waits !== null) return { is: "away", why: waits };
+  }
   switch (action) {
     case "savepoint":
       await askSavepoint(job, id, directory, signal);

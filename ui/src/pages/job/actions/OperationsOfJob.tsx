@@ -95,15 +95,15 @@ function Said({ operation, saying, restart }: SaidProps) {
             Start again from it
           </button>
         )}
-        {isOver && (
+        {operation.step !== "watch" && (
           <button
             type="button"
-            aria-label={`Hide: ${saying.title}`}
+            aria-label={`${isOver ? "Hide" : "Give up"}: ${saying.title}`}
             onClick={() => {
               dismiss(operation.id);
             }}
           >
-            Hide
+            {isOver ? "Hide" : "Give up"}
           </button>
         )}
       </div>
