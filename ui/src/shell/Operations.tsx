@@ -43,7 +43,7 @@ async function carryOn(id: string, signal: AbortSignal) {
     const before = operation(id);
     if (before === undefined || before.step === "over") return;
     const answer = await answerTo(before, signal);
-    if (answer === null || signal.aborted) return;
+    if (answer === null || operation(id) === undefined) return;
     const after = told(before, answer);
     store(after);
     if (after.step === before.step) await new Promise((done) => setTimeout(done, PAUSE_MS));
