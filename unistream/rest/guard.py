@@ -29,6 +29,9 @@ PAGE_HEADER: Final = "X-Unistream-Page"
 """What the pages of the web UI send along; its value says nothing."""
 
 READS: Final = frozenset({"GET", "HEAD"})
+QUERIES: Final = frozenset({"/unistream/savepoints/query"})
+"""They change nothing, but take their time: pages of others may not ask them, the own ones always may."""
+
 JSON: Final = "application/json"
 SHOWN_CHARS: Final = 100  # of what the client has sent
 POLICY_VIOLATION: Final = 1008  # RFC 6455, 7.4.1
@@ -52,6 +55,7 @@ class Asked(NamedTuple):
     """What a request says of itself. A header that comes several times has several values."""
 
     method: str
+    path: str = "/"
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
@@ -92,7 +96,7 @@ def refusal(asked: Asked, rules: Rules) -> str | None:
         return f"what a browser asks to change has the header {PAGE_HEADER}, which this server's pages send"
     if asked.has_body and not (asked.content_types and all(map(_is_json, asked.content_types))):
         return f"what a browser sends is {JSON}, not {_shown(asked.content_types)}"
-    if not rules.changes:
+    if not rules.changes and asked.path.removeprefix("/v1") not in QUERIES:
         return f"the web UI changes nothing in this cluster: {WEB_CANCEL_ENABLE.key} is false there"
     return None
 
@@ -147,6 +151,7 @@ def asked_by(scope: Scope) -> Asked:
     lengths = values(b"content-length")
     return Asked(
         method=scope["method"],
+        path=scope["path"],
         hosts=values(b"host"),
         origins=values(b"origin"),
         sites=values(b"sec-fetch-site"),

@@ -112,6 +112,12 @@ def test_what_is_refused(asked: Asked, why: str | None) -> None:
         pytest.param(page("http://evil.example"), ORIGIN, id="another page is told nothing of it"),
         pytest.param(Asked("PATCH", hosts=(HOST,)), None, id="a change of the command line"),
         pytest.param(read(HOST), None, id="a read"),
+        pytest.param(page(path="/v1/unistream/savepoints/query"), None, id="a query changes nothing"),
+        pytest.param(
+            page("http://evil.example", path="/unistream/savepoints/query"),
+            ORIGIN,
+            id="a query of another page",
+        ),
     ],
 )
 def test_where_the_page_changes_nothing(asked: Asked, why: str | None) -> None:
