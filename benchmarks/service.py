@@ -236,7 +236,11 @@ def overview(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         ended = [client.submit(request(f"ended {number}", rows=1)) for number in range(options.ended)]
         for job in ended:
             await_job(job, lambda info: info.is_terminal)
-        pages = {"overview": "/v1/jobs/overview", "jobs": "/v1/unistream/jobs"}
+        pages = {
+            "overview": "/v1/jobs/overview",
+            "jobs": "/v1/unistream/jobs",
+            "figures": "/v1/unistream/overview",
+        }
         times = {name: latencies(service.url, path, options) for name, path in pages.items()}
     return {"running": options.running, "ended": options.ended, "rate": options.rate, **times}
 
