@@ -228,7 +228,8 @@ def _answer(_message: bytes) -> bytes:
 
 
 def overview(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Latency of the overview of jobs, some of which run and many of which have ended."""
+    """Latency of the overview of jobs, some of which run and many of which have ended, and the processor time
+    of the master for each request."""
     slots = {"taskmanager.numberOfTaskSlots": str(options.running + 4)}
     with cluster(folder, "local", **slots) as service, RestClient(service.url) as client:
         for number in range(options.running):
@@ -241,7 +242,13 @@ def overview(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             "jobs": "/v1/unistream/jobs",
             "figures": "/v1/unistream/overview",
         }
-        times = {name: latencies(service.url, path, options) for name, path in pages.items()}
+        times = {}
+        for name, path in pages.items():
+            before = service.cpu_s
+            times[name] = latencies(service.url, path, options)
+            times[name]["cpu_ms"] = round(
+                1000 * (service.cpu_s - before) / (options.rate * options.seconds), 1
+            )
     return {"running": options.running, "ended": options.ended, "rate": options.rate, **times}
 
 

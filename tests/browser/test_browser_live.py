@@ -56,8 +56,7 @@ def until_marked(browser: Chromium, word: str) -> None:
 
 
 def until_rows_move(browser: Chromium) -> None:
-    before = browser.evaluate(ROWS)
-    assert before, browser.text
+    before = browser.until(lambda: browser.evaluate(ROWS), "there are rows")
     browser.until(lambda: browser.evaluate(ROWS) != before, "the rows go on")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
+from unistream import __version__
 from unistream.rest import pages
 
 SCRIPT = "index-a1b2c3.js"
@@ -22,7 +23,8 @@ def built(tmp_path: Path) -> Path:
     (root / "assets").mkdir(parents=True)
     (root / "assets" / SCRIPT).write_text("run()")
     (root / "icon.svg").write_text("<svg/>")
-    (root / "index.html").write_text(f'<meta name="csp-nonce" content="{pages.NONCE}"><p>page</p>')
+    version = f'<meta name="unistream-version" content="{pages.SERVER_VERSION}">'
+    (root / "index.html").write_text(f'<meta name="csp-nonce" content="{pages.NONCE}">{version}<p>page</p>')
     (tmp_path / "secret.txt").write_text("what nobody reads")
     return root
 
@@ -50,6 +52,17 @@ def test_every_page_has_a_policy_and_a_nonce_of_its_own(served: Api) -> None:
         assert rules["style-src"] == f"'self' 'nonce-{nonce}'"
         assert rules["frame-ancestors"] == "'none'"
         assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_page_knows_which_version_has_served_it(served: Api) -> None:
+    page = served.http.get("/ui/").text
+    assert f'<meta name="unistream-version" content="{__version__}">' in page
+    assert pages.SERVER_VERSION not in page
+
+
+def test_the_page_has_the_places_that_the_server_fills() -> None:
+    page = (Path(__file__).parents[3] / "ui" / "index.html").read_text("utf-8")
+    assert page.count(f'"{pages.NONCE}"') == page.count(f'"{pages.SERVER_VERSION}"') == 1
 
 
 def test_files_whose_names_have_a_hash_are_kept_and_no_other_file_is_served(served: Api) -> None:
