@@ -120,7 +120,7 @@ def timeline(info: JobInfo, record: JobRecord | None, store: MetadataStore, now_
                 text=f"{one.kind}: {one.message}".partition("\n")[0],
                 task=one.task_name or one.attempt,
             )
-            for one in sorted(info.exceptions, key=lambda one: one.at_ms)
+            for one in store.exceptions(job)
         ),
         incomplete=len(events) == EVENTS_SHOWN_MAX,
     )

@@ -9,12 +9,12 @@ import pytest
 
 from unistream.base.ids import AttemptId, JobId, VertexId
 from unistream.master.catalogue import first_and_last
-from unistream.master.write_queue import BATCH_MAX, Entry, Kind, WriteQueue
+from unistream.master.write_queue import BATCH_MAX, LIMITED, STATISTICS, Entry, Kind, WriteQueue
 from unistream.port.metadata import AttemptChange
 
 JOB = JobId("a" * 32)
 OTHER = JobId("b" * 32)
-FACTS = set(Kind) - {Kind.ATTEMPT, Kind.TRIGGERED, Kind.CHECKPOINT, Kind.STATE, Kind.EXCEPTION}
+FACTS = set(Kind) - {*STATISTICS, *LIMITED}
 
 
 def entry(kind: Kind, content: Any = None, row: Hashable = None, job: JobId = JOB) -> Entry:
@@ -98,7 +98,7 @@ def test_facts_are_never_dropped(kind: Kind) -> None:
     assert set(queue.dropped) == {Kind.ATTEMPT}
 
 
-@pytest.mark.parametrize("kind", [Kind.STATE, Kind.EXCEPTION])
+@pytest.mark.parametrize("kind", LIMITED)
 def test_of_one_job_as_many_are_kept_as_the_metadata_keep(kind: Kind) -> None:
     queue = WriteQueue(of_job_max=3)
     for n in range(5):

@@ -5,7 +5,7 @@ import { checkpointsQuery } from "../../api/queries";
 import type { CheckpointFigures, CheckpointsInfo } from "../../api/schema";
 import { bytes, count } from "../../format/numbers";
 import { duration } from "../../format/times";
-import { type Phase, phasesOf, totalsOf } from "../../model/checkpoints";
+import { type Phase, type SubtaskPhases, phasesOf, totalsOf } from "../../model/checkpoints";
 import { Answered } from "../../parts/Answered";
 import { Copyable } from "../../parts/Copyable";
 import { Time } from "../../parts/Time";
@@ -70,7 +70,6 @@ function Checkpoints({ info }: { info: CheckpointsInfo }) {
 function Chosen({ figures }: { figures: CheckpointFigures }) {
   const phases = phasesOf(figures);
   const totals = totalsOf(figures);
-  const slowest = Math.max(...phases.map(({ wholeMs }) => wholeMs), 1);
   return (
     <section className="card">
       <h2>
@@ -82,6 +81,20 @@ function Chosen({ figures }: { figures: CheckpointFigures }) {
       </p>
       {figures.reason !== null && figures.reason !== "" && <p className="why">{figures.reason}</p>}
       {figures.path !== null && <Copyable text={figures.path} />}
+      {phases.length === 0 ? (
+        <p className="quiet">No subtask has acknowledged it, or what each did is kept of newer ones only.</p>
+      ) : (
+        <Subtasks phases={phases} />
+      )}
+    </section>
+  );
+}
+
+/** What each did, phase after phase, the slowest first. */
+function Subtasks({ phases }: { phases: readonly SubtaskPhases[] }) {
+  const slowest = Math.max(...phases.map(({ wholeMs }) => wholeMs), 1);
+  return (
+    <>
       <PhaseLegend />
       <div className="scrolls">
         <table className="phases">
@@ -112,7 +125,7 @@ function Chosen({ figures }: { figures: CheckpointFigures }) {
       {phases.length > SUBTASKS && (
         <p className="quiet">{count(phases.length - SUBTASKS)} quicker subtasks are not shown.</p>
       )}
-    </section>
+    </>
   );
 }
 
