@@ -29,6 +29,12 @@ export function localTime(ms: number): string {
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const parts = new Intl.DateTimeFormat(undefined, {
+  hour: "numeric",
+  minute: "2-digit",
+  second: "2-digit",
+  fractionalSecondDigits: 3,
+});
 const day = new Intl.DateTimeFormat(undefined, {
   month: "short",
   day: "numeric",
@@ -40,8 +46,7 @@ const day = new Intl.DateTimeFormat(undefined, {
  * has few. */
 export function shortTime(ms: number, ofMs: number): string {
   if (ofMs > DAY) return day.format(ms);
-  const part = ofMs < 10 * SECOND ? `.${String(ms % SECOND).padStart(3, "0")}` : "";
-  return `${clock.format(ms)}${part}`;
+  return (ofMs < 10 * SECOND ? parts : clock).format(ms);
 }
 
 /** `2026-11-29 14:03:22 UTC`. */
