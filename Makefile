@@ -131,7 +131,8 @@ ui: $(UI_PACKAGES)  ## the web UI from its sources, over a JobManager; MASTER=ht
 	@cd ui && npm run --silent generate && UNISTREAM_MASTER=$(or $(MASTER),http://127.0.0.1:8081) npm run dev
 
 ui-check: $(UI_PACKAGES)  ## types, lint and tests of the web UI
-	@cd ui && npm run --silent check
+	@cd ui && npm run --silent generate >/dev/null && { npm run --silent lint & \
+		npm run --silent types && npm run --silent test; taken=$$?; wait $$! && exit $$taken; }
 
 browser: setup  ## Dagster's UI and the web UI in a real browser: as somebody uses them; installs Chromium
 	-@bash deployments/local/browser.sh
