@@ -4,8 +4,8 @@ import type { ReactNode } from "react";
 export function Scrolls({ label, children }: { label: string; children: ReactNode }) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- WCAG 2.1.1: a scrollable region is reached by keyboard
-    <section className="scrolls" aria-label={label} tabIndex={0}>
+    <div className="scrolls" role="group" aria-label={label} tabIndex={0}>
       {children}
-    </section>
+    </div>
   );
 }

@@ -4,6 +4,7 @@ import type { OptionShown } from "../../api/schema";
 import { UNKNOWN } from "../../format/numbers";
 import { chosenOptions, originInWords } from "../../model/options";
 import { Filter } from "../../parts/Filter";
+import { Scrolls } from "../../parts/Scrolls";
 import type { ClusterView } from "./view";
 
 /** The configuration, each value with where it is from; what nobody has set is shown when it is asked for. */
@@ -43,7 +44,7 @@ export function Options({ options }: { options: readonly OptionShown[] }) {
             : "No option has this in its key, value or meaning."}
         </p>
       ) : (
-        <div className="scrolls">
+        <Scrolls label="Options">
           <table className="options-table">
             <thead>
               <tr>
@@ -67,7 +68,7 @@ export function Options({ options }: { options: readonly OptionShown[] }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scrolls>
       )}
     </section>
   );

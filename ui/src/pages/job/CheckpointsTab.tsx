@@ -9,6 +9,7 @@ import { type Phase, type SubtaskPhases, phasesOf, totalsOf } from "../../model/
 import { Answered } from "../../parts/Answered";
 import { Copyable } from "../../parts/Copyable";
 import { Time } from "../../parts/Time";
+import { Scrolls } from "../../parts/Scrolls";
 
 const STRIP = 60;
 const SUBTASKS = 50;
@@ -96,7 +97,7 @@ function Subtasks({ phases }: { phases: readonly SubtaskPhases[] }) {
   return (
     <>
       <PhaseLegend />
-      <div className="scrolls">
+      <Scrolls label="Subtasks of the checkpoint">
         <table className="phases">
           <thead>
             <tr>
@@ -121,7 +122,7 @@ function Subtasks({ phases }: { phases: readonly SubtaskPhases[] }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolls>
       {phases.length > SUBTASKS && (
         <p className="quiet">{count(phases.length - SUBTASKS)} quicker subtasks are not shown.</p>
       )}

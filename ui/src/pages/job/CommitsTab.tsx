@@ -10,6 +10,7 @@ import { Answered } from "../../parts/Answered";
 import { Copyable } from "../../parts/Copyable";
 import { Notice } from "../../parts/Notice";
 import { Ago, Time } from "../../parts/Time";
+import { Scrolls } from "../../parts/Scrolls";
 
 /** What each sink has made visible, what waits for it and since when. */
 export function CommitsTab() {
@@ -33,7 +34,7 @@ function Commits({ found, runs }: { found: JobCommits; runs: boolean }) {
       {why_unknown !== null && (
         <Notice tone="warn">{`What waits for its commit is not known: ${why_unknown}`}</Notice>
       )}
-      <div className="scrolls">
+      <Scrolls label="Sinks">
         <table className="names">
           <thead>
             <tr>
@@ -52,7 +53,7 @@ function Commits({ found, runs }: { found: JobCommits; runs: boolean }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolls>
       <h2>The newest commits</h2>
       <CommitsTable commits={commits} />
     </>
@@ -118,7 +119,7 @@ function CommitsTable({ commits }: { commits: readonly CommitRecord[] }) {
   const { job } = useParams({ from: "/jobs/$job" });
   if (commits.length === 0) return <p className="empty">None is recorded.</p>;
   return (
-    <div className="scrolls">
+    <Scrolls label="Commits">
       <table>
         <thead>
           <tr>
@@ -153,7 +154,7 @@ function CommitsTable({ commits }: { commits: readonly CommitRecord[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scrolls>
   );
 }
 

@@ -15,6 +15,7 @@ import {
 } from "../../model/deadLetters";
 import { Answered } from "../../parts/Answered";
 import { Copyable } from "../../parts/Copyable";
+import { Scrolls } from "../../parts/Scrolls";
 import "./letters.css";
 
 const ALL: Choice = { operator: "", error: "", pipeline: "" };
@@ -39,7 +40,7 @@ function DeadLetters({ info }: { info: JobInfo }) {
   }
   return (
     <>
-      <div className="scrolls">
+      <Scrolls label="Dead letters">
         <table>
           <thead>
             <tr>
@@ -60,7 +61,7 @@ function DeadLetters({ info }: { info: JobInfo }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolls>
       <p className="quiet">
         {info.restarts > 0 &&
           "The job has restarted, so these counts are approximate; the tables are exact. "}

@@ -2,6 +2,7 @@ import { duration } from "../../format/times";
 import { type Lane, type Range, rowsOf } from "../../model/timeline";
 import { Badge } from "../../parts/Badge";
 import { Time } from "../../parts/Time";
+import { Scrolls } from "../../parts/Scrolls";
 
 const ROWS = 500;
 
@@ -14,7 +15,7 @@ export function TimelineTable({ lanes, range }: { lanes: readonly Lane[]; range:
         As a table
         {rows.length === ROWS ? `: the newest ${ROWS} of this time` : `: ${rows.length} of this time`}
       </summary>
-      <div className="scrolls">
+      <Scrolls label="Timeline">
         <table>
           <thead>
             <tr>
@@ -45,7 +46,7 @@ export function TimelineTable({ lanes, range }: { lanes: readonly Lane[]; range:
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolls>
     </details>
   );
 }

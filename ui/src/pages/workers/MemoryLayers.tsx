@@ -1,6 +1,7 @@
 import type { TaskManagerInfo } from "../../api/schema";
 import { bytes, percent } from "../../format/numbers";
 import { layersOf } from "../../model/workers";
+import { Scrolls } from "../../parts/Scrolls";
 
 const WHAT: Readonly<Record<string, string>> = {
   process: "all of it: what a container has to give",
@@ -17,7 +18,7 @@ export function MemoryLayers({ worker }: { worker: TaskManagerInfo }) {
   const layers = layersOf(worker);
   if (layers.length === 0) return <p className="quiet">It has not said yet how its memory is divided.</p>;
   return (
-    <div className="scrolls">
+    <Scrolls label="Memory">
       <table className="layers">
         <caption>Memory</caption>
         <thead>
@@ -50,6 +51,6 @@ export function MemoryLayers({ worker }: { worker: TaskManagerInfo }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scrolls>
   );
 }

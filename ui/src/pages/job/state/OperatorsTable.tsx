@@ -1,6 +1,7 @@
 import type { OperatorStates, StateShown } from "../../../api/schema";
 import { UNKNOWN, bytes, count } from "../../../format/numbers";
 import { keyOf, valueOf } from "../../../model/savepointQuery";
+import { Scrolls } from "../../../parts/Scrolls";
 
 interface Props {
   readonly operators: readonly OperatorStates[];
@@ -17,7 +18,7 @@ export function OperatorsTable({ operators, onRows }: Props) {
   }
   return (
     <>
-      <div className="scrolls">
+      <Scrolls label="Operators and their states">
         <table className="names">
           <thead>
             <tr>
@@ -42,7 +43,7 @@ export function OperatorsTable({ operators, onRows }: Props) {
             )}
           </tbody>
         </table>
-      </div>
+      </Scrolls>
       {others.length > 0 && (
         <p className="quiet">
           Without state: {others.map(({ uid }, index) => [index > 0 && ", ", <bdi key={uid}>{uid}</bdi>])}.
