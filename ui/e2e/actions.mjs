@@ -74,10 +74,7 @@ export async function wholeLife(ui, { job }) {
   await runs(ui, job);
   await ui.picture("job");
   await ui.isAccessible("the graph of a job");
-  for (const tab of ["Checkpoints", "Exceptions", "Configuration", "Graph"]) {
-    await ui.page.getByRole("navigation", { name: "Of this job" }).getByRole("link", { name: tab }).click();
-    await ui.isAccessible(`the page ${tab}`);
-  }
+  await visitAll(ui, job);
   await savepoint(ui);
   await ui.picture("operation-savepoint");
   await rescale(ui, job);
@@ -86,6 +83,23 @@ export async function wholeLife(ui, { job }) {
   await runs(ui, next);
   await cancel(ui);
   await ui.isAccessible("the page of a job that is cancelled");
+}
+
+/** Each page of the cluster, and of the job. */
+async function visitAll(ui, job) {
+  for (const name of ["Pages", "Of this job"]) {
+    await ui.goto(`/jobs/${job}`);
+    const links = ui.page.getByRole("navigation", { name }).getByRole("link");
+    const titles = await links.allInnerTexts();
+    demand(titles.length > 0, `there are links in "${name}"`);
+    for (const title of titles) {
+      await ui.page.getByRole("navigation", { name }).getByRole("link", { name: title, exact: true }).click();
+      await ui.page.locator(".skeleton").first().waitFor({ state: "hidden" });
+      await ui.isAccessible(`the page ${title}`);
+      if (name === "Pages") await ui.goto(`/jobs/${job}`);
+    }
+  }
+  await runs(ui, job);
 }
 
 async function rescale(ui, job) {
