@@ -168,10 +168,14 @@ def written(table: Path) -> list[int]:
 
 
 def copying_slowly(env: us.Environment, given: us.DeltaSource, folder: Path) -> None:
+    """So slowly, until an armed crash has come, that it does not end before several checkpoints."""
+
     def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+        import os
         import threading
 
-        threading.Event().wait(0.05)
+        marks = os.environ.get("UNISTREAM_CRASH_DIR")
+        threading.Event().wait(0.5 if marks is not None and not os.listdir(marks) else 0.05)
         return batch
 
     stream = env.from_source(given, us.WatermarkStrategy.no_watermarks(), "table").uid("table")
