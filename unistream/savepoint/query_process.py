@@ -20,8 +20,8 @@ from unistream.base.object_stores import use_store
 from unistream.savepoint.bounded_query import (
     READY,
     QueryLimits,
+    QueryRefusal,
     Question,
-    Refusal,
     ResultColumn,
     ResultRows,
 )
@@ -42,14 +42,14 @@ def main() -> None:
     question = msgspec.json.decode(sys.stdin.buffer.read(QUESTION_BYTES_MAX), type=Question)
     limit(question.limits)
     try:
-        answer: ResultRows | Refusal = answered(question)
+        answer: ResultRows | QueryRefusal = answered(question)
     except (MemoryError, OutOfMemory):
         most = question.limits.memory_bytes // MIB
-        answer = Refusal(why=f"the query takes more than the {most} MiB of memory that it may have")
+        answer = QueryRefusal(why=f"the query takes more than the {most} MiB of memory that it may have")
     except CorruptSnapshot as error:
-        answer = Refusal(why=str(error), damaged=True)
+        answer = QueryRefusal(why=str(error), damaged=True)
     except UnistreamError as error:
-        answer = Refusal(why=str(error))
+        answer = QueryRefusal(why=str(error))
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.buffer.flush()
     os._exit(0)  # what ends in order may open files
@@ -59,7 +59,8 @@ def limit(limits: QueryLimits) -> None:
     """For the rest of this process. Files and pipes that are open stay so."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds))
+    # The soft limit is SIGXCPU, which says why it ended; where both are equal it is SIGKILL, as of anybody.
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds + 1))
     resource.setrlimit(resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
 
 
