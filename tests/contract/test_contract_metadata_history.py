@@ -25,9 +25,9 @@ from unistream.port.metadata import (
     AttemptChange,
     ClusterRecord,
     EpochRecord,
+    HistoryPlace,
     JobRecord,
     PastJobs,
-    Place,
 )
 from unistream.port.retention import DAY_MS, Retention
 
@@ -395,6 +395,6 @@ def test_the_history_is_searched(metadata: SqlMetadataStore, wanted: PastJobs, n
         metadata.add_job(row, ONE)
     found = metadata.search(wanted)
     assert [int(line.record.job, 16) for line in found] == numbers
-    behind = Place(found[0].record.submitted_ms, found[0].record.job)
+    behind = HistoryPlace(found[0].record.submitted_ms, found[0].record.job)
     assert metadata.search(wanted, before=behind) == found[1:]
     assert metadata.search(wanted, limit=1) == found[:1]

@@ -32,7 +32,7 @@ class Host(NamedTuple):
         return True
 
 
-class Origin(NamedTuple):
+class PageOrigin(NamedTuple):
     """Of a page: its scheme, host and port, none of them left out."""
 
     scheme: str
@@ -54,7 +54,7 @@ def host_of(text: str) -> Host | None:
     return None if found is None else _host(found[1], found[2])
 
 
-def origin_of(text: str) -> Origin | None:
+def origin_of(text: str) -> PageOrigin | None:
     """Of a header `Origin`; None: that of no web server, such as "null".
 
     >>> str(origin_of("HTTPS://Jobs.Example.com:443")), origin_of("null")
@@ -64,10 +64,10 @@ def origin_of(text: str) -> Origin | None:
     host = None if found is None else _host(found[2], found[3])
     if found is None or host is None:
         return None
-    return Origin(found[1], host.name, PORTS[found[1]] if host.port is None else host.port)
+    return PageOrigin(found[1], host.name, PORTS[found[1]] if host.port is None else host.port)
 
 
-def parse_origins(text: str) -> tuple[Origin, ...]:
+def parse_origins(text: str) -> tuple[PageOrigin, ...]:
     """Origins with commas between them. Raises ConfigError: one of them is none; `*` is none.
 
     >>> [str(origin) for origin in parse_origins("https://a.example, http://b.example:8000")]

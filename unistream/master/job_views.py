@@ -36,7 +36,7 @@ from unistream.master.workers_shown import JobInSlots, WorkerLog, WorkersInfo, w
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.stored_job import StoredResult
-from unistream.port.metadata import CommitRecord, JobRecord, OutboxRecord, PastJobs, Place
+from unistream.port.metadata import CommitRecord, HistoryPlace, JobRecord, OutboxRecord, PastJobs
 
 DATABASE_AWAY: Final = "the metadata database does not answer: only how the job has ended is known"
 WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
@@ -213,7 +213,7 @@ class JobViews:
         store = self._services.metadata
         return timeline(self.whole_job(job), store.job(job), store, self._services.clock.wall_ms())
 
-    def past_jobs(self, wanted: PastJobs, limit: int, before: Place | None) -> JobsPage:
+    def past_jobs(self, wanted: PastJobs, limit: int, before: HistoryPlace | None) -> JobsPage:
         """Jobs that do not run. Raises Unreachable: the database is away."""
         self._check_metadata()
         running = [job for job, master in self.masters().items() if not master.wait(0)]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from unistream.base.ids import ClusterId, JobId, OperatorUid
 from unistream.master.history import summary_from_line
 from unistream.master.job_info import JobSummary
-from unistream.port.metadata import ClusterRecord, JobLine, MetadataStore, PastJobs, Place
+from unistream.port.metadata import ClusterRecord, HistoryPlace, JobLine, MetadataStore, PastJobs
 
 LOOKS_MAX: Final = 5  # into the database for one page, if a text is in graphs but in no table
 
@@ -35,7 +35,7 @@ def search(
     *,
     own: ClusterId,
     limit: int,
-    before: Place | None,
+    before: HistoryPlace | None,
     now_ms: int,
 ) -> JobsPage:
     """`wanted` without what runs: its `running` are those of the cluster `own`."""
@@ -46,7 +46,7 @@ def search(
     for _ in range(LOOKS_MAX):
         lines = store.search(wanted, limit + 1, before)
         for line in lines[:limit]:
-            before = Place(line.record.submitted_ms, line.record.job)
+            before = HistoryPlace(line.record.submitted_ms, line.record.job)
             found += _hit(line, wanted, others, now_ms)
             if len(found) == limit:
                 break
@@ -57,8 +57,8 @@ def search(
     return JobsPage(jobs=tuple(found), next=None if before is None else cursor(before), now_ms=now_ms)
 
 
-def _place(line: JobLine) -> Place:
-    return Place(line.record.submitted_ms, line.record.job)
+def _place(line: JobLine) -> HistoryPlace:
+    return HistoryPlace(line.record.submitted_ms, line.record.job)
 
 
 def _hit(
@@ -88,23 +88,23 @@ def writes_of(graph_json: str) -> dict[OperatorUid, tuple[str, ...]]:
         return {}
 
 
-def cursor(place: Place) -> str:
+def cursor(place: HistoryPlace) -> str:
     """As `place_of` reads it.
 
-    >>> cursor(Place(12, JobId("ab")))
+    >>> cursor(HistoryPlace(12, JobId("ab")))
     '12-ab'
     """
     return f"{place.submitted_ms}-{place.job}"
 
 
-def place_of(text: str) -> Place | None:
+def place_of(text: str) -> HistoryPlace | None:
     """None: it is no cursor.
 
     >>> place_of("12-" + "a" * 32)
-    Place(submitted_ms=12, job='aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')
+    HistoryPlace(submitted_ms=12, job='aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa')
     """
     ms, _, job = text.partition("-")
     is_job = len(job) == 32 and all(letter in "0123456789abcdef" for letter in job)
     if not (ms.isascii() and ms.isdecimal() and len(ms) <= 16 and is_job):
         return None
-    return Place(int(ms), JobId(job))
+    return HistoryPlace(int(ms), JobId(job))

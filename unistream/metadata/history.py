@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, func, select
 from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, VertexId
 from unistream.metadata import tables as t
 from unistream.metadata.database import Database, storable, without
-from unistream.port.metadata import ArchiveRecord, AttemptLine, JobLine, JobRecord, PastJobs, Place
+from unistream.port.metadata import ArchiveRecord, AttemptLine, HistoryPlace, JobLine, JobRecord, PastJobs
 
 TERMINAL_STATES = ("FINISHED", "CANCELED", "FAILED", "SUSPENDED")
 SUSPENDED = "SUSPENDED"
@@ -30,7 +30,7 @@ def read_history(database: Database, limit: int) -> Sequence[JobLine]:
 
 
 def search_history(
-    database: Database, wanted: PastJobs, limit: int, before: Place | None
+    database: Database, wanted: PastJobs, limit: int, before: HistoryPlace | None
 ) -> Sequence[JobLine]:
     """See `MetadataStore.search`."""
     j, a = t.jobs.c, t.archives.c

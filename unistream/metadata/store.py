@@ -35,11 +35,11 @@ from unistream.port.metadata import (
     EpochRecord,
     EventRecord,
     ExceptionRecord,
+    HistoryPlace,
     JobLine,
     JobRecord,
     OutboxRecord,
     PastJobs,
-    Place,
     SinkTotals,
 )
 from unistream.port.retention import Pruned, Retention
@@ -213,7 +213,7 @@ class SqlMetadataStore:
         return history.read_history(self._database, limit)
 
     def search(
-        self, wanted: PastJobs, limit: int = PAGE_ROWS, before: Place | None = None
+        self, wanted: PastJobs, limit: int = PAGE_ROWS, before: HistoryPlace | None = None
     ) -> Sequence[JobLine]:
         """See the port."""
         return history.search_history(self._database, wanted, limit, before)

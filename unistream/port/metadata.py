@@ -138,7 +138,7 @@ class PastJobs(msgspec.Struct, frozen=True, kw_only=True):
     alive: tuple[ClusterId, ...] = ()
 
 
-class Place(NamedTuple):
+class HistoryPlace(NamedTuple):
     """Of a job in the history: behind all that were submitted later."""
 
     submitted_ms: int
@@ -326,7 +326,7 @@ class MetadataStore(Protocol):
         """Jobs of all clusters, newest first."""
 
     def search(
-        self, wanted: PastJobs, limit: int = PAGE_ROWS, before: Place | None = None
+        self, wanted: PastJobs, limit: int = PAGE_ROWS, before: HistoryPlace | None = None
     ) -> Sequence[JobLine]:
         """Of all clusters, newest first, with their graphs; `before`: the last one of the page before."""
 

@@ -198,14 +198,14 @@ _ROWS: Final[Mapping[type, _Rows]] = {
 }
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class PictureRefusal(msgspec.Struct, frozen=True):
     """Instead of a picture."""
 
     status: int
     errors: tuple[str, ...]
 
 
-class Difference(msgspec.Struct, frozen=True):
+class PictureDifference(msgspec.Struct, frozen=True):
     """See `Change`."""
 
     fields: dict[str, Any]
@@ -213,7 +213,7 @@ class Difference(msgspec.Struct, frozen=True):
     order: list[str] | None
 
 
-def difference(before: Picture, after: Picture) -> Difference | None:
+def difference(before: Picture, after: Picture) -> PictureDifference | None:
     """What turns one picture of a topic into the other one; None: nothing to speak of."""
     kind = _ROWS[type(after)]
     names = [name for name in after.__struct_fields__ if name != kind.field]
@@ -222,7 +222,7 @@ def difference(before: Picture, after: Picture) -> Difference | None:
     rows, order = _changed_rows(old, new, kind.key)
     if not rows and order is None and fields.keys() <= {kind.passing}:
         return None
-    return Difference(fields, rows, order)
+    return PictureDifference(fields, rows, order)
 
 
 def _changed_rows(
@@ -245,14 +245,14 @@ class _Kept:
 class Look(NamedTuple):
     """At a topic. `is_new`: it is not as before; `change`: what is new in a picture that has changed."""
 
-    picture: Picture | Refusal
+    picture: Picture | PictureRefusal
     is_new: bool
-    change: Difference | None = None
+    change: PictureDifference | None = None
 
 
-def compared(before: Picture | Refusal | None, after: Picture | Refusal) -> Look:
+def compared(before: Picture | PictureRefusal | None, after: Picture | PictureRefusal) -> Look:
     """`before`: what clients have."""
-    if before is None or isinstance(before, Refusal) or isinstance(after, Refusal):
+    if before is None or isinstance(before, PictureRefusal) or isinstance(after, PictureRefusal):
         return Look(after, before != after)
     change = difference(before, after)
     return Look(after, change is not None, change)
@@ -263,7 +263,7 @@ class TopicLog:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.picture: Picture | Refusal | None = None
+        self.picture: Picture | PictureRefusal | None = None
         self.version = 0
         self._at_ms = 0
         self._whole: bytes | None = None
@@ -316,7 +316,7 @@ class TopicLog:
                 return JobPicture(topic=topic, version=version, at_ms=at_ms, whole=picture)
             case CheckpointsInfo():
                 return CheckpointsPicture(topic=topic, version=version, at_ms=at_ms, whole=picture)
-            case Refusal(status, errors):
+            case PictureRefusal(status, errors):
                 return NoPicture(
                     topic=topic, version=version, at_ms=at_ms, status=status, errors=list(errors)
                 )

@@ -38,7 +38,7 @@ from unistream.rest.event_log import (
     Hello,
     Look,
     Picture,
-    Refusal,
+    PictureRefusal,
     TopicLog,
     compared,
     framed,
@@ -213,16 +213,16 @@ class EventsApi:
         if topic.task is None:
             self._topics.pop(topic.log.topic, None)
 
-    def _look(self, topic: str, before: Picture | Refusal | None) -> tuple[Look, float]:
+    def _look(self, topic: str, before: Picture | PictureRefusal | None) -> tuple[Look, float]:
         """In a thread of the pool; with the processor time that it has taken."""
         began_s = time.thread_time()
         try:
-            after: Picture | Refusal = self._read(topic)
+            after: Picture | PictureRefusal = self._read(topic)
         except UnistreamError as error:
-            after = Refusal(404 if isinstance(error, NotFound) else 503, (str(error),))
+            after = PictureRefusal(404 if isinstance(error, NotFound) else 503, (str(error),))
         except Exception as error:
             logger.exception("event=rest_defect topic=%s", topic)
-            after = Refusal(500, ("Internal server error.", type(error).__name__))
+            after = PictureRefusal(500, ("Internal server error.", type(error).__name__))
         return compared(before, after), time.thread_time() - began_s
 
     def _read(self, topic: str) -> Picture:

@@ -23,7 +23,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unistream.base.config import REST_ADDRESS, WEB_CANCEL_ENABLE, WEB_PUBLIC_ORIGINS, Configuration
-from unistream.base.origins import Origin, host_of, origin_of
+from unistream.base.origins import PageOrigin, host_of, origin_of
 
 PAGE_HEADER: Final = "X-Unistream-Page"
 """What the pages of the web UI send along; its value says nothing."""
@@ -47,7 +47,7 @@ class Rules(NamedTuple):
     """
 
     hosts: frozenset[str]
-    origins: frozenset[Origin]
+    origins: frozenset[PageOrigin]
     changes: bool
 
 
@@ -101,7 +101,7 @@ def refusal(asked: Asked, rules: Rules) -> str | None:
     return None
 
 
-def _own_origin(hosts: tuple[str, ...], rules: Rules) -> Origin | None:
+def _own_origin(hosts: tuple[str, ...], rules: Rules) -> PageOrigin | None:
     """That of this server as the request names it; None: it has not got that name."""
     host = host_of(hosts[0]) if len(hosts) == 1 else None
     if host is None or not (host.is_literal or host.name in rules.hosts):

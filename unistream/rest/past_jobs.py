@@ -11,7 +11,7 @@ from unistream.base.errors import ConfigError
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import TERMINAL_STATES
 from unistream.master.past_jobs import place_of
-from unistream.port.metadata import PastJobs, Place
+from unistream.port.metadata import HistoryPlace, PastJobs
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import whole_number
 
@@ -66,7 +66,7 @@ def _time(request: Request, name: str) -> int | None:
     return whole_number(request, name, 0, TIME_MAX) if request.query_params.get(name) else None
 
 
-def _before(request: Request) -> Place | None:
+def _before(request: Request) -> HistoryPlace | None:
     text = request.query_params.get("cursor", "")
     place = place_of(text)
     if text and place is None:

@@ -5,7 +5,7 @@
     Question as JSON on stdin ────────────────────────► limits itself: memory, CPU, no files to write
                                                         reads the states that the statement names
                                                         seals itself: no file, no socket, no environment
-    rows or a Refusal as JSON on stdout ◄────────────── runs the statement in DuckDB, and reports the rows
+    rows or a QueryRefusal as JSON on stdout ◄───────── runs the statement in DuckDB, and reports the rows
     kills it after `seconds`, or if it says too much
 
 Nobody reads a Python object of a savepoint here: pickled values are bytes.
@@ -91,7 +91,7 @@ class ResultRows(msgspec.Struct, frozen=True, kw_only=True, tag="rows"):
     cut: int
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
+class QueryRefusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
     """`damaged`: not the statement is wrong, but the savepoint: a file is damaged, or not there any more."""
 
     why: str
@@ -201,10 +201,10 @@ class BoundedQuery:
             kind = ConfigError if self._stopped.startswith("it takes") else Transient
             raise kind(f"the query was stopped: {self._stopped}")
         try:
-            answer = msgspec.json.decode(said or b"", type=ResultRows | Refusal)
+            answer = msgspec.json.decode(said or b"", type=ResultRows | QueryRefusal)
         except msgspec.MsgspecError:
             raise ConfigError(self._why_it_ended(said, code)) from None
-        if isinstance(answer, Refusal):
+        if isinstance(answer, QueryRefusal):
             raise (CorruptSnapshot if answer.damaged else ConfigError)(answer.why)
         return answer
 

@@ -20,12 +20,12 @@ from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInf
 from unistream.model.messages import TaskMetrics
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.rest import event_log as log
-from unistream.rest.event_log import Refusal, TopicLog, compared, difference
+from unistream.rest.event_log import PictureRefusal, TopicLog, compared, difference
 from unistream.rest.figures import JobInList, Overview
 
 JOB = "a" * 32
 STREAM = "0123456789abcdef"
-GONE = Refusal(404, ("there is no such job",))
+GONE = PictureRefusal(404, ("there is no such job",))
 
 
 def overview(now_ms: int = 1, workers: int = 1, **restarts: int) -> Overview:
