@@ -22,7 +22,6 @@ from unistream.testing.conformance.runner import run_cases
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-SKIPPED = run_cases(found for found in find_cases(sorted(HERE.glob("*.json")))).skipped
 BY_DESIGN = {
     "rules in words: the cases of the same file show them",
     "names of Flink's tests: the cases are taken from them",
@@ -31,6 +30,11 @@ BY_DESIGN = {
     *(reason for section in NOT_APPLICABLE.values() for reason in section.values()),
 }
 NAMED = sorted({test for section in SHOWN_BY.values() for tests in section.values() for test in tests})
+
+
+@cache
+def skipped() -> list[tuple[Found, SkipCase]]:
+    return run_cases(find_cases(sorted(HERE.glob("*.json")))).skipped
 
 
 @cache
@@ -53,25 +57,41 @@ def test_a_test_that_is_named_exists(named: str) -> None:
     assert name in names_in(path), f"{path} has no such test"
 
 
+def is_shown(why: SkipCase) -> bool:
+    """Whether tests of ours show what the case says, and the reason names them; or it cannot apply."""
+    if why.reason != IN_WORDS:
+        return why.reason in BY_DESIGN and not why.shown_by
+    tests = [named.partition("::") for named in why.shown_by]
+    return all(name in names_in(path) and path + "::" + name in str(why) for path, _, name in tests)
+
+
+def test_what_is_skipped_is_shown_by_a_test_or_cannot_apply() -> None:
+    assert [(found.title, str(why)) for found, why in skipped() if not is_shown(why)] == []
+
+
 @pytest.mark.parametrize(
-    ("found", "why"), SKIPPED, ids=[f"{found.title} [{n}]" for n, (found, _) in enumerate(SKIPPED)]
+    "why",
+    [
+        SkipCase(NOT_NAMED),
+        SkipCase("another reason"),
+        SkipCase(IN_WORDS, "tests/conformance/test_conformance_prose.py::test_there_is_none"),
+        SkipCase(next(iter(BY_DESIGN)), NAMED[0]),
+    ],
+    ids=[
+        "no test of ours shows it",
+        "a reason that is not known",
+        "no such test",
+        "shown, though it cannot be",
+    ],
 )
-def test_what_is_skipped_is_shown_by_a_test_or_cannot_apply(found: Found, why: SkipCase) -> None:
-    assert why.reason != NOT_NAMED, "no test of ours shows it"
-    if why.reason == IN_WORDS:
-        for named in why.shown_by:
-            path, _, name = named.partition("::")
-            assert name in names_in(path)
-            assert named in str(why), "the reason names the test"
-    else:
-        assert why.reason in BY_DESIGN
-        assert not why.shown_by
+def test_what_is_not_shown_is_seen(why: SkipCase) -> None:
+    assert not is_shown(why)
 
 
 def test_nothing_is_named_that_no_file_says() -> None:
-    titles = {(found.section, found.case.name.rpartition(": ")[2]) for found, _ in SKIPPED}
-    titles |= {(found.section, found.case.name) for found, _ in SKIPPED}
-    titles |= {("configurationDefaults", found.case.name) for found, _ in SKIPPED}
+    titles = {(found.section, found.case.name.rpartition(": ")[2]) for found, _ in skipped()}
+    titles |= {(found.section, found.case.name) for found, _ in skipped()}
+    titles |= {("configurationDefaults", found.case.name) for found, _ in skipped()}
     for table in (SHOWN_BY, NOT_APPLICABLE):
         for section, words in table.items():
             for key in words:
@@ -96,6 +116,6 @@ def test_how_words_are_found(section: str, words: str, reason: str) -> None:
 
 def test_a_section_in_words_has_no_machine() -> None:
     played = {found.section for found in find_cases(sorted(HERE.glob("*.json")))} - {
-        found.section for found, _ in SKIPPED
+        found.section for found, _ in skipped()
     }
     assert not played & PROSE

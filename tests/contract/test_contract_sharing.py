@@ -271,7 +271,8 @@ def test_the_stream_ends_with_its_last_channel_and_a_later_one_gets_another(wire
     for n in range(3):
         assert values(both.sinks[n].take(2)) == [[n], el.EndOfPartition()]
         assert both.released(n) is None
-    both.inputs[0].end(WAIT_S)
+    for joined in both.inputs.values():  # one that ended before the next came had a stream of its own
+        joined.end(WAIT_S)
     assert both.client.streams == 0
     assert "flight-in-edge" not in [thread.name for thread in threads_of("edge")]
     for thread in threads_of("edge"):  # the producer's: the call ends before its thread does

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,13 @@ KEYS = re.compile(
 NO_OPTIONS = ("metadata.db", "task.off-heap")  # a file, and a part of several options
 
 
-def messages() -> Iterator[tuple[str, str]]:
+@cache
+def messages() -> tuple[tuple[str, str], ...]:
     """Where a text of more than one word is, and the text; docstrings are none."""
+    return tuple(_messages())
+
+
+def _messages() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "unistream").rglob("*.py")):
         if "testing" in path.parts:
             continue
@@ -49,9 +55,6 @@ def _text(node: ast.AST) -> str:
     return ""
 
 
-MESSAGES = list(messages())
-
-
 def wrong_in(command: str) -> str | None:
     """What of the words behind "unistream" there is not; None: nothing."""
     first, *words = command.split(GAP, maxsplit=1)[0].split()
@@ -69,13 +72,13 @@ def wrong_in(command: str) -> str | None:
 
 
 def test_every_command_that_a_message_names_exists() -> None:
-    named = [(where, found[1]) for where, text in MESSAGES for found in COMMAND.finditer(text)]
+    named = [(where, found[1]) for where, text in messages() for found in COMMAND.finditer(text)]
     assert len(named) > 30, "they are found"
     assert [(where, command) for where, command in named if wrong_in(command) is not None] == []
 
 
 def test_every_option_that_a_message_names_exists() -> None:
-    named = [(where, key) for where, text in MESSAGES for key in KEYS.findall(text)]
+    named = [(where, key) for where, text in messages() for key in KEYS.findall(text)]
     assert len(named) > 30, "they are found"
     known = [*OPTIONS, *(other for option in OPTIONS.values() for other in option.other_keys)]
     wrong = [
