@@ -47,8 +47,8 @@ test: export UNISTREAM_GATE_TIMES := $(or $(TIMES),$(CURDIR)/.gate-times)
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills; then what each part has taken
 	@$(if $(TIMES),,rm -f .gate-times)
 	@$(RUN) python -m tests.spark_start
-	@$(RUN) pytest -q -n 3 --dist worksteal $(FAST) tests/simulation tests/equality
-	@$(RUN) pytest -q -n 3 --dist worksteal --durations=15 tests/integration
+	@$(RUN) pytest -q -n 4 --dist worksteal $(FAST) tests/simulation tests/equality
+	@$(RUN) pytest -q -n 4 --dist worksteal --durations=15 tests/integration
 	@$(if $(TIMES),,$(MAKE) --no-print-directory budget)
 
 budget:
