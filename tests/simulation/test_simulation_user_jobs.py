@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.cli.main import main
 from unistream.port.source import Idle, Polled
 from unistream.testing import Faults, simulate
+from unistream.testing.sim.story import StoryFile
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "simulation.md"
 COUNTED = pa.schema([("k", pa.int64()), ("n", pa.int64())])
@@ -311,6 +313,38 @@ def test_on_the_command_line(
     assert main(["simulate", "simulated_flow:build", "--seed", "2", "--story"]) == 0
     assert "ended as FINISHED" in capsys.readouterr().out
     assert main(["simulate", "simulated_flow:build", "--seeds", "3"]) == 2
+    file = tmp_path / "story.json"
+    assert main(["simulate", "simulated_flow:build", "--seeds", "0:2", "--story-file", str(file)]) == 0
+    assert "no seed failed, so no story was written" in capsys.readouterr().err
+    assert not file.exists()
+    assert main(["simulate", "simulated_flow:build", "--seed", "2", "--story-file", str(file)]) == 0
+    assert "ended as FINISHED" not in capsys.readouterr().out, "it is in the file"
+    assert msgspec.json.decode(file.read_bytes(), type=StoryFile).lines[-1].text == "job ended as FINISHED"
+    nowhere = str(tmp_path / "nowhere" / "story.json")
+    assert main(["simulate", "simulated_flow:build", "--seed", "2", "--story-file", nowhere]) == 2
+
+
+def test_the_story_of_a_failure_says_who_did_what() -> None:
+    """Each message has the processes that sent and got it, each fault the one that it hit."""
+    report = simulate(forgetful, seeds=range(1))
+    story = report.story_file("flow:forgetful")
+    assert story is not None
+    assert story.title == "flow:forgetful, seed 0"
+    assert "row(s) lost" in story.reason
+    messages = [line for line in story.lines if " -> " in line.text]
+    assert messages
+    assert all(line.source and line.target and line.source != line.target for line in messages)
+    assert {line.source.partition("-")[0] for line in messages} >= {"master"}
+    hit = [line for line in story.lines if line.text.startswith(("FAULT kill", "FAULT pause"))]
+    assert all(line.source in line.text for line in hit)
+    assert tuple(map(str, story.lines)) == report.failures[0].story
+
+
+def test_without_a_failure_or_a_wanted_story_there_is_no_file() -> None:
+    assert simulate(right, seeds=[3]).story_file("flow:right") is None
+    wanted = simulate(right, seeds=[3], story=True).story_file("flow:right")
+    assert wanted is not None
+    assert (wanted.title, wanted.reason, wanted.faults) == ("flow:right", "", "")
 
 
 def test_the_guide_runs() -> None:

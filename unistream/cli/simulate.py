@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import json
 
 from unistream.base.errors import ConfigError
-from unistream.cli.errors import JOB_FAILED
+from unistream.cli.errors import JOB_FAILED, complain
 from unistream.cli.load import load_function
 from unistream.cli.options import Defines, Parallelism, Pipeline, configuration
+
+if TYPE_CHECKING:
+    from unistream.testing.sim.story import StoryFile
 
 
 def simulate(  # noqa: PLR0917  # typer passes them by name
@@ -21,6 +25,15 @@ def simulate(  # noqa: PLR0917  # typer passes them by name
     ] = "0:100",
     seed: Annotated[int | None, typer.Option("--seed", help="One run only.")] = None,
     story: Annotated[bool, typer.Option("--story", help="With --seed: print all events in order.")] = False,
+    story_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--story-file",
+            metavar="FILE",
+            help="Write the events of the first failure (with --seed, of its run) for the page Simulation of "
+            "the web UI.",
+        ),
+    ] = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", metavar="UID=FILE", help="Rows of a source, as JSON lines; may be repeated."),
@@ -40,13 +53,25 @@ def simulate(  # noqa: PLR0917  # typer passes them by name
         configuration(defines, parallelism),
         inputs=dict(_rows(text) for text in inputs or ()),
         rescale=rescale,
-        story=story and seed is not None,
+        story=(story or story_file is not None) and seed is not None,
     )
-    if report.story:
+    if story_file is not None:
+        _write(report.story_file(function), story_file)
+    if story and report.story:
         sys.stdout.write("\n".join(report.story) + "\n")
     sys.stdout.write(f"{report}\n")
     if not report.ok:
         raise typer.Exit(JOB_FAILED)
+
+
+def _write(found: StoryFile | None, path: Path) -> None:
+    if found is None:
+        complain("no seed failed, so no story was written: name a run by --seed")
+        return
+    try:
+        found.write(path)
+    except OSError as error:
+        raise ConfigError(f"--story-file: {path} cannot be written: {error}") from error
 
 
 def _seeds(text: str) -> range:

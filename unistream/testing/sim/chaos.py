@@ -58,7 +58,7 @@ def _kill(target: Target) -> None:
     worker = _victim(target)
     if worker is not None:
         target.world.sometimes("a worker was killed")
-        target.world.log(f"FAULT kill {worker.id}")
+        target.world.log(f"FAULT kill {worker.id}", worker.id)
         worker.die("killed")
 
 
@@ -66,7 +66,7 @@ def _pause(target: Target) -> None:
     worker = _victim(target)
     if worker is not None:
         for_ms = target.world.between(100, target.world.faults.pause_ms)
-        target.world.log(f"FAULT pause {worker.id} for {for_ms:.0f} ms")
+        target.world.log(f"FAULT pause {worker.id} for {for_ms:.0f} ms", worker.id)
         worker.pause(for_ms)
 
 
@@ -90,11 +90,11 @@ def _change_master(target: Target) -> None:
         return
     target.leader = None
     if world.chance(0.5):
-        world.log(f"FAULT kill {old.process.name}")
+        world.log(f"FAULT kill {old.process.name}", old.process.name)
         old.process.is_alive = False
     else:
         world.sometimes("an old leader came back")
-        world.log(f"FAULT pause {old.process.name}")
+        world.log(f"FAULT pause {old.process.name}", old.process.name)
         old.process.is_paused = True
         back_ms = world.between(500, 2 * ELECTION_MS)
         world.at(back_ms, lambda: world.resume(old.process))
@@ -104,5 +104,5 @@ def _change_master(target: Target) -> None:
 
 def _step_down(target: Target, old: SimMaster) -> None:
     """The old leader is notified that it does not lead any more."""
-    target.world.log(f"{old.process.name} steps down")
+    target.world.log(f"{old.process.name} steps down", old.process.name)
     old.process.is_alive = False

@@ -50,7 +50,7 @@ class SimHost:
             return
         worker = SimWorker(spec, self._around)
         self._workers[spec.id] = worker
-        self._world.log(f"{spec.id} is up")
+        self._world.log(f"{spec.id} is up", spec.id)
         worker.start()
 
     def ended(self, task_manager: TaskManagerId, reason: str, *, noticed: bool) -> None:
@@ -67,7 +67,7 @@ class SimHost:
             return
         if worker.is_registered and self._world.faults is not NONE and self._world.chance(UNSTOPPED):
             self._world.sometimes("a host could not stop a worker")
-            self._world.log(f"{task_manager} cannot be reached by its host")
+            self._world.log(f"{task_manager} cannot be reached by its host", task_manager)
             return
         worker.die("stopped by its host")
 

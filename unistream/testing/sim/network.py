@@ -98,7 +98,7 @@ class Network:
         call = _Call(self, source, address, parcel, done)
         if world.chance(world.faults.loss):
             world.sometimes("a request was lost" if len(parcel.messages) == 1 else "a bundle was lost")
-            world.log(f"lost: {call.name} to {address}")
+            world.log(f"lost: {call.name} to {address}", source.name, call.target, lost=True)
         else:
             world.at(self.delay_ms(), call.arrive)
         if world.chance(world.faults.duplicate):
@@ -122,6 +122,12 @@ class _Call:
     def name(self) -> str:
         return ", ".join(map(described, self.parcel.messages))
 
+    @property
+    def target(self) -> str:
+        """The process at the address, or the address's own name."""
+        endpoint = self.network.endpoints.get(self.address)
+        return self.address.partition("://")[2] if endpoint is None else endpoint.process.name
+
     def arrive(self) -> None:
         world = self.network.world
         endpoint = self.network.endpoints.get(self.address)
@@ -134,11 +140,12 @@ class _Call:
         if self.settled:
             world.sometimes("a request arrived after its timeout, or again")
         answer = decode_answer(endpoint.handle(encode(self.parcel.request)))
-        world.log(f"{self.name} -> {self.address}: {self._short(answer)}")
+        text = f"{self.name} -> {self.address}: {self._short(answer)}"
+        world.log(text, self.source.name, endpoint.process.name)
         if world.chance(world.faults.loss):
             alone = len(self.parcel.messages) == 1
             world.sometimes("an answer was lost" if alone else "the answers to a bundle were lost")
-            world.log(f"lost: the answer to {self.name}")
+            world.log(f"lost: the answer to {self.name}", endpoint.process.name, self.source.name, lost=True)
             return
         world.at(self.network.delay_ms(), lambda: self._settle(answer), self.source)
 
@@ -273,7 +280,8 @@ class _Sender:
             ]
         for outgoing, outcome in zip(messages, failed, strict=True):
             if answer is None:
-                self._world.log(f"no answer: {described(outgoing.message)} from {self._task_manager}")
+                text = f"no answer: {described(outgoing.message)} from {self._task_manager}"
+                self._world.log(text, self._process.name)
                 if isinstance(outgoing.message, ReleasePartitions):
                     self._network.releases.unanswered(self._process, self._task_manager, outgoing.message)
             elif outcome is not None:

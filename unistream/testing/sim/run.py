@@ -240,9 +240,10 @@ class Run:
         self._masters += 1
         epoch = self.store.claim()
         self.table.claim(epoch)
-        self.world.log(f"leader {epoch} is elected")
+        process = Process(f"master-{self._masters}")
+        self.world.log(f"leader {epoch} is elected", process.name)
         self.users.leader_changed()
-        self.leader = SimMaster(self._cluster, epoch, Process(f"master-{self._masters}"))
+        self.leader = SimMaster(self._cluster, epoch, process)
         self.leader.dispatcher.recover()
         if any(job.id not in self.store.results for job in self.users.jobs):
             self.world.sometimes("a job was recovered by another leader")
@@ -255,7 +256,7 @@ class Run:
         return host
 
     def _worker_ended(self, task_manager: TaskManagerId, reason: str) -> None:
-        self.world.log(f"{task_manager} is lost: {reason}")
+        self.world.log(f"{task_manager} is lost: {reason}", task_manager)
         worker = self.workers.pop(task_manager)
         self.places.removed(task_manager)
         for host in self._hosts:

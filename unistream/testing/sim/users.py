@@ -196,7 +196,9 @@ class Users:
         leader = self._leader_of(job)
         if leader is None:
             return
-        self._world.log(f"user: {request.kind.value if request.kind else 'cancel'} {job.id}")
+        self._world.log(
+            f"user: {request.kind.value if request.kind else 'cancel'} {job.id}", "user", leader.process.name
+        )
         try:
             if request.kind is None:
                 leader.dispatcher.cancel(job.id)
@@ -208,7 +210,7 @@ class Users:
                     job.stop = request.kind
                 self._waiting.append(Pending(job, leader.masters()[job.id], request.kind, {}, answer))
         except UnistreamError as error:
-            self._world.log(f"user gets: {error}")
+            self._world.log(f"user gets: {error}", "user")
 
     def _format(self) -> SavepointFormat:
         sharing = self._site.scenario.sharing
@@ -224,14 +226,14 @@ class Users:
         leader = self._leader_of(job)
         if leader is None:
             return
-        self._world.log(f"user: rescale {job.id} to {dict(widths)}")
+        self._world.log(f"user: rescale {job.id} to {dict(widths)}", "user", leader.process.name)
         self._mark_moment(leader, job)
         view = leader.masters()[job.id].view()
         try:
             answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
         except UnistreamError as error:
             self._world.sometimes("a rescale was refused at once")
-            self._world.log(f"user gets: {error}")
+            self._world.log(f"user gets: {error}", "user")
             return
         for vertex, parallelism in every_width(view, widths).items():
             self._site.requested.rescale(job.id, vertex, parallelism)
@@ -267,11 +269,11 @@ class Users:
 
     def _is_left(self, pending: Pending) -> None:
         """The next leader stops the job."""
-        self._world.log(f"user gets: {pending.name} is left: {pending.answer.exception()}")
+        self._world.log(f"user gets: {pending.name} is left: {pending.answer.exception()}", "user")
         self._world.sometimes("a stop was left to the next leader")
 
     def _is_refused(self, pending: Pending) -> None:
-        self._world.log(f"user gets: {pending.name} failed: {pending.answer.exception()}")
+        self._world.log(f"user gets: {pending.name} failed: {pending.answer.exception()}", "user")
         self._world.sometimes(f"a {pending.name} was refused or failed")
         if (
             pending.kind is not None
@@ -283,7 +285,7 @@ class Users:
     def _is_rescaled(self, pending: Pending) -> None:
         """An adaptive job may still be narrower than requested. While the answer waited for the store, a
         later request may have changed the same vertex."""
-        self._world.log(f"user gets: {pending.job.id} is rescaled")
+        self._world.log(f"user gets: {pending.job.id} is rescaled", "user")
         self._world.sometimes("a job was rescaled by hand")
         view = pending.master.view()
         graph = view.graph if self._site.scenario.kind is not Kind.ADAPTIVE else view.wanted or view.graph
@@ -297,7 +299,7 @@ class Users:
                 )
 
     def _snapshot_is_there(self, job: Job, kind: SnapshotKind, path: str) -> None:
-        self._world.log(f"user gets: {kind.value} at {path}")
+        self._world.log(f"user gets: {kind.value} at {path}", "user")
         self._world.sometimes(f"a {kind.value} was completed")
         self._site.store.given.add(path)
         if path not in self._site.store.manifests:

@@ -221,7 +221,7 @@ class SimWorker:
 
     def on_task(self, attempt: AttemptId, what: str) -> None:
         """A task starts or has ended here."""
-        self.around.world.log(f"{self.id}: task {attempt} {what}")
+        self.around.world.log(f"{self.id}: task {attempt} {what}", self.id)
         self.around.on_task(self.id, attempt, what)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class SimWorker:
     def _leave(self, reason: str) -> None:
         """Ends its tasks, and a little later its process."""
         world = self.around.world
-        world.log(f"{self.id} ends: {reason}")
+        world.log(f"{self.id} ends: {reason}", self.id)
         self._manager.cancel_tasks()
         world.at(world.between(20, 300), lambda: self.die(reason), self.process)
 
@@ -252,7 +252,7 @@ class SimWorker:
 
     def resume(self) -> None:
         if self.process.is_alive and self.process.is_paused:
-            self.around.world.log(f"{self.id} resumes")
+            self.around.world.log(f"{self.id} resumes", self.id)
             self.around.world.resume(self.process)
 
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Final
 
 from unistream.testing.sim.faults import NONE, Faults
+from unistream.testing.sim.story import StoryLine
 
 Action = Callable[[], None]
 
@@ -67,7 +68,7 @@ class World:
         self.broken: Exception | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
         self._sequence = 0
-        self._story: list[tuple[float, str]] = []
+        self._story: list[StoryLine] = []
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -126,24 +127,29 @@ class World:
         self.broken = self.broken or violation
         return violation
 
-    def log(self, text: str) -> None:
-        """One line of the story."""
+    def log(self, text: str, source: str = "", target: str = "", *, lost: bool = False) -> None:
+        """One line of the story; see `StoryLine`."""
         if self.scratch:
             text = text.replace(self.scratch, "scratch")
-        self._story.append((self.now, text))
+        self._story.append(StoryLine(self.now, text, source, target, lost))
 
     def sometimes(self, mark: str) -> None:
         """Marks that this rare branch was reached; a batch has to reach all of them."""
         self.marks.add(mark)
 
+    def lines(self) -> list[StoryLine]:
+        """The story."""
+        return list(self._story)
+
     def story(self) -> list[str]:
-        return [f"{at_ms / 1000:10.4f} s  {text}" for at_ms, text in self._story]
+        """The same for people."""
+        return [str(line) for line in self._story]
 
     def trace_hash(self) -> str:
         """Equal for equal runs."""
         digest = hashlib.sha256()
-        for at_ms, text in self._story:
-            digest.update(f"{at_ms!r} {text}\n".encode())
+        for line in self._story:
+            digest.update(f"{line.at_ms!r} {line.text}\n".encode())
         return digest.hexdigest()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unistream.testing.sim.faults import Faults
+from unistream.testing.sim.story import StoryFile, StoryLine
 
 Row = tuple[Any, ...]
 
@@ -59,14 +60,19 @@ class SeedFailure:
             failure, as no run can be compared with it.
         reason: One sentence, or several lines if rows differ.
         faults: The faults of the run; fewer than the seed's own, if it was shrunk.
-        story: The events in order; empty unless it was shrunk or requested.
+        lines: The events in order; empty unless it was shrunk or requested.
     """
 
     seed: int | None
     reason: str
     faults: Faults
     differences: tuple[Difference, ...] = ()
-    story: tuple[str, ...] = ()
+    lines: tuple[StoryLine, ...] = ()
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """The lines, for people."""
+        return tuple(map(str, self.lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +93,27 @@ class SimulationReport:
     replaced: tuple[str, ...]
     restarts: int
     seconds: float
-    story: tuple[str, ...] = ()
+    lines: tuple[StoryLine, ...] = ()
     compared: tuple[str, ...] = ()
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """The events of the last run, in order; empty unless it was requested."""
+        return tuple(map(str, self.lines))
+
+    def story_file(self, pipeline: str) -> StoryFile | None:
+        """Of the first failure, otherwise of the last run, for a picture; None: there is no story."""
+        first = self.failures[0] if self.failures else None
+        lines = self.lines if first is None else first.lines
+        if not lines:
+            return None
+        seed = None if first is None else first.seed
+        return StoryFile(
+            title=pipeline if seed is None else f"{pipeline}, seed {seed}",
+            reason="" if first is None else first.reason,
+            faults="" if first is None else first.faults.text(),
+            lines=lines,
+        )
 
     @property
     def ok(self) -> bool:

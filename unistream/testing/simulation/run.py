@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from unistream.base.config import STATE_BACKEND, Configuration
@@ -31,6 +32,7 @@ from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.faults import NONE, Faults, intensity
 from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, Run, played
 from unistream.testing.sim.scenario import Kind, Pipeline, Scenario, bundle_of
+from unistream.testing.sim.story import StoryLine
 from unistream.testing.sim.table import Row
 from unistream.testing.sim.users import Users
 from unistream.testing.sim.world import EVENTS_MAX, Violation, World
@@ -147,8 +149,13 @@ class RunResult:
     rows: Mapping[str, Sequence[tuple[Any, ...]]]
     schemas: Mapping[str, pa.Schema]
     counted: Mapping[str, int]
-    story: Sequence[str]
+    lines: Sequence[StoryLine]
     events: int
+
+    @property
+    def story(self) -> list[str]:
+        """The lines, for people."""
+        return [str(line) for line in self.lines]
 
 
 @dataclass(slots=True)
@@ -176,20 +183,20 @@ def run_job(prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
         job=str(run.users.jobs[0].id) if run.users.jobs else "",
         schemas={str(uid): schema for uid, schema in run.recorded.schemas.items()},
         counted=dict(run.pace.rows),
-        story=[*world.story(), *trace],
+        lines=[*world.lines(), *(StoryLine(world.now, line) for line in trace)],
         events=world.events,
     )
 
 
-def readable(prepared: Prepared, run: RunResult) -> tuple[str, ...]:
+def readable(prepared: Prepared, run: RunResult) -> tuple[StoryLine, ...]:
     """The story, with the names of vertices (of their first operators) instead of ids."""
     names = [(str(vertex.id), vertex.name.partition(" -> ")[0]) for vertex in prepared.job.graph.vertices]
     lines = []
-    for line in run.story:
-        text = line.replace(f"{run.job}/", "").replace(run.job, "job") if run.job else line
+    for line in run.lines:
+        text = line.text.replace(f"{run.job}/", "").replace(run.job, "job") if run.job else line.text
         for id_, name in names:
             text = text.replace(id_, name)
-        lines.append(text)
+        lines.append(msgspec.structs.replace(line, text=text))
     return tuple(lines)
 
 

@@ -15,6 +15,7 @@ from unistream.base.config import STATE_BACKEND, Configuration
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.state.backends import IN_MEMORY
 from unistream.testing.sim.faults import Faults
+from unistream.testing.sim.story import StoryLine
 from unistream.testing.simulation.job import Inputs, Pipeline, UserJob, user_job
 from unistream.testing.simulation.report import Difference, SeedFailure, Shown, SimulationReport, difference
 from unistream.testing.simulation.run import QUIET, Draw, Prepared, RunResult, draw, readable, run_job
@@ -119,7 +120,7 @@ def _report(
     wrong = judge.learn()
     failures = [] if wrong is None else [wrong]
     count = restarts = 0
-    last: tuple[str, ...] = ()
+    last: tuple[StoryLine, ...] = ()
     for seed, drawn in draws if wrong is None else ():
         failure, run = judge.try_seed(seed, drawn)
         count += 1
@@ -133,7 +134,7 @@ def _report(
         replaced=replaced,
         restarts=max(0, restarts),
         seconds=time.perf_counter() - began,
-        story=last,
+        lines=last,
         compared=judge.compared,
     )
 
@@ -218,7 +219,7 @@ class _Judge:
                     best, faults = again, fewer
                     break
         _, run = self.try_seed(seed, replace(drawn, faults=faults))
-        return replace(best, story=readable(self.prepared, run))
+        return replace(best, lines=readable(self.prepared, run))
 
     # --- one run ----------------------------------------------------------------------------------
 
