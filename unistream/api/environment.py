@@ -17,7 +17,7 @@ from unistream.api.graph import (
     check_max_parallelism,
     check_parallelism,
 )
-from unistream.api.lineage import lineage_graph, written_by
+from unistream.api.lineage import lineage_graph, read_by, written_by
 from unistream.api.sink_order import order_advice
 from unistream.api.sinks import check_new_lines, last_commits, sinks_of, without_line
 from unistream.api.slots import SlotSharingGroup
@@ -239,7 +239,7 @@ class Environment(Sources):
         self, stream_graph: StreamGraph, bootstrap: BootstrapPlan | None = None
     ) -> tuple[JobGraph, JobCode]:
         graph, code = translate_resolved(self._resolved(stream_graph, bootstrap), self._config.to_dict())
-        graph = structs.replace(graph, writes=written_by(stream_graph))
+        graph = structs.replace(graph, writes=written_by(stream_graph), reads=read_by(stream_graph))
         if bootstrap is not None:
             check_bootstrap(graph)
             return graph, code

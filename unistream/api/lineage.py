@@ -54,6 +54,17 @@ def written_by(graph: StreamGraph) -> dict[OperatorUid, tuple[str, ...]]:
     return {uid: uris for uid, uris in found.items() if uris}
 
 
+def read_by(graph: StreamGraph) -> dict[OperatorUid, tuple[str, ...]]:
+    """URIs of what each source reads, of those that say so."""
+    sources = [(uid_of(node), node.operator) for node in graph.nodes]
+    found = {
+        uid: tuple(dataset.uri for dataset in _datasets(operator.source))
+        for uid, operator in sources
+        if isinstance(operator, SourceOperatorSpec)
+    }
+    return {uid: uris for uid, uris in found.items() if uris}
+
+
 def _source(node: StreamNode, operator: SourceOperatorSpec, schema: pa.Schema | None) -> SourceLineage:
     return SourceLineage(
         uid=uid_of(node),

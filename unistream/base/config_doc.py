@@ -25,7 +25,7 @@ from unistream.base.config import (
     parse_bytes,
     parse_duration_ms,
 )
-from unistream.base.origins import parse_origins
+from unistream.base.origins import parse_origins, parse_page_url
 from unistream.base.servers import parse_cluster_id, parse_path, parse_zookeeper_servers
 
 _KINDS: Final[dict[Callable[..., object], str]] = {
@@ -37,6 +37,7 @@ _KINDS: Final[dict[Callable[..., object], str]] = {
     parse_path: "path",
     parse_zookeeper_servers: "servers",
     parse_origins: "origins",
+    parse_page_url: "address",
 }
 
 _HEAD: Final = """\

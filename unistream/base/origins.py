@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from unistream.base.errors import ConfigError
 
@@ -79,6 +80,22 @@ def parse_origins(text: str) -> tuple[PageOrigin, ...]:
     if wrong:
         raise ConfigError(f"{wrong[0]!r} is not an origin such as https://jobs.example.com, without a path")
     return tuple(origin for _, origin in found if origin is not None)
+
+
+def parse_page_url(text: str) -> str:
+    """The address of a web server's pages, without a slash at its end.
+
+    Raises:
+        ConfigError: it is none, or has a user, a query or a fragment.
+
+    >>> parse_page_url("https://data.example.com/dagster/")
+    'https://data.example.com/dagster'
+    """
+    parts = urlsplit(text.strip())
+    origin = origin_of(f"{parts.scheme}://{parts.netloc}")
+    if origin is None or parts.query or parts.fragment or not parts.path.isprintable() or " " in parts.path:
+        raise ConfigError(f"{text[:200]!r} is not an address such as https://data.example.com/dagster")
+    return f"{origin}{parts.path.rstrip('/')}"
 
 
 def _host(name: str, port: str | None) -> Host | None:

@@ -175,7 +175,12 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         info = archive.info
         metrics = {**info.metrics, **_committed(sinks)}
         return replace(
-            info, sinks=sinks or info.sinks, metrics=metrics, cluster=record.cluster, writes=graph.writes
+            info,
+            sinks=sinks or info.sinks,
+            metrics=metrics,
+            cluster=record.cluster,
+            writes=graph.writes,
+            reads=graph.reads,
         )
     checkpoints = store.checkpoints(record.job, limit=CHECKPOINTS_KEPT_MAX)
     totals = store.checkpoint_totals(record.job)
@@ -205,6 +210,7 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         failure=found.failure,
         cluster=record.cluster,
         writes=graph.writes,
+        reads=graph.reads,
         incomplete="" if found.state not in TERMINAL_STATES else NO_ARCHIVE,
     )
 

@@ -204,6 +204,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         given: Options of the command line, without secrets; empty also as `digest` is.
         writes: See `unistream.model.graph.JobGraph`; empty also if only the end of the job is known, or if it
             is not started again yet.
+        reads: The same of sources.
         incomplete: What is missing here, of a job that has ended; "": nothing.
     """
 
@@ -239,6 +240,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     given: dict[str, str] = {}
     writes: dict[OperatorUid, tuple[str, ...]] = {}
+    reads: dict[OperatorUid, tuple[str, ...]] = {}
     incomplete: str = ""
 
     @property

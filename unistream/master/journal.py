@@ -38,7 +38,7 @@ from unistream.port.metadata import (
     ExceptionRecord,
 )
 
-CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
+CHECKPOINTS_KEPT_MAX: Final = 60  # what a page shows; all are in the catalogue
 
 
 class _Known(NamedTuple):

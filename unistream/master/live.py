@@ -87,6 +87,7 @@ def live_info(
         digest=setup.digest,
         given=redacted(dict(setup.given)),
         writes=setup.graph.writes,
+        reads=setup.graph.reads,
     )
 
 

@@ -188,6 +188,8 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: Bootstrap | None = None
     writes: dict[OperatorUid, tuple[str, ...]] = {}
     """URIs of what each sink writes, of those that say so (`unistream.model.lineage`)."""
+    reads: dict[OperatorUid, tuple[str, ...]] = {}
+    """The same of what each source reads."""
 
     __repr__ = redacted_repr
 

@@ -5,19 +5,27 @@ Counters grow; who asks twice has rates. What nobody knows is null, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import msgspec
 from fastapi import APIRouter, Response
 
+from unistream.base.config import WEB_DAGSTER_URL
 from unistream.base.errors import NotFound
-from unistream.base.ids import JobId
+from unistream.base.ids import JobId, OperatorUid, VertexId
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import CheckpointInfo, JobInfo, JobSummary
 from unistream.rest.answers import json_answer
 
 NowMs: TypeAlias = Callable[[], int]
+
+
+class VertexName(msgspec.Struct, frozen=True, kw_only=True):
+    """A vertex, for those who look for an operator by its name."""
+
+    id: VertexId
+    name: str
 
 
 class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +41,10 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
             which waits most for room in its output.
         checkpoint: The newest that is complete.
         failed_since: Checkpoints that have failed since then.
-        writes: Its tables and topics, as URIs.
+        writes: Tables, topics and folders that it writes, as URIs.
+        reads: The same that it reads.
         failure: Why it failed last, in one line.
+        vertices: Those that run, in the order of the graph; a name has those of the chained operators.
     """
 
     rows_read: int
@@ -47,7 +57,9 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: CheckpointInfo | None
     failed_since: int
     writes: tuple[str, ...]
+    reads: tuple[str, ...]
     failure: str | None
+    vertices: tuple[VertexName, ...]
 
 
 class JobInList(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +70,10 @@ class JobInList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """All jobs, the slots, and what a user should know. `now_ms`: by the clock of this cluster."""
+    """All jobs, the slots, and what a user should know.
+
+    `now_ms`: by the clock of this cluster. `dagster_url`: where Dagster's pages are; null: nobody says it.
+    """
 
     now_ms: int
     cluster: str
@@ -68,6 +83,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     free_slots: int
     jobs: list[JobInList]
     notes: list[str]
+    dagster_url: str | None = None
 
 
 class FiguresApi:
@@ -96,6 +112,7 @@ class FiguresApi:
             free_slots=sum(worker.free_slots for worker in workers),
             jobs=[JobInList(summary=job, figures=self._figures(job)) for job in self._dispatcher.jobs()],
             notes=self._dispatcher.metadata_health().sentences(),
+            dagster_url=self._dispatcher.config.find(WEB_DAGSTER_URL),
         )
 
     def _figures(self, job: JobSummary) -> JobFigures | None:
@@ -123,9 +140,18 @@ def figures_of(info: JobInfo) -> JobFigures:
         most_held_back=max((_part(one.backpressured_per_s) for one in metrics), default=0.0),
         checkpoint=complete,
         failed_since=sum(one.state == "failed" for one in newer),
-        writes=tuple(sorted({uri for uris in info.writes.values() for uri in uris})),
+        writes=_uris(info.writes),
+        reads=_uris(info.reads),
         failure=None if last is None else f"{last.kind}: {last.message}".partition("\n")[0],
+        vertices=tuple(
+            VertexName(id=id_, name=name)
+            for id_, name in {s.vertex: s.vertex_name for s in info.subtasks}.items()
+        ),
     )
+
+
+def _uris(by_operator: Mapping[OperatorUid, tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(sorted({uri for uris in by_operator.values() for uri in uris}))
 
 
 def _part(ms_per_s: int) -> float:

@@ -24,6 +24,7 @@ class OperatorLine(msgspec.Struct, frozen=True, kw_only=True):
         stateful: It writes state into checkpoints.
         declared_at: ``FILE:LINE`` of the program that has added it to the pipeline; null: nobody knows.
         writes: URIs of what it writes, if it is a sink that says so.
+        reads: URIs of what it reads, if it is a source that says so.
     """
 
     uid: OperatorUid
@@ -32,6 +33,7 @@ class OperatorLine(msgspec.Struct, frozen=True, kw_only=True):
     stateful: bool
     declared_at: str | None
     writes: tuple[str, ...]
+    reads: tuple[str, ...]
 
 
 class InputLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +110,7 @@ def _line(vertex: JobVertex, graph: JobGraph, region: int) -> VertexLine:
                 stateful=operator.stateful,
                 declared_at=operator.declared_at or None,
                 writes=graph.writes.get(operator.uid, ()),
+                reads=graph.reads.get(operator.uid, ()),
             )
             for operator in vertex.operators
         ],

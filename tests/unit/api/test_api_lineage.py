@@ -141,6 +141,19 @@ def test_a_pipeline_names_its_data_sets_and_what_comes_from_where(tmp_path: Path
     assert "hunter2" not in repr(graph)
 
 
+def test_a_job_graph_has_the_places_of_its_sources_and_sinks(tmp_path: Path) -> None:
+    """By operator; of a hybrid source both parts, and nothing of ends that do not say."""
+    env = us.Environment()
+    orders = us.KafkaSource(bootstrap_servers="b1:9092", topic="orders", schema=ROWS)
+    history = us.FileSource(f"{tmp_path}/history", schema=ROWS)
+    read = env.from_source(us.HybridSource(history, orders), NO_TIME).uid("orders")
+    read.union(stream(env)).sink_to(us.FileSink(str(tmp_path / "out"))).uid("files")
+    read.sink_to(us.BlackholeSink()).uid("nowhere")
+    graph, _ = env.job_graph()
+    assert graph.reads == {"orders": (f"file://{tmp_path}/history", "kafka://b1:9092/orders")}
+    assert graph.writes == {"files": (f"file://{tmp_path}/out",)}
+
+
 def test_ends_that_say_nothing_are_there_without_data_sets() -> None:
     env = us.Environment()
     stream(env).sink_to(us.BlackholeSink())

@@ -10,12 +10,14 @@ import pytest
 
 from tests.eventually import WAIT_S, eventually
 from tests.unit.master.served_cluster import Api
+from unistream.base.config import WEB_DAGSTER_URL, Configuration
+from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN
-from unistream.rest.figures import figures_of
+from unistream.rest.figures import VertexName, figures_of
 
 IDLE = JobInfo(
     job=JobId("a" * 32), name="n", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=1
@@ -94,6 +96,21 @@ def checkpoint(number: int, state: str) -> CheckpointInfo:
             id="tables, each once",
         ),
         pytest.param(
+            {"reads": {OperatorUid("h"): ("file:///a", "kafka://b/t"), OperatorUid("s"): ("kafka://b/t",)}},
+            {"reads": ("file:///a", "kafka://b/t"), "writes": ()},
+            id="topics, each once",
+        ),
+        pytest.param(
+            {"subtasks": (subtask("a"), subtask("b"), subtask("b"))},
+            {
+                "vertices": (
+                    VertexName(id=VertexId("a" * 32), name="a"),
+                    VertexName(id=VertexId("b" * 32), name="b"),
+                )
+            },
+            id="vertices, each once",
+        ),
+        pytest.param(
             {
                 "exceptions": (
                     ExceptionInfo(at_ms=2, kind="UserCodeError", message="b\nmore"),
@@ -122,3 +139,46 @@ def test_jobs_that_have_ended_have_none(api: Api, submission: Callable[..., Any]
     assert figures[runs]["behind"] is None
     assert shown["workers"] == len(dispatcher.task_managers()) > 0
     assert (shown["slots"] > shown["free_slots"], shown["notes"]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [({}, None), ({"web.dagster-url": "http://localhost:3000/"}, "http://localhost:3000")],
+)
+def test_the_address_of_dagster_is_that_of_the_configuration(
+    config: dict[str, str], wanted: str | None, make_cluster: Callable[..., Any]
+) -> None:
+    api = Api(make_cluster(config=config))
+    try:
+        assert api.get("/unistream/overview")["dagster_url"] == wanted
+    finally:
+        api.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "localhost:3000",
+        "javascript:alert(1)",
+        "http://",
+        "http://a:b@host",
+        "https://host/?q=1",
+        "http://h/a b",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not an address such as"):
+        Configuration({"web.dagster-url": text}).find(WEB_DAGSTER_URL)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("https://Data.Example.com/dagster/", "https://data.example.com/dagster"),
+        (" http://[::1]:3000 ", "http://[::1]:3000"),
+        ("http://localhost:80/", "http://localhost"),
+    ],
+)
+def test_an_address_is_without_a_slash_at_its_end(text: str, wanted: str) -> None:
+    assert Configuration({"web.dagster-url": text}).find(WEB_DAGSTER_URL) == wanted

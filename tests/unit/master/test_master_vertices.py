@@ -58,6 +58,15 @@ def test_operators_have_their_uids_and_exchanges_what_they_are(tmp_path: Path) -
     assert (rows.parallelism, committer.parallelism, rows.slot_sharing_group) == (2, 1, "default")
 
 
+def test_sources_and_sinks_say_where(tmp_path: Path) -> None:
+    env = us.Environment()
+    rows = env.from_source(us.FileSource(str(tmp_path / "in"), schema=ROWS.schema), NO_TIME, "rows")
+    rows.sink_to(us.FileSink(str(tmp_path / "out"))).uid("files")
+    found = [operator for vertex in lines_of(env.job_graph()[0]).vertices for operator in vertex.operators]
+    assert [one.reads for one in found] == [(f"file://{tmp_path}/in",), (), ()]
+    assert {uri for one in found for uri in one.writes} == {f"file://{tmp_path}/out"}
+
+
 @pytest.mark.parametrize(("mode", "regions"), [("STREAMING", {0}), ("BATCH", {0, 1})])
 def test_what_restarts_together_has_one_number(mode: str, regions: set[int], tmp_path: Path) -> None:
     graph = pipeline(str(tmp_path), **{"execution.runtime-mode": mode})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, parse_bool
-from unistream.base.origins import parse_origins
+from unistream.base.origins import parse_origins, parse_page_url
 
 REST_ADDRESS: Final = ConfigOption(
     "rest.address",
@@ -30,6 +30,13 @@ WEB_PUBLIC_ORIGINS: Final = ConfigOption(
     "Origins of the reverse proxies through which browsers reach the web UI, such as "
     "`https://jobs.example.com`, with commas between them. Their pages may act; no other page may read or "
     "change anything, ever.",
+)
+WEB_DAGSTER_URL: Final = ConfigOption(
+    "web.dagster-url",
+    parse_page_url,
+    None,
+    "Address of Dagster's pages, such as `http://localhost:3000`: the web UI links the runs that have "
+    "started a job there. Unset: it shows their ids.",
 )
 STANDALONE_PORT: Final = 6123
 """Of the JobManager of a standalone cluster, as in Flink."""
