@@ -19,9 +19,11 @@ import { JobPage } from "./pages/job/JobPage";
 import { LEVELS, type Level } from "./model/log";
 import { type HistoryView, historyViewOf } from "./model/history";
 import { clusterViewOf } from "./pages/cluster/view";
+import { simulationViewOf } from "./pages/simulation/view";
 import { workersViewOf } from "./pages/workers/view";
 import { StateTab } from "./pages/job/state/StateTab";
 import { stateViewOf } from "./model/savepointQuery";
+import type { StoryView } from "./model/story";
 import { Shell } from "./shell/Shell";
 
 const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
@@ -55,6 +57,20 @@ const history = createRoute({
     historyViewOf(search),
 });
 
+const simulation = createRoute({
+  getParentRoute: () => root,
+  path: "/simulation",
+  component: lazyRouteComponent(() => import("./pages/simulation/SimulationPage"), "SimulationPage"),
+  validateSearch: (search: { readonly [name in keyof StoryView]?: unknown } & SearchSchemaInput) =>
+    simulationViewOf(search),
+});
+
+const explain = createRoute({
+  getParentRoute: () => root,
+  path: "/explain",
+  component: lazyRouteComponent(() => import("./pages/explain/ExplainPage"), "ExplainPage"),
+});
+
 const jobs = createRoute({ getParentRoute: () => root, path: "/jobs", component: Outlet });
 const job = createRoute({ getParentRoute: () => jobs, path: "/$job", component: JobPage });
 const graph = createRoute({
@@ -74,8 +90,10 @@ const checkpoints = createRoute({
   getParentRoute: () => job,
   path: "/checkpoints",
   component: CheckpointsTab,
-  validateSearch: (search: Record<string, unknown>): { id?: number } =>
-    typeof search["id"] === "number" ? { id: search["id"] } : {},
+  validateSearch: (search: Record<string, unknown>): { id?: number; other?: number } => ({
+    ...(typeof search["id"] === "number" && { id: search["id"] }),
+    ...(typeof search["other"] === "number" && { other: search["other"] }),
+  }),
 });
 
 const commits = createRoute({ getParentRoute: () => job, path: "/commits", component: CommitsTab });
@@ -128,6 +146,8 @@ export const router = createRouter({
     workers,
     cluster,
     history,
+    simulation,
+    explain,
     jobs.addChildren([
       job.addChildren([
         graph,

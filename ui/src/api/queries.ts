@@ -5,6 +5,8 @@ import { client, dataOf, patient } from "./client";
 import { type LiveStatus, live } from "./live";
 import type { CheckpointsInfo, JobInfo, Overview } from "./schema";
 
+const RUNS_MS = 10_000;
+
 /**
  * The newest of a topic that `live` keeps: what its stream has, or else what the server answers. While that was on
  * its way the stream may have brought something newer.
@@ -79,6 +81,17 @@ export const featuresQuery = queryOptions({
   queryFn: async ({ signal }) => dataOf(await client.GET("/config", { signal })).features,
   staleTime: 60_000,
 });
+
+/** Runs of Dagster that have started the job, or watch it. */
+export function runsQuery(id: string) {
+  return queryOptions({
+    queryKey: ["runs", id],
+    queryFn: async ({ signal }) =>
+      dataOf(await client.GET("/unistream/run-links", { params: { query: { job: id } }, signal })).links ??
+      [],
+    refetchInterval: RUNS_MS,
+  });
+}
 
 /** How it takes checkpoints, and whether they stay. */
 export function checkpointConfigQuery(id: string) {

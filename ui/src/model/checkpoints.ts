@@ -34,16 +34,18 @@ export function phasesOf(figures: CheckpointFigures): SubtaskPhases[] {
     .sort((a, b) => b.wholeMs - a.wholeMs);
 }
 
-/** Over all subtasks: how many there are, how many have acknowledged, and the bytes of their state. */
+/** Over all subtasks: how many there are, how many have acknowledged, the bytes of their state, and what of it is new. */
 export function totalsOf({ vertices }: CheckpointFigures): {
   expected: number;
   acked: number;
   stateBytes: number;
+  newBytes: number;
 } {
   const acked = vertices.flatMap(({ subtasks }) => subtasks);
   return {
     expected: vertices.reduce((sum, { subtasks, missing }) => sum + subtasks.length + missing.length, 0),
     acked: acked.length,
     stateBytes: acked.reduce((sum, { state_bytes }) => sum + state_bytes, 0),
+    newBytes: acked.reduce((sum, { new_bytes }) => sum + new_bytes, 0),
   };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { type Vertex, bottleneckOf, pressure } from "./vertices";
+import { type Vertex, bottlenecksOf, pressure } from "./vertices";
 
 function vertex(
   id: string,
@@ -48,13 +48,18 @@ describe("what the others wait for", () => {
       "sink",
     ],
   ] as const)("%s", (_, vertices, id, kind) => {
-    const found = bottleneckOf(vertices);
+    const [found] = bottlenecksOf(vertices);
     expect([found?.vertex.id ?? null, found?.kind ?? null]).toEqual([id, kind]);
+  });
+
+  test("several, the busiest first", () => {
+    const vertices = [vertex("a", [], 0, 0.9), vertex("b", ["a"], 0.4, 0), vertex("c", ["a"], 0.9, 0)];
+    expect(bottlenecksOf(vertices).map(({ vertex: { id } }) => id)).toEqual(["c", "b"]);
   });
 
   test("keys that are not even are named", () => {
     const skewed = vertex("b", ["a"], 1, 0, { skew: 3.5, parallelism: 4 });
-    expect(bottleneckOf([vertex("a", [], 0, 0.9), skewed])?.sentence).toContain("3.5 times its share");
+    expect(bottlenecksOf([vertex("a", [], 0, 0.9), skewed])[0]?.sentence).toContain("3.5 times its share");
   });
 });
 

@@ -62,10 +62,10 @@ export interface Bottleneck {
 const BUSY = 0.8;
 
 /**
- * What the others wait for: a vertex that is not held back itself, and either holds back one that it reads, or
- * works all the time without anybody behind it. Of several the busiest; null where nothing waits.
+ * What the others wait for: vertices that are not held back themselves, and either hold back one that they read, or
+ * work all the time without anybody behind them. The busiest first; none where nothing waits.
  */
-export function bottleneckOf(vertices: readonly Vertex[]): Bottleneck | null {
+export function bottlenecksOf(vertices: readonly Vertex[]): Bottleneck[] {
   const byId = new Map(vertices.map((vertex) => [vertex.id, vertex]));
   const isRead = new Set(vertices.flatMap(({ reads }) => reads));
   const free = vertices.filter(({ heldBack }) => pressure(heldBack) === "ok");
@@ -73,16 +73,18 @@ export function bottleneckOf(vertices: readonly Vertex[]): Bottleneck | null {
     reads.some((id) => pressure(byId.get(id)?.heldBack ?? 0) !== "ok"),
   );
   const candidates = holding.length > 0 ? holding : free.filter(({ busy }) => busy > BUSY);
-  const [vertex] = [...candidates].sort((a, b) => b.busy - a.busy);
-  if (vertex === undefined) return null;
-  const kind = vertex.reads.length === 0 ? "source" : isRead.has(vertex.id) ? "operator" : "sink";
-  const part = `${(vertex.busy * 100).toFixed(0)} %`;
-  const waits = holding.length > 0 ? "What it reads waits for it." : "Nothing waits for it yet.";
-  return {
-    vertex,
-    kind,
-    sentence: `${vertex.name} is busy ${part} of its time. ${waits} ${advice(kind, vertex)}`,
-  };
+  return [...candidates]
+    .sort((a, b) => b.busy - a.busy)
+    .map((vertex) => {
+      const kind = vertex.reads.length === 0 ? "source" : isRead.has(vertex.id) ? "operator" : "sink";
+      const part = `${(vertex.busy * 100).toFixed(0)} %`;
+      const waits = holding.length > 0 ? "What it reads waits for it." : "Nothing waits for it yet.";
+      return {
+        vertex,
+        kind,
+        sentence: `${vertex.name} is busy ${part} of its time. ${waits} ${advice(kind, vertex)}`,
+      };
+    });
 }
 
 function advice(kind: Bottleneck["kind"], { skew, parallelism }: Vertex): string {

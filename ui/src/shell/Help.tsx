@@ -1,11 +1,13 @@
 import type { RefObject } from "react";
 
 const KEYS = [
-  ["/", "Search jobs and tables"],
+  ["/", "Search jobs, operators, tables and topics"],
   ["g o", "Overview"],
   ["g w", "Workers"],
   ["g c", "Cluster"],
   ["g h", "History"],
+  ["g p", "Plan of a pipeline"],
+  ["g s", "Simulation"],
   ["?", "This help"],
   ["Esc", "Close"],
 ] as const;

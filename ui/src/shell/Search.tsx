@@ -4,7 +4,7 @@ import { type RefObject, useId, useState } from "react";
 import { useOverview } from "../api/queries";
 import { type Hit, hitsOf } from "../model/search";
 
-/** Finds jobs by name, id and table. */
+/** Finds jobs by name, id, operator, table and topic. */
 export function Search({ box }: { box: RefObject<HTMLInputElement | null> }) {
   const [text, setText] = useState("");
   const navigate = useNavigate();
@@ -14,7 +14,8 @@ export function Search({ box }: { box: RefObject<HTMLInputElement | null> }) {
   const open = (hit: Hit) => {
     setText("");
     box.current?.blur();
-    void navigate({ to: "/jobs/$job", params: { job: hit.job } });
+    const search = hit.vertex === undefined ? {} : { vertex: hit.vertex };
+    void navigate({ to: "/jobs/$job", params: { job: hit.job }, search });
   };
   return (
     <search className="search">
@@ -29,7 +30,7 @@ export function Search({ box }: { box: RefObject<HTMLInputElement | null> }) {
           ref={box}
           type="search"
           placeholder="Search  /"
-          aria-label="Search jobs and tables"
+          aria-label="Search jobs, operators, tables and topics"
           aria-controls={text.trim() === "" ? undefined : list}
           value={text}
           onChange={(event) => {
@@ -40,7 +41,7 @@ export function Search({ box }: { box: RefObject<HTMLInputElement | null> }) {
       {text.trim() !== "" && (
         <ul id={list} className="hits">
           {hits.map((hit) => (
-            <li key={`${hit.job} ${hit.what}`}>
+            <li key={`${hit.job} ${hit.vertex ?? ""} ${hit.what}`}>
               <button
                 type="button"
                 onClick={() => {

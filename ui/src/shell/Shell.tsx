@@ -35,6 +35,8 @@ export function Shell() {
           <Link to="/workers">Workers</Link>
           <Link to="/cluster">Cluster</Link>
           <Link to="/history">History</Link>
+          <Link to="/explain">Plan</Link>
+          <Link to="/simulation">Simulation</Link>
         </nav>
         <Search box={search} />
         <span className="quiet bar-end">

@@ -2,7 +2,14 @@ import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 
 /** Pages by the key that follows `g`. */
-export const PLACES = { o: "/", w: "/workers", c: "/cluster", h: "/history" } as const;
+export const PLACES = {
+  o: "/",
+  w: "/workers",
+  c: "/cluster",
+  h: "/history",
+  p: "/explain",
+  s: "/simulation",
+} as const;
 
 const SEQUENCE_MS = 1_000;
 

@@ -7,11 +7,11 @@ import type { JobInfo, Plan } from "../../api/schema";
 import { count, percent, rate } from "../../format/numbers";
 import { duration, since } from "../../format/times";
 import { rateOf } from "../../model/rates";
-import { type Vertex, bottleneckOf, pressure, verticesOf } from "../../model/vertices";
+import { type Vertex, bottlenecksOf, pressure, verticesOf } from "../../model/vertices";
 import { Answered } from "../../parts/Answered";
-import { Notice } from "../../parts/Notice";
 import { Scrolls } from "../../parts/Scrolls";
 import { useSamples } from "../../parts/samples";
+import { Bottlenecks } from "./Bottlenecks";
 import { VertexPanel } from "./VertexPanel";
 
 /** The graph library and its layout are loaded when a graph is looked at. */
@@ -45,15 +45,15 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
   ]);
   const samples = useSamples(new Map(counters), useHoldsUntilMs(`job/${info.job}`, atMs));
   const rates = new Map([...samples].map(([name, kept]) => [name, runs ? rateOf(kept) : null]));
-  const bottleneck = runs ? bottleneckOf(vertices) : null;
+  const bottlenecks = runs ? bottlenecksOf(vertices) : [];
   return (
     <>
-      {bottleneck !== null && <Notice tone="busy">{bottleneck.sentence}</Notice>}
+      <Bottlenecks found={bottlenecks} job={info.job} />
       <Suspense fallback={<div className="graph skeleton" role="status" aria-label="Loading" />}>
         <JobGraph
           vertices={vertices}
           rates={rates}
-          bottleneck={bottleneck?.vertex.id ?? null}
+          bottleneck={bottlenecks[0]?.vertex.id ?? null}
           chosen={chosen}
           choose={(vertex) => void navigate({ search: { vertex } })}
         />

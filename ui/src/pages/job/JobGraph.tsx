@@ -10,12 +10,10 @@ import {
   Position,
   ReactFlow,
 } from "@xyflow/react";
-import { useEffect, useState } from "react";
-
 import { percent, rate } from "../../format/numbers";
 import { toneOfVertex } from "../../model/states";
 import { type Vertex, pressure } from "../../model/vertices";
-import { NODE, type Place, laidOut } from "./layout";
+import { usePlaces } from "../../parts/usePlaces";
 
 interface Shown extends Record<string, unknown> {
   readonly vertex: Vertex;
@@ -102,22 +100,3 @@ function VertexNode({ data: { vertex, isBottleneck, isChosen } }: NodeProps<Node
     </div>
   );
 }
-
-/** Where each vertex stands; laid out again only if the shape of the graph changes. */
-function usePlaces(vertices: readonly Vertex[]): ReadonlyMap<string, Place> | null {
-  const [places, setPlaces] = useState<ReadonlyMap<string, Place> | null>(null);
-  const shape = JSON.stringify(vertices.map(({ id, reads }) => [id, reads]));
-  useEffect(() => {
-    let isWanted = true;
-    const graph = (JSON.parse(shape) as [string, string[]][]).map(([id, reads]) => ({ id, reads }));
-    void laidOut(graph).then((found) => {
-      if (isWanted) setPlaces(found);
-    });
-    return () => {
-      isWanted = false;
-    };
-  }, [shape]);
-  return places;
-}
-
-export { NODE };

@@ -11,6 +11,7 @@ import { Badge } from "../../parts/Badge";
 import { Copyable } from "../../parts/Copyable";
 import { Notice } from "../../parts/Notice";
 import { Ago, Time } from "../../parts/Time";
+import { DagsterRuns } from "./DagsterRuns";
 import { JobActions } from "./actions/JobActions";
 import "./job.css";
 
@@ -54,6 +55,7 @@ function Head({ info }: { info: JobInfo }) {
           : `ran for ${duration(info.ended_ms - info.submitted_ms)}`}
         , {count(info.restarts)} restarts. Last checkpoint: <Ago ms={complete?.triggered_ms} nowMs={nowMs} />.
       </p>
+      <DagsterRuns job={info.job} />
       <JobActions info={info} />
       {info.incomplete !== "" && <Notice tone="warn">{info.incomplete}</Notice>}
       {root !== undefined && info.state !== "RUNNING" && info.state !== "FINISHED" && (

@@ -101,6 +101,11 @@ function Operator({ operator }: { operator: OperatorLine }) {
         {operator.stateful &&
           (operator.has_own_uid ? ", with state" : ", with state that a changed graph loses")}
       </span>
+      {operator.reads.map((uri) => (
+        <div key={uri}>
+          reads <Copyable text={uri} />
+        </div>
+      ))}
       {operator.writes.map((uri) => (
         <div key={uri}>
           writes <Copyable text={uri} />

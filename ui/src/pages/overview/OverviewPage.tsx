@@ -7,6 +7,7 @@ import { isOver } from "../../model/states";
 import { Answered } from "../../parts/Answered";
 import { Notice } from "../../parts/Notice";
 import { useSamples } from "../../parts/samples";
+import { Feeds } from "./Feeds";
 import { JobsTable } from "./JobsTable";
 import { type JobsView, sortedJobs } from "./view";
 import "./overview.css";
@@ -73,6 +74,7 @@ function Jobs({ overview }: { overview: Overview }) {
         ))}
       </fieldset>
       <JobsTable jobs={shown} samples={samples} nowMs={nowMs} view={view} change={change} />
+      <Feeds jobs={overview.jobs} samples={samples} />
     </>
   );
 }

@@ -5,7 +5,7 @@ export interface Place {
   readonly y: number;
 }
 
-export const NODE = { width: 240, height: 76 } as const;
+const NODE = { width: 240, height: 76 } as const;
 
 const elk = new ELK({
   workerFactory: () =>
