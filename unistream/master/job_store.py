@@ -20,8 +20,9 @@ import msgspec
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, Transient, UnistreamError
-from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch
-from unistream.core.contract import RestorePoint
+from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch, job_of_request
+from unistream.core.contract import JobStatus, RestorePoint
+from unistream.model.graph import JobType
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import (
     NOTHING_USED,
@@ -53,6 +54,16 @@ IDENTITY: Final = "identity"
 T = TypeVar("T", bound=msgspec.Struct)
 
 logger = logging.getLogger(__name__)
+
+
+def restart_name(job: JobId) -> str:
+    """The name under which the web UI, and the cluster itself, keep what somebody may want to start again."""
+    return place_of(f"restart {job}")
+
+
+def place_of(name: str) -> str:
+    """A name of a client's in the HA store, which takes few characters."""
+    return str(job_of_request(name))
 
 
 class JobStore:
@@ -203,9 +214,12 @@ class JobStore:
         self._ha.create(f"{RESULTS}/{result.job}", encode_stored(result))
 
     def cleaned(self, result: StoredResult) -> None:
-        """What the job has left is removed: removes the rest, but for the result."""
+        """What the job has left is removed: removes the rest, but for the result. What was submitted of a
+        stream that has failed stays as `keep` keeps it: somebody may want to start it again."""
         job = result.job
         with self._lock:
+            if result.state == JobStatus.FAILED.value and self._is_stream(job):
+                self._keep(restart_name(job), job, result.ended_ms, for_restart=True)
             needed = self._needed_by(job)
             self._ha.remove(f"{JOBS}/{job}")
             crash_point("job.unpointed")
@@ -223,23 +237,34 @@ class JobStore:
             ConfigError: another job is kept under the name.
         """
         with self._lock:
-            known = self.kept(name)
-            if known is not None and known.job != job:
-                raise ConfigError(f"job {known.job} is kept under this name already, not {job}")
-            if known is not None:
-                return known
-            pointer = self.pointer(job)
-            if pointer is None:
-                raise NotFound(f"there is no job {job} in this cluster, or it has ended")
-            kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms, for_restart=for_restart)
-            self._kept = None
-            self._ha.create(f"{KEPT}/{name}", encode_stored(kept))
-            crash_point("job.kept")
-            alike = [(old, one) for old, one in self._all_kept().items() if one.for_restart == for_restart]
-            oldest = sorted(alike, key=lambda item: item[1].kept_ms)
-            for old, _ in oldest[: max(0, len(oldest) - KEPT_MAX)]:
-                self._release(old)
-            return kept
+            return self._keep(name, job, at_ms, for_restart=for_restart)
+
+    def _keep(self, name: str, job: JobId, at_ms: int, *, for_restart: bool) -> KeptJob:
+        known = self.kept(name)
+        if known is not None and known.job != job:
+            raise ConfigError(f"job {known.job} is kept under this name already, not {job}")
+        if known is not None:
+            return known
+        pointer = self.pointer(job)
+        if pointer is None:
+            raise NotFound(f"there is no job {job} in this cluster, or it has ended")
+        kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms, for_restart=for_restart)
+        self._kept = None
+        self._ha.create(f"{KEPT}/{name}", encode_stored(kept))
+        crash_point("job.kept")
+        alike = [(old, one) for old, one in self._all_kept().items() if one.for_restart == for_restart]
+        oldest = sorted(alike, key=lambda item: item[1].kept_ms)
+        for old, _ in oldest[: max(0, len(oldest) - KEPT_MAX)]:
+            self._release(old)
+        return kept
+
+    def _is_stream(self, job: JobId) -> bool:
+        """False also of a job that cannot be read any more, or is cleaned already."""
+        try:
+            return self.pointer(job) is not None and self.load(job).graph.job_type is JobType.STREAMING
+        except CorruptSnapshot as error:
+            logger.warning("event=failed_job_not_kept job=%s reason=%r", job, str(error))
+            return False
 
     def kept(self, name: str) -> KeptJob | None:
         """None: none is kept under this name."""

@@ -4,6 +4,8 @@
     start     a new job from them, with a savepoint
     release   they go, unless another job needs them
 
+A stream that has failed is kept by the cluster itself, under the name that the web UI takes.
+
 At most `KEPT_MAX` are kept because a client needs them, and as many because somebody may want to start them
 again; the oldest goes first. All are durable before they are answered.
 """
@@ -15,10 +17,10 @@ from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError, NotFound
-from unistream.base.ids import JobId, job_of_request
+from unistream.base.ids import JobId
 from unistream.core.job import with_parallelism
 from unistream.master.job_setup import SubmitRequest
-from unistream.master.job_store import JobStore
+from unistream.master.job_store import JobStore, place_of
 from unistream.master.leadership import Leadership
 from unistream.model.stored_job import KeptJob
 
@@ -87,7 +89,6 @@ class KeptJobs:
 
 
 def _place(name: str) -> str:
-    """The name in the HA store, which takes few characters."""
     if not 0 < len(name) <= NAME_CHARS_MAX:
         raise ConfigError(f"the name under which a job is kept has 1 to {NAME_CHARS_MAX} characters")
-    return str(job_of_request(name))
+    return place_of(name)

@@ -9,11 +9,14 @@ from msgspec import structs
 
 from tests.unit.master.conftest import request
 from tests.unit.master.served_cluster import Api
-from tests.unit.master.test_master_artifacts import CODE, Cluster, end, submit
+from tests.unit.master.test_master_artifacts import CODE, Cluster, end, job, submit
+from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, Fenced, NotFound
-from unistream.base.ids import JobId
+from unistream.base.ids import JobId, LineageId
 from unistream.master.job_setup import digest_of
-from unistream.master.job_store import KEPT_MAX
+from unistream.master.job_store import KEPT_MAX, JobStore, place_of, restart_name
+from unistream.model.graph import JobType
+from unistream.model.stored_job import StoredResult
 
 A, B = JobId("a"), JobId("b")
 
@@ -87,6 +90,96 @@ def test_what_may_be_started_again_is_not_in_the_way_of_an_upgrade(cluster: Clus
     assert there == [False] + [True] * KEPT_MAX + [False] * (KEPT_MAX - 1)
     assert jobs.kept("again1") is None
     assert jobs.kept_of(B) == []
+
+
+def ended(name: str, state: str) -> StoredResult:
+    return StoredResult(
+        job=JobId(name), name=name, lineage=LineageId("l"), state=state, submitted_ms=1, ended_ms=7
+    )
+
+
+def fail(jobs: JobStore, name: str, state: str = "FAILED") -> None:
+    result = ended(name, state)
+    jobs.ended(result)
+    jobs.cleaned(result)
+
+
+@pytest.mark.parametrize(
+    ("state", "job_type", "is_kept"),
+    [
+        ("FAILED", JobType.STREAMING, True),
+        ("FAILED", JobType.BATCH, False),
+        ("FINISHED", JobType.STREAMING, False),
+        ("CANCELED", JobType.STREAMING, False),
+    ],
+)
+def test_a_stream_that_has_failed_is_kept_by_itself(
+    state: str, job_type: JobType, is_kept: bool, cluster: Cluster
+) -> None:
+    jobs = cluster.lead()
+    stored = job("a", jobs.epoch)
+    jobs.add(structs.replace(stored, graph=structs.replace(stored.graph, job_type=job_type)), CODE)
+    fail(jobs, "a", state)
+    assert [(one.job, one.for_restart, one.kept_ms) for one in jobs.kept_of(A)] == [("a", True, 7)] * is_kept
+    assert (cluster.stored() != set()) is is_kept
+    later = cluster.lead()
+    later.sweep()
+    if is_kept:
+        [kept] = later.kept_of(A)
+        assert later.load_kept(kept)[1] == CODE
+        later.release(restart_name(A))
+    assert cluster.stored() == set()
+
+
+@pytest.mark.parametrize("point", ["job.kept", "job.unpointed"])
+def test_a_leader_that_dies_while_it_cleans_up_after_a_failure_is_followed(
+    point: str, cluster: Cluster
+) -> None:
+    """The next one does all of it again: it is kept once, and nothing else stays."""
+    first = cluster.lead()
+    submit(first, "a")
+    result = ended("a", "FAILED")
+    first.ended(result)
+
+    def die(passed: str) -> None:
+        if passed == point:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"), passing(die):
+        first.cleaned(result)
+    later = cluster.lead()
+    later.cleaned(result)
+    later.cleaned(result)
+    later.sweep()
+    [kept] = later.kept_of(A)
+    assert later.load_kept(kept)[1] == CODE
+    assert later.pointer(A) is None
+    later.release(restart_name(A))
+    assert cluster.stored() == set()
+
+
+def test_what_cannot_be_read_is_not_kept_and_goes(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    for path in cluster.artifacts.iterdir():
+        path.write_bytes(b"damaged")
+    fail(jobs, "a")
+    assert jobs.kept_of(A) == []
+    assert jobs.pointer(A) is None
+
+
+def test_a_failed_stream_that_the_web_ui_had_kept_stays_as_it_was(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    before = jobs.keep(restart_name(A), A, 5, for_restart=True)
+    fail(jobs, "a")
+    assert jobs.kept_of(A) == [before]
+
+
+def test_the_name_is_that_of_the_web_ui() -> None:
+    source = (Path(__file__).parents[3] / "ui" / "src" / "api" / "actions.ts").read_text()
+    assert "`restart ${job}`" in source
+    assert restart_name(A) == place_of("restart a")
 
 
 def test_a_leader_that_was_deposed_keeps_nothing(cluster: Cluster) -> None:
