@@ -17,6 +17,7 @@ _INSTALLED_BELOW: Final = tuple(
     os.path.realpath(sysconfig.get_path(kind)) + os.sep
     for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+_CYTHON: Final = (".pyx", ".pxi", ".pxd")  # such code names its files as its build did: `pyarrow/error.pxi`
 _DYNAMIC: Final = (
     "<dynamic-code>"  # so cloudpickle from 3.1.3 on calls each file, unless our pickler says another name
 )
@@ -53,5 +54,7 @@ def _places(trace: TracebackType | None) -> Iterator[tuple[str, FrameType, int]]
         file = frame.f_code.co_filename
         if file == _DYNAMIC:  # the function's module is known all the same
             file = str(frame.f_globals.get("__file__") or file)
+        if file.endswith(_CYTHON) and not os.path.isabs(file):
+            continue  # of a library: nobody here has that file
         if not file.startswith((_OURS, "<frozen ")):
             yield file, frame, line
