@@ -71,6 +71,20 @@ def forgetful(env: us.Environment) -> None:
     events(env).key_by("k").process(CountInSelf(), returns=COUNTED).sink_to(us.BlackholeSink()).uid("counts")
 
 
+def no_fifth(row: dict[str, int]) -> dict[str, int]:
+    if row["id"] % 5 == 0:
+        raise ValueError("a fifth one")
+    return {"id": row["id"]}
+
+
+def refusing(env: us.Environment) -> None:
+    """Every fifth row becomes a dead letter."""
+    returns = {"id": pa.int64()}
+    rows = events(env).map(no_fifth, returns=returns, on_error="dead-letter").uid("rows")
+    rows.sink_to(us.BlackholeSink()).uid("out")
+    rows.dead_letters_to(us.BlackholeSink())
+
+
 def from_kafka(env: us.Environment) -> None:
     schema = pa.schema([("id", pa.int64()), ("k", pa.int64())])
     source = us.KafkaSource(bootstrap_servers="nowhere:9092", topic="events", schema=schema)
@@ -90,6 +104,14 @@ def test_a_right_pipeline_passes_when_it_is_rescaled() -> None:
     report = simulate(right, seeds=seeds(5, 20), rescale=True)
     report.raise_for_failures()
     assert report.restarts
+
+
+def test_dead_letters_are_the_same_whenever_they_were_sent() -> None:
+    """Their times, ids and attempts are of the run; the rows and errors are compared."""
+    report = simulate(refusing, seeds=seeds(5, 30))
+    report.raise_for_failures()
+    assert report.restarts
+    assert any("'rows-dead-letters'" in one for one in report.replaced)
 
 
 def test_a_count_in_self_is_found_and_its_story_is_short() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from unistream.port.dead_letters import LETTER_SCHEMA
 from unistream.testing.sim.faults import Faults
 from unistream.testing.sim.story import StoryFile, StoryLine
 
@@ -23,6 +24,19 @@ class Shown:
 
     columns: tuple[str, ...]
     rows: Sequence[Row]
+
+
+VARYING: Final = frozenset({"letter", "row_ipc", "subtask", "attempt", "replay_of", "job", "lineage", "time"})
+"""Of a dead letter: which attempt has sent it and when. Another run of the same rows has others."""
+
+
+def comparable(shown: Shown) -> Shown:
+    """The columns that are the same in each run: of dead letters of operators without `VARYING`."""
+    if not set(LETTER_SCHEMA.names) <= set(shown.columns):
+        return shown
+    places = [place for place, name in enumerate(shown.columns) if name not in VARYING]
+    rows = [tuple(row[place] for place in places) for row in shown.rows]
+    return Shown(tuple(shown.columns[place] for place in places), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,14 @@ from unistream.state.backends import IN_MEMORY
 from unistream.testing.sim.faults import Faults
 from unistream.testing.sim.story import StoryLine
 from unistream.testing.simulation.job import Inputs, Pipeline, UserJob, user_job
-from unistream.testing.simulation.report import Difference, SeedFailure, Shown, SimulationReport, difference
+from unistream.testing.simulation.report import (
+    Difference,
+    SeedFailure,
+    Shown,
+    SimulationReport,
+    comparable,
+    difference,
+)
 from unistream.testing.simulation.run import QUIET, Draw, Prepared, RunResult, draw, readable, run_job
 from unistream.testing.simulation.truth import judged
 
@@ -243,7 +250,7 @@ class _Judge:
         nothing = Shown((), ())
         found = []
         for name in {**self._truth, **shown}:
-            want, have = self._truth.get(name, nothing), shown.get(name, nothing)
+            want, have = (comparable(one.get(name, nothing)) for one in (self._truth, shown))
             differs = difference(name, want.columns or have.columns, want.rows, have.rows)
             if differs is not None:
                 found.append(differs)

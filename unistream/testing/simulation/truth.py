@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
-from unistream.testing.simulation.report import Difference, Row, Shown, difference
+from unistream.testing.simulation.report import Difference, Row, Shown, comparable, difference
 
 _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (  # the first that fits
     (Decimal, "a decimal"),
@@ -51,10 +51,10 @@ def judged(sinks: Mapping[str, str], reached: Mapping[str, Shown], shown: Mappin
     verdict = Verdict()
     something = any(one.rows for name, one in shown.items() if name not in sinks)
     for uid, connector in sinks.items():
-        want = reached.get(uid, Shown((), ()))
+        want = comparable(reached.get(uid, Shown((), ())))
         sink = f"sink {uid!r} ({connector})"
         if uid in shown:
-            _hold(verdict, sink, uid, want, shown[uid])
+            _hold(verdict, sink, uid, want, comparable(shown[uid]))
             continue
         if want.rows and not something:
             verdict.wrong.append(
