@@ -240,7 +240,11 @@ def test_a_leader_that_wakes_up_late_asks_its_clock_before_it_writes(zookeeper: 
 def expire(address: str, election: ZooKeeperElection) -> None:
     """A second connection with the id of its session, which closes it: as if it had expired."""
     session = election._client._kazoo.client_id
-    twin = KazooClient(address, client_id=session, timeout=5.0)
+    again = {
+        "max_tries": -1,
+        "delay": 0.05,
+    }  # the first one takes the session back meanwhile, if it is quicker
+    twin = KazooClient(address, client_id=session, timeout=5.0, connection_retry=again)
     twin.start(timeout=WAIT_S)
     twin.stop()
     twin.close()
