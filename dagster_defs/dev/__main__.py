@@ -1,4 +1,4 @@
-"""`make dev`: Dagster's UI with the flights pipeline, a session cluster, and flights that keep arriving.
+"""`make dev`: Dagster with the flights pipeline, a session cluster with a web UI, flights that keep coming.
 
     Kafka ◄── producer            a year of flights in an hour
     session cluster               on Spark; jobs outlive the runs that start them
@@ -85,7 +85,8 @@ def start(
             return stack.enter_context(Child(module, log=log, environment=settings))
 
     console.print(f"starting a session cluster on {options.target}")
-    words = ("cluster", "start", "-t", options.target, "--workdir", str(work / "cluster"))
+    links = f"web.dagster-url={web_ui.url(options.port)}"
+    words = ("cluster", "start", "-t", options.target, "--workdir", str(work / "cluster"), "-D", links)
     cluster = child("cluster", "unistream.cli", *words)
     url = _running(cluster).url
     console.print("starting Dagster's UI and daemon")
@@ -95,7 +96,8 @@ def start(
     producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace)
     console.print(f"Dagster UI {web_ui.url(options.port)}   cluster {url}   Kafka {bootstrap}   files {work}")
     console.print(
-        "Materialize flights_hourly and flights_cancelled, then the others; Ctrl-C ends everything",
+        "Materialize flights_hourly and flights_cancelled, then the others. What runs then, and how it "
+        f"does, is shown by {url}/ui/. Ctrl-C ends everything",
         soft_wrap=True,
     )
     return [cluster, producer, ui]
