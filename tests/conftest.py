@@ -58,6 +58,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.unfreeze()  # else libraries report at the end what they take for leaks
     session.config.stash[SERVERS].close()
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from tests.browser.web_ui import check_case, missing, running_case, windows
+import unistream as us
+from tests.browser.web_ui import FARES, check_case, missing, reads, run_command, running_case, windows, writes
+from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
@@ -81,3 +85,45 @@ def test_what_was_asked_for_while_nobody_led_is_done_by_the_next_leader(
             await_word("done")
             info = later.dispatcher.job(JobId(job))
     assert (info.state, info.savepoint is not None) == ("FINISHED", True)
+
+
+@pytest.mark.parametrize("window", [{}, NARROW], ids=["wide and light", "narrow and dark"])
+def test_a_row_that_failed_is_corrected_in_the_browser_and_replayed(
+    cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: dict[str, object]
+) -> None:
+    (tmp_path / "fares.py").write_text(FARES)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(FARES, names)
+    env = us.Environment()
+    names["build"](env)
+    graph, code = env.job_graph("fares")
+    job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config={})).job_id
+    assert cluster.dispatcher.wait(job, WAIT_S)
+    assert cluster.dispatcher.job(job).state == "FINISHED"
+    edits = tmp_path / "edits.jsonl"
+    check_case("letters", "correct", cluster.rest_url, job=str(job), file=str(edits), **window)
+    replay = ("dead-letters", "replay", "lake/dead", "fares:build", "-t", "local")
+    assert "1 letters" in run_command(tmp_path, *replay, "--edits", str(edits))
+    fares = DeltaTable(str(tmp_path / "lake" / "fares")).to_pyarrow_table().sort_by("id").to_pylist()
+    assert fares == [{"id": 1, "fare": 95}, {"id": 2, "fare": 120}]
+
+
+def test_jobs_that_feed_each_other_are_drawn(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for name, env in (("writes", lambda: writes(lake)), ("reads", lambda: reads(lake, tmp_path / "out"))):
+        graph, code = env().job_graph(name)
+        job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config={})).job_id
+        assert cluster.dispatcher.wait_for(job, lambda info: bool(info.metrics.get("rows_committed")), WAIT_S)
+    check_case("pages", "feeds", cluster.rest_url, table=f"file://{lake}")
+
+
+@pytest.mark.parametrize("window", [{}, NARROW], ids=["wide and light", "narrow and dark"])
+def test_a_plan_and_a_story_are_drawn_from_files(
+    cluster: EmbeddedCluster, tmp_path: Path, window: dict[str, object]
+) -> None:
+    (tmp_path / "fares.py").write_text(FARES)
+    plan, story = tmp_path / "plan.json", tmp_path / "story.json"
+    plan.write_text(run_command(tmp_path, "explain", "fares:build", "--json"))
+    run_command(tmp_path, "simulate", "fares:build", "--seed", "1", "--story-file", str(story))
+    check_case("pages", "files", cluster.rest_url, plan=str(plan), story=str(story), **window)

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,3 +89,53 @@ def windows(folder: Path, parallelism: int) -> us.Environment:
     counted = rows.key_by("key").window(us.TumblingEventTimeWindows.of("10 s")).aggregate(n=us.count())
     counted.uid("windows").sink_to(us.FileSink(str(folder / "out"))).uid("out")
     return env
+
+
+def writes(lake: Path) -> us.Environment:
+    """An endless stream into a Delta table."""
+    env = us.Environment({**STREAMING, **CHECKPOINTED, "parallelism.default": "1"})
+    numbers = us.DatagenSource({"n": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=100)
+    rows = env.from_source(numbers, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    rows.sink_to(us.DeltaSink(str(lake))).uid("lake")
+    return env
+
+
+def reads(lake: Path, out: Path) -> us.Environment:
+    """An endless stream of what another job writes there."""
+    env = us.Environment({**STREAMING, **CHECKPOINTED, "parallelism.default": "1"})
+    rows = env.from_source(
+        us.DeltaSource(str(lake), bounded=False), us.WatermarkStrategy.no_watermarks(), "lake"
+    ).uid("lake")
+    rows.sink_to(us.FileSink(str(out))).uid("files")
+    return env
+
+
+FARES: Final = """
+import pyarrow as pa
+import unistream as us
+
+TEXTS = pa.table({"id": [1, 2, 3], "fare": ["95", "<b>free</b>", "no fare"]})
+
+
+def build(env):
+    rows = env.from_source(us.StaticSource(TEXTS), us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    fares = rows.with_columns(fare=us.col("fare").cast("int64"), on_error="dead-letter").uid("fares")
+    fares.sink_to(us.DeltaSink("lake/fares")).uid("lake")
+    fares.dead_letters_to(us.DeltaSink("lake/dead"))
+"""
+"""A module with a pipeline, two of whose rows become letters; its tables are below the working directory."""
+
+
+def run_command(folder: Path, *words: str) -> str:
+    """What a command says that ends well, in `folder`, which has modules."""
+    run = subprocess.run(
+        [sys.executable, "-m", "unistream.cli", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{UI.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=CASE_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout

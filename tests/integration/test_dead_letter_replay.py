@@ -133,6 +133,34 @@ def test_the_story_of_a_stranger(said: Callable[..., Any], monkeypatch: pytest.M
     assert ids() == EVERY
 
 
+@pytest.mark.usefixtures("lake")
+def test_corrected_rows_are_replayed_and_no_others(
+    said: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = said("dead-letters", "show", "lake/dead", "-n", "99", "--json")
+    letters = {json.loads(one["row"])["id"]: one for one in shown}
+    one, other, *_ = sorted(letters)
+    edits = tmp_path / "edits.jsonl"
+
+    def corrected(**rows: object) -> None:
+        lines = [{"letter": letters[int(name[1:])]["letter"], "row": row} for name, row in rows.items()]
+        edits.write_text("\n".join(map(json.dumps, lines)))
+
+    corrected(**{f"_{one}": {"id": "free"}})
+    _, err = said(*REPLAY, "--edits", str(edits), code=2)
+    assert "is no int64, which column 'id' has" in err
+    monkeypatch.setenv(MENDED, "some")  # of the odd ones it makes letters still
+    whole = json.dumps(json.loads(letters[other]["row"]) | {"id": 2_002, "text": "5"})
+    corrected(**{f"_{one}": {"id": 2_000}, f"_{other}": whole})
+    outcome = said(*REPLAY, "--edits", str(edits), "--json")
+    assert (outcome["letters"], outcome["failed_again"]) == (2, 0)
+    assert ids() == sorted([i for i in EVERY if i not in BAD] + [2_000, 2_002])
+    out, _ = said(*REPLAY, "--edits", str(edits))
+    assert "there is nothing to replay" in out
+    (group,) = said("dead-letters", "list", "lake/dead", "--json")
+    assert (group["letters"], group["replayed"]) == (len(BAD), 2)
+
+
 @OF_MATRIX
 @pytest.mark.usefixtures("lake")
 def test_only_some_letters(said: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from msgspec import to_builtins
 from rich.markup import escape
 
 from unistream.api.load import build
@@ -16,8 +18,7 @@ from unistream.cli.output import console, moment, new_table, print_json, print_r
 from unistream.client.hosts import TARGETS, chosen_target
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from unistream.dead_letters.corrections import Corrections
     from unistream.dead_letters.place import Place
     from unistream.dead_letters.replay import Chosen, Outcome
     from unistream.dead_letters.table import Letters
@@ -58,6 +59,22 @@ Ids = Annotated[
     typer.Option(
         "--letter", metavar="ID", help="Only this one, by the beginning of its id; may be repeated."
     ),
+]
+
+
+Oldest = Annotated[int | None, typer.Option("-n", "--limit", min=1, help="At most so many, oldest first.")]
+Edits = Annotated[
+    Path | None,
+    typer.Option(
+        "--edits",
+        metavar="FILE",
+        help='Corrected rows, one JSON object a line: {"letter": ID, "row": {COLUMN: VALUE}}, or '
+        '{"letter": ID, "raw": TEXT} of a source. Only these letters are replayed.',
+    ),
+]
+FromEmptyState = Annotated[
+    bool,
+    typer.Option("--from-empty-state", help="Also through operators with state, which begin empty."),
 ]
 
 
@@ -132,13 +149,9 @@ def replay(  # noqa: PLR0917  # typer passes them by name
     operator: Operator = None,
     error_type: ErrorType = None,
     letters: Ids = None,
-    limit: Annotated[
-        int | None, typer.Option("-n", "--limit", min=1, help="At most so many, oldest first.")
-    ] = None,
-    from_empty_state: Annotated[
-        bool,
-        typer.Option("--from-empty-state", help="Also through operators with state, which begin empty."),
-    ] = False,
+    limit: Oldest = None,
+    edits: Edits = None,
+    from_empty_state: FromEmptyState = False,
     record: Record = None,
     target: Annotated[
         str | None, typer.Option("-t", "--target", help="spark (the default if installed) or local.")
@@ -154,6 +167,7 @@ def replay(  # noqa: PLR0917  # typer passes them by name
     it reads as it is configured now; those that are still no rows stay. After a kill, or after a job that
     has failed, the same command goes on.
     """
+    from unistream.dead_letters.corrections import read_corrections
     from unistream.dead_letters.replay import Chosen
 
     log_to_stderr(verbose)
@@ -165,7 +179,20 @@ def replay(  # noqa: PLR0917  # typer passes them by name
         )
     defined = configuration(defines, parallelism)
     place = _place(table, record, defined.to_dict())
-    outcome = _replay(place, pipeline, chosen, defined.to_dict(), target, from_empty_state=from_empty_state)
+    outcome = _replay(
+        place,
+        pipeline,
+        chosen,
+        defined.to_dict(),
+        target,
+        from_empty_state=from_empty_state,
+        corrections=None if edits is None else read_corrections(edits),
+    )
+    _end(outcome, as_json=as_json)
+
+
+def _end(outcome: Outcome, *, as_json: bool) -> None:
+    """Prints it. Raises Exit: its job has failed."""
     if as_json:
         print_json(outcome)
     else:
@@ -185,6 +212,7 @@ def _replay(
     target: str,
     *,
     from_empty_state: bool,
+    corrections: Corrections | None,
 ) -> Outcome:
     from unistream.api.environment import Environment
     from unistream.api.sinks import sinks_replaced
@@ -204,6 +232,7 @@ def _replay(
             pipeline=pipeline,
             target=target,
             from_empty_state=from_empty_state,
+            corrections=corrections,
             on_step=report,
         ).run(chosen)
 
@@ -241,34 +270,19 @@ def _read(table: str, record: str | None, defines: list[str] | None) -> tuple[Le
 
 
 def _groups(found: Letters, replayed: frozenset[str] | None) -> list[dict[str, Any]]:
-    """By operator and error, in the order of the operators' names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    """`replayed` None: it is not known which were."""
+    from unistream.dead_letters.listing import groups_of
 
-    done = pc.is_in(found.rows["letter"], pa.array(sorted(replayed or ()), pa.string()))
-    rows: pa.Table = found.rows.append_column("done", done.cast(pa.int64()))
-    rows = rows.append_column("ms", rows["time"].cast(pa.int64()))
-    keys = ["operator", "operator_uid", "error_type"]
-    counted = [("letter", "count"), ("done", "sum"), ("attempt", "max"), ("ms", "min"), ("ms", "max")]
-    grouped = rows.group_by(keys).aggregate(counted).sort_by([(key, "ascending") for key in keys])
-    return [
-        {
-            **{key: one[key] for key in keys},
-            "letters": one["letter_count"],
-            "replayed": None if replayed is None else one["done_sum"] or 0,
-            "attempts": one["attempt_max"],
-            "first_ms": one["ms_min"],
-            "last_ms": one["ms_max"],
-        }
-        for one in grouped.to_pylist()
-    ]
+    groups = map(to_builtins, groups_of(found, replayed or frozenset()))
+    return [one if replayed is not None else one | {"replayed": None} for one in groups]
 
 
 def _shown(row: dict[str, Any], replayed: frozenset[str] | None) -> dict[str, Any]:
     """A letter for `--json`: times in ms, and whether it was replayed."""
+    from unistream.dead_letters.listing import milliseconds
+
     for name in ("time", "event_time"):
-        at = row.pop(name)
-        row[f"{name}_ms"] = None if at is None else round(at.timestamp() * 1000)
+        row[f"{name}_ms"] = milliseconds(row.pop(name))
     return {**row, "replayed": None if replayed is None else row["letter"] in replayed}
 
 

@@ -29,6 +29,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError
 from unistream.client.job_client import JobResult
 from unistream.core.graph import uid_of
+from unistream.dead_letters.corrections import Corrections, corrected
 from unistream.dead_letters.graph import replay_environment, replayed_part
 from unistream.dead_letters.ledger import Done, Ledger, Order
 from unistream.dead_letters.records import own, owner, read_again, source_named
@@ -106,6 +107,7 @@ class Replay:
 
     Attributes:
         build: Adds the pipeline to an environment, with sinks that append.
+        corrections: Of some of the letters; then only these are replayed. None: all as they are.
         on_step: Called with a sentence for people.
     """
 
@@ -115,6 +117,7 @@ class Replay:
     pipeline: str
     target: str
     from_empty_state: bool = False
+    corrections: Corrections | None = None
     on_step: Callable[[str], None] = lambda _: None
     clock: Clock = field(default_factory=SystemClock)
 
@@ -146,6 +149,13 @@ class Replay:
         return replace(self._run(order, None), unread=selected.unread)
 
     def _choose(self, chosen: Chosen) -> _Selected:
+        if self.corrections is not None:
+            self.letters = corrected(self.letters, self.corrections)
+            former = pc.sum(pc.invert(self._is_left(Chosen()))).as_py()
+            if former:
+                self.on_step(
+                    f"{former:,} of the corrected letters were replayed already, and stay as they are"
+                )
         if self.letters.records is not None:
             return self._choose_records(chosen, self.letters.records)
         rows = self.letters.rows.filter(self._is_left(chosen))

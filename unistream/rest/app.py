@@ -45,6 +45,7 @@ from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.cluster import ClusterApi
 from unistream.rest.commits import CommitsApi
+from unistream.rest.dead_letters import DeadLettersApi
 from unistream.rest.events import EventsApi
 from unistream.rest.explain import ExplainApi
 from unistream.rest.figures import FiguresApi
@@ -304,6 +305,7 @@ def create_app(
     app.state.before_close = events.end
     JobCommitsApi(dispatcher, clock.wall_ms).routes(router)
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
+    DeadLettersApi(dispatcher).routes(router)
     ExplainApi(dispatcher).routes(router)
     TimelineApi(dispatcher).routes(router)
     PastJobsApi(dispatcher).routes(router)

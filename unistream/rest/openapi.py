@@ -20,6 +20,7 @@ from unistream.master.past_jobs import JobsPage
 from unistream.master.timeline import JobTimeline
 from unistream.master.workers_shown import WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.letter_pages import LettersPage
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
 from unistream.rest import checkpoint_shapes, event_log, figures, job_commits, savepoints, shapes, vertices
@@ -105,6 +106,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/jobs/{id_}/commits": Operation(job_commits.JobCommits, query=(("limit", "integer"),)),
     "GET /unistream/jobs/{id_}/state": Operation(
         savepoints.SnapshotContents, query=(("checkpoint", "integer"),)
+    ),
+    "GET /unistream/jobs/{id_}/dead-letters": Operation(
+        LettersPage, query=(("table", "string"), ("operator", "string"), ("error", "string"))
     ),
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),

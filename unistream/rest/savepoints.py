@@ -9,7 +9,6 @@ cluster. Python objects in it are never read; they are bytes here.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from unistream.model.snapshot_kind import SnapshotKind
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import body_of, job_id, whole_number
 from unistream.rest.restore_points import RestorePoints
+from unistream.rest.while_connected import while_connected
 from unistream.savepoint.bounded_query import BoundedQuery, QueryLimits, ResultRows
 from unistream.savepoint.contents_shown import OperatorStates, operators_shown
 from unistream.savepoint.inspection import inspection
@@ -39,7 +39,6 @@ PLACES: Final = threading.BoundedSemaphore(AT_ONCE_MAX)
 """Of this process, for queries."""
 
 ATTEMPTS: Final = 3  # of a query over the newest snapshot, if newer ones replace it meanwhile
-LOOKS_EVERY_S: Final = 0.25  # whether somebody still waits for the answer
 ID_MAX: Final = 2**53 - 1
 
 NowMs = Callable[[], int]
@@ -169,7 +168,7 @@ class SavepointsApi:
                 store = store_options(self._dispatcher.config)
                 query = BoundedQuery(sql, chosen.path, limits=self._limits, store=store)
                 try:
-                    return await _while_connected(request, query)
+                    return await while_connected(request, query.result, query.stop)
                 except CorruptSnapshot:
                     if await run_in_threadpool(chosen.is_kept):
                         raise
@@ -212,15 +211,3 @@ class _Chosen:
             f"checkpoint {self.savepoint.checkpoint_id} was replaced by a newer one while it was read: ask "
             "again, or take a savepoint, which stays"
         )
-
-
-async def _while_connected(request: Request, query: BoundedQuery) -> ResultRows:
-    """Its result; it is stopped when the client has gone."""
-    try:
-        answer = asyncio.ensure_future(run_in_threadpool(query.result))
-        while not (await asyncio.wait([answer], timeout=LOOKS_EVERY_S))[0]:
-            if await request.is_disconnected():
-                query.stop()
-        return await answer
-    finally:
-        query.stop()

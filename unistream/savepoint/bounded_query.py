@@ -1,12 +1,9 @@
 """A query of a savepoint that can harm nobody: in a process of its own, with limits, which is killed.
 
-    this process                                        the other one (`query_process`)
-                 a line on stdout ◄──────────────────── imports what it needs, and is ready
-    Question as JSON on stdin ────────────────────────► limits itself: memory, CPU, no files to write
-                                                        reads the states that the statement names
-                                                        seals itself: no file, no socket, no environment
-    rows or a QueryRefusal as JSON on stdout ◄───────── runs the statement in DuckDB, and reports the rows
-    kills it after `seconds`, or if it says too much
+    BoundedQuery ── a `BoundedProcess` ──► query_process
+        reads the states that the statement names
+        seals itself: no file, no socket, no environment
+        runs the statement in DuckDB, and answers rows or a `QueryRefusal`
 
 Nobody reads a Python object of a savepoint here: pickled values are bytes.
 """
@@ -14,26 +11,18 @@ Nobody reads a Python object of a savepoint here: pickled values are bytes.
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from unistream.base.bounded_process import BoundedProcess, Said
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
 from unistream.base.limits import MIB
 from unistream.core.memory import describe_bytes
 
 MODULE: Final = "unistream.savepoint.query_process"
-ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
-"""Others reserve a gigabyte ahead, which counts as if it was used."""
-
-READY: Final = b"\n"
 ANSWER_SLACK_BYTES: Final = 2 * MIB  # of JSON, over the cells
 SQL_CHARACTERS_MAX: Final = 20_000
 
@@ -125,15 +114,13 @@ class BoundedQuery:
         self._path = path
         self._limits = limits or QueryLimits()
         self._store = dict(store or {})
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = ""
+        most = self._limits.answer_bytes * 2 + ANSWER_SLACK_BYTES
+        self._process = BoundedProcess(MODULE, seconds=self._limits.seconds, answer_bytes=most)
 
     @property
     def is_running(self) -> bool:
         """It has a process."""
-        with self._lock:
-            return self._process is not None and self._process.returncode is None
+        return self._process.is_running
 
     def result(self) -> ResultRows:
         """Waits for it.
@@ -143,77 +130,34 @@ class BoundedQuery:
             CorruptSnapshot: a file of the savepoint is damaged, or is not there any more.
             Transient: it was stopped.
         """
-        limits = self._limits
-        process = self._start()
-        timer = threading.Timer(limits.seconds, self.stop, [f"it takes more than {limits.seconds} s"])
-        timer.start()
-        try:
-            said = self._exchange(process)
-        finally:
-            timer.cancel()
-            self._end(process)
-        return self._understood(said, process.returncode)
+        return self._understood(self._process.ask(self._question))
 
     def stop(self, why: str = "nobody waits for it any more") -> None:
         """Kills its process; `result` says why."""
-        with self._lock:
-            self._stopped = self._stopped or why
-            if self._process is not None and self._process.returncode is None:
-                self._process.kill()
+        self._process.stop(why)
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._lock:
-            if self._stopped:
-                raise Transient(f"the query was stopped: {self._stopped}")
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "unistream.host.child", str(os.getpid()), MODULE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, **ENVIRONMENT},
-                start_new_session=True,
-            )
-            return self._process
+    def _question(self) -> bytes:
+        return msgspec.json.encode(
+            Question(path=self._path(), sql=self._sql, limits=self._limits, store=self._store)
+        )
 
-    def _exchange(self, process: subprocess.Popen[bytes]) -> bytes | None:
-        """What it says; None: too much."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdout.read(len(READY))
-        question = Question(path=self._path(), sql=self._sql, limits=self._limits, store=self._store)
-        with suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(msgspec.json.encode(question))
-        most = self._limits.answer_bytes * 2 + ANSWER_SLACK_BYTES
-        said = process.stdout.read(most + 1)
-        return said if len(said) <= most else None
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        with self._lock:
-            process.kill()
-            process.wait()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            with suppress(BrokenPipeError):
-                pipe.close()
-
-    def _understood(self, said: bytes | None, code: int) -> ResultRows:
-        if self._stopped:
-            kind = ConfigError if self._stopped.startswith("it takes") else Transient
-            raise kind(f"the query was stopped: {self._stopped}")
+    def _understood(self, said: Said) -> ResultRows:
+        if said.stopped:
+            raise (ConfigError if said.late else Transient)(f"the query was stopped: {said.stopped}")
         try:
-            answer = msgspec.json.decode(said or b"", type=ResultRows | QueryRefusal)
+            answer = msgspec.json.decode(said.answer or b"", type=ResultRows | QueryRefusal)
         except msgspec.MsgspecError:
-            raise ConfigError(self._why_it_ended(said, code)) from None
+            raise ConfigError(self._why_it_ended(said)) from None
         if isinstance(answer, QueryRefusal):
             raise (CorruptSnapshot if answer.damaged else ConfigError)(answer.why)
         return answer
 
-    def _why_it_ended(self, said: bytes | None, code: int) -> str:
-        logger.warning("event=savepoint_query_ended code=%s sql_characters=%d", code, len(self._sql))
+    def _why_it_ended(self, said: Said) -> str:
+        logger.warning("event=savepoint_query_ended code=%s sql_characters=%d", said.code, len(self._sql))
         limits = self._limits
-        if said is None:
+        if said.answer is None:
             return "the query was stopped: its answer is too large; ask for fewer or smaller columns"
-        if code == -signal.SIGXCPU:
+        if said.code == -signal.SIGXCPU:
             return f"the query was stopped: it takes more than {limits.seconds} s"
         return (
             "the process of the query ended without an answer: most likely it takes more than the "

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
+from unistream.base.bounded_process import READY, limit_self
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.base.limits import MIB
 from unistream.base.object_stores import use_store
 from unistream.savepoint.bounded_query import (
-    READY,
     QueryLimits,
     QueryRefusal,
     Question,
@@ -40,7 +40,7 @@ def main() -> None:
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     question = msgspec.json.decode(sys.stdin.buffer.read(QUESTION_BYTES_MAX), type=Question)
-    limit(question.limits)
+    limit_self(memory_bytes=question.limits.memory_bytes, seconds=question.limits.seconds)
     try:
         answer: ResultRows | QueryRefusal = answered(question)
     except (MemoryError, OutOfMemory):
@@ -53,15 +53,6 @@ def main() -> None:
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.buffer.flush()
     os._exit(0)  # what ends in order may open files
-
-
-def limit(limits: QueryLimits) -> None:
-    """For the rest of this process. Files and pipes that are open stay so."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    # The soft limit is SIGXCPU, which says why it ended; where both are equal it is SIGKILL, as of anybody.
-    resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds + 1))
-    resource.setrlimit(resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
 
 
 def seal() -> None:

@@ -48,6 +48,22 @@ export function historyQuery(question: HistoryQuestion) {
   });
 }
 
+/** Dead letters of a table that a sink of the job writes. */
+export function lettersQuery(id: string, table: string, chosen: { operator: string; error: string }) {
+  const query = { table, operator: chosen.operator.trim(), error: chosen.error.trim() };
+  return queryOptions({
+    queryKey: ["letters", id, query],
+    queryFn: async ({ signal }) =>
+      dataOf(
+        await client.GET("/unistream/jobs/{id_}/dead-letters", {
+          params: { path: { id_: id }, query },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+}
+
 /** The life of a job on one axis; of a job that has ended it is read once. */
 export function timelineQuery(id: string) {
   return queryOptions({

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { commandsOf, failingOf, lettersTables, shellWord, tableArgument } from "./deadLetters";
+import { commandsOf, editsCommand, failingOf, lettersTables, shellWord, tableArgument } from "./deadLetters";
 
 it("operators that fail for most rows come first", () => {
   expect(failingOf({ dead_letters: { a: 1, b: 5 }, skipped_rows: { c: 9, a: 1 } })).toEqual([
@@ -64,4 +64,11 @@ describe("the commands", () => {
   ])("of %j", (choice, commands) => {
     expect(commandsOf("/dead", choice)).toEqual(commands);
   });
+});
+
+it.each([
+  ["", "unistream dead-letters replay lake/dead MODULE:FUNCTION --edits edits.jsonl"],
+  [" fares:build ", "unistream dead-letters replay lake/dead fares:build --edits edits.jsonl"],
+])("corrections are replayed by %j", (pipeline, wanted) => {
+  expect(editsCommand("lake/dead", { pipeline })).toBe(wanted);
 });

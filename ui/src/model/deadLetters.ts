@@ -52,6 +52,12 @@ export interface Choice {
   readonly pipeline: string;
 }
 
+/** The command that replays corrected letters; the file names them. */
+export function editsCommand(table: string, { pipeline }: Pick<Choice, "pipeline">): string {
+  const code = pipeline.trim() === "" ? "MODULE:FUNCTION" : shellWord(pipeline.trim());
+  return `unistream dead-letters replay ${table} ${code} --edits edits.jsonl`;
+}
+
 /** The commands that look at the letters of a table and process them again. */
 export function commandsOf(table: string, { operator, error, pipeline }: Choice) {
   const chosen = [

@@ -64,6 +64,13 @@ SAVEPOINT_QUERIES: Final = ConfigOption(
     "The REST API answers SQL over the state of its jobs' snapshots; false: it shows their contents without "
     "rows.",
 )
+DEAD_LETTER_ROWS: Final = ConfigOption(
+    "web.dead-letters.enable",
+    parse_bool,
+    "true",
+    "The REST API shows the rows of dead letters, from the tables that a job's sinks write; false: it counts "
+    "them.",
+)
 CLIENT_TIMEOUT: Final = ConfigOption(
     "client.timeout",
     Duration(1),

@@ -19,7 +19,7 @@ export function ExplainedGraph({ plan: { vertices } }: { plan: Explained }) {
       }))}
       edge={(source, { id }) => {
         const input = inputs.get(`${source} ${id}`);
-        return input === undefined ? {} : { label: `${input.ship}, ${input.exchange}` };
+        return input === undefined ? {} : { label: input.ship };
       }}
     />
   );

@@ -53,8 +53,12 @@ function Subtasks({ phases }: { phases: readonly SubtaskPhases[] }) {
             <tr>
               <th scope="col">Subtask, the slowest first</th>
               <th scope="col">Phases</th>
-              <th scope="col">All</th>
-              <th scope="col">Written</th>
+              <th scope="col" className="number">
+                All
+              </th>
+              <th scope="col" className="number">
+                Written
+              </th>
             </tr>
           </thead>
           <tbody>

@@ -40,10 +40,16 @@ function Commits({ found, runs }: { found: JobCommits; runs: boolean }) {
             <tr>
               <th scope="col">Sink</th>
               <th scope="col">Writes</th>
-              <th scope="col">Rows committed</th>
-              <th scope="col">Commits</th>
+              <th scope="col" className="number">
+                Rows committed
+              </th>
+              <th scope="col" className="number">
+                Commits
+              </th>
               <th scope="col">Newest commit</th>
-              <th scope="col">Table version</th>
+              <th scope="col" className="number">
+                Table version
+              </th>
               <th scope="col">Not committed yet</th>
             </tr>
           </thead>
@@ -125,9 +131,15 @@ function CommitsTable({ commits }: { commits: readonly CommitRecord[] }) {
           <tr>
             <th scope="col">Time</th>
             <th scope="col">Sink</th>
-            <th scope="col">Checkpoint</th>
-            <th scope="col">Rows</th>
-            <th scope="col">Table version</th>
+            <th scope="col" className="number">
+              Checkpoint
+            </th>
+            <th scope="col" className="number">
+              Rows
+            </th>
+            <th scope="col" className="number">
+              Table version
+            </th>
             <th scope="col">Complete up to</th>
           </tr>
         </thead>

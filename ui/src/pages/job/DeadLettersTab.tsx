@@ -16,6 +16,7 @@ import {
 import { Answered } from "../../parts/Answered";
 import { Copyable } from "../../parts/Copyable";
 import { Scrolls } from "../../parts/Scrolls";
+import { LetterRows } from "./LetterRows";
 import "./letters.css";
 
 const ALL: Choice = { operator: "", error: "", pipeline: "" };
@@ -45,8 +46,12 @@ function DeadLetters({ info }: { info: JobInfo }) {
           <thead>
             <tr>
               <th scope="col">Operator</th>
-              <th scope="col">Dead letters</th>
-              <th scope="col">Left out</th>
+              <th scope="col" className="number">
+                Dead letters
+              </th>
+              <th scope="col" className="number">
+                Left out
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -65,12 +70,11 @@ function DeadLetters({ info }: { info: JobInfo }) {
       <p className="quiet">
         {info.restarts > 0 &&
           "The job has restarted, so these counts are approximate; the tables are exact. "}
-        The letters are in the tables below, with their rows and errors. The JobManager does not read tables
-        of users, and a replay is a job with your code: it starts where that is, by these commands. They
-        change no letter; rows that are wrong themselves are corrected by a pipeline of your own.
+        The letters are in the tables below, with their rows and errors. A replay is a job with your code: it
+        starts where that is, by these commands. Rows that are wrong themselves can be corrected before.
       </p>
       <Choose choice={choice} change={setChoice} />
-      <Tables tables={lettersTables(info.writes)} choice={choice} />
+      <Tables job={info.job} tables={lettersTables(info.writes)} choice={choice} />
     </>
   );
 }
@@ -100,7 +104,13 @@ function Choose({ choice, change }: { choice: Choice; change: (choice: Choice) =
   );
 }
 
-function Tables({ tables, choice }: { tables: readonly LettersTable[]; choice: Choice }) {
+interface TablesProps {
+  readonly job: string;
+  readonly tables: readonly LettersTable[];
+  readonly choice: Choice;
+}
+
+function Tables({ job, tables, choice }: TablesProps) {
   const sure = tables.filter((table) => table.sure);
   const others = tables.filter((table) => !table.sure);
   if (tables.length === 0) {
@@ -111,7 +121,7 @@ function Tables({ tables, choice }: { tables: readonly LettersTable[]; choice: C
   return (
     <>
       {sure.map((table) => (
-        <Commands key={`${table.uid} ${table.uri}`} table={table} choice={choice} />
+        <Commands key={`${table.uid} ${table.uri}`} job={job} table={table} choice={choice} />
       ))}
       {others.length > 0 && (
         <details>
@@ -122,7 +132,7 @@ function Tables({ tables, choice }: { tables: readonly LettersTable[]; choice: C
           </summary>
           <div className="stack">
             {others.map((table) => (
-              <Commands key={`${table.uid} ${table.uri}`} table={table} choice={choice} />
+              <Commands key={`${table.uid} ${table.uri}`} job={job} table={table} choice={choice} />
             ))}
           </div>
         </details>
@@ -131,7 +141,11 @@ function Tables({ tables, choice }: { tables: readonly LettersTable[]; choice: C
   );
 }
 
-function Commands({ table, choice }: { table: LettersTable; choice: Choice }) {
+interface CommandsProps extends Pick<TablesProps, "job" | "choice"> {
+  readonly table: LettersTable;
+}
+
+function Commands({ job, table, choice }: CommandsProps) {
   const argument = tableArgument(table.uri);
   const commands = argument === null ? null : commandsOf(argument, choice);
   return (
@@ -156,6 +170,7 @@ function Commands({ table, choice }: { table: LettersTable; choice: Choice }) {
           ))}
         </dl>
       )}
+      {argument !== null && <LetterRows job={job} uri={table.uri} table={argument} choice={choice} />}
     </section>
   );
 }

@@ -65,12 +65,24 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
             <tr>
               <th scope="col">Vertex</th>
               <th scope="col">Subtasks</th>
-              <th scope="col">Rows in</th>
-              <th scope="col">Rows out</th>
-              <th scope="col">Busy</th>
-              <th scope="col">Held back</th>
-              <th scope="col">Watermark lag</th>
-              <th scope="col">Skew</th>
+              <th scope="col" className="number">
+                Rows in
+              </th>
+              <th scope="col" className="number">
+                Rows out
+              </th>
+              <th scope="col" className="number">
+                Busy
+              </th>
+              <th scope="col" className="number">
+                Held back
+              </th>
+              <th scope="col" className="number">
+                Watermark lag
+              </th>
+              <th scope="col" className="number">
+                Skew
+              </th>
             </tr>
           </thead>
           <tbody>

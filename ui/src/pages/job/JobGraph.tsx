@@ -14,6 +14,7 @@ import { percent, rate } from "../../format/numbers";
 import { toneOfVertex } from "../../model/states";
 import { type Vertex, pressure } from "../../model/vertices";
 import { usePlaces } from "../../parts/usePlaces";
+import "../../parts/flow.css";
 
 interface Shown extends Record<string, unknown> {
   readonly vertex: Vertex;

@@ -136,13 +136,25 @@ function Subtasks({ id, info, nowMs }: Props) {
           <tr>
             <th scope="col">Subtask</th>
             <th scope="col">State</th>
-            <th scope="col">Attempt</th>
+            <th scope="col" className="number">
+              Attempt
+            </th>
             <th scope="col">Worker</th>
-            <th scope="col">Rows in</th>
-            <th scope="col">Rows out</th>
-            <th scope="col">Busy</th>
-            <th scope="col">Held back</th>
-            <th scope="col">Watermark lag</th>
+            <th scope="col" className="number">
+              Rows in
+            </th>
+            <th scope="col" className="number">
+              Rows out
+            </th>
+            <th scope="col" className="number">
+              Busy
+            </th>
+            <th scope="col" className="number">
+              Held back
+            </th>
+            <th scope="col" className="number">
+              Watermark lag
+            </th>
           </tr>
         </thead>
         <tbody>

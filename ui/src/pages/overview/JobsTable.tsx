@@ -38,10 +38,12 @@ export function JobsTable({ jobs, samples, nowMs, view, change }: Props) {
             <Heading {...head} by="started" text="Started" />
             <th scope="col">Rows read</th>
             <th scope="col">Rows committed</th>
-            <Heading {...head} by="behind" text="Behind" />
-            <th scope="col">Watermark lag</th>
+            <Heading {...head} by="behind" text="Behind" isNumber />
+            <th scope="col" className="number">
+              Watermark lag
+            </th>
             <Heading {...head} by="checkpoint" text="Last checkpoint" />
-            <Heading {...head} by="restarts" text="Restarts" />
+            <Heading {...head} by="restarts" text="Restarts" isNumber />
           </tr>
         </thead>
         <tbody>
@@ -54,10 +56,16 @@ export function JobsTable({ jobs, samples, nowMs, view, change }: Props) {
   );
 }
 
-function Heading({ by, text, view, change }: { by: Column; text: string } & Pick<Props, "view" | "change">) {
+interface HeadingProps extends Pick<Props, "view" | "change"> {
+  readonly by: Column;
+  readonly text: string;
+  readonly isNumber?: boolean;
+}
+
+function Heading({ by, text, view, change, isNumber }: HeadingProps) {
   const sorted = view.by === by ? (view.down ? "descending" : "ascending") : "none";
   return (
-    <th scope="col" aria-sort={sorted}>
+    <th scope="col" aria-sort={sorted} className={isNumber === true ? "number" : undefined}>
       <button
         type="button"
         onClick={() => {

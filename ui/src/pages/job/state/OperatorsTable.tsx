@@ -27,9 +27,15 @@ export function OperatorsTable({ operators, onRows }: Props) {
               <th scope="col">Kind</th>
               <th scope="col">Key</th>
               <th scope="col">Holds</th>
-              <th scope="col">Rows</th>
-              <th scope="col">Size</th>
-              <th scope="col">Key groups</th>
+              <th scope="col" className="number">
+                Rows
+              </th>
+              <th scope="col" className="number">
+                Size
+              </th>
+              <th scope="col" className="number">
+                Key groups
+              </th>
             </tr>
           </thead>
           <tbody>

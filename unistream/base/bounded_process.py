@@ -1,0 +1,131 @@
+"""A question that is answered in a process of its own, which may take only so much and can be stopped.
+
+this process                                       the other one (a module)
+             `READY` on stdout ◄────────────────── imports what it needs
+question as bytes on stdin ───────────────────────► limits itself, answers
+            answer as bytes on stdout ◄──────────── ends
+kills it after `seconds`, or if it says too much
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from unistream.base.errors import Transient
+
+ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+"""Others reserve a gigabyte ahead, which counts as if it was used."""
+
+READY: Final = b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came of it.
+
+    Attributes:
+        answer: None: it said more than it may.
+        code: The exit code; negative: the signal that has ended it.
+        stopped: Why it was stopped; "": it was not. `late`: it has taken too long.
+    """
+
+    answer: bytes | None
+    code: int
+    stopped: str
+    late: bool
+
+
+class BoundedProcess:
+    """One question to `module`. `ask` is called once; `stop` by any thread, at any time."""
+
+    def __init__(self, module: str, *, seconds: int, answer_bytes: int) -> None:
+        self._module = module
+        self._seconds = seconds
+        self._answer_bytes = answer_bytes
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = ""
+        self._late = False
+
+    @property
+    def is_running(self) -> bool:
+        """It has a process."""
+        with self._lock:
+            return self._process is not None and self._process.returncode is None
+
+    def ask(self, question: Callable[[], bytes]) -> Said:
+        """Waits for the answer. `question` is called when the process is ready.
+
+        Raises:
+            Transient: it was stopped before it began.
+        """
+        process = self._start()
+        timer = threading.Timer(self._seconds, self._stop_late)
+        timer.start()
+        try:
+            answer = self._exchange(process, question)
+        finally:
+            timer.cancel()
+            self._end(process)
+        return Said(answer, process.returncode, self._stopped, self._late)
+
+    def stop(self, why: str = "nobody waits for it any more") -> None:
+        """Kills its process; what `ask` returns says why."""
+        with self._lock:
+            self._stopped = self._stopped or why
+            if self._process is not None and self._process.returncode is None:
+                self._process.kill()
+
+    def _stop_late(self) -> None:
+        self._late = not self._stopped
+        self.stop(f"it takes more than {self._seconds} s")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._stopped:
+                raise Transient(f"it was stopped: {self._stopped}")
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "unistream.host.child", str(os.getpid()), self._module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **ENVIRONMENT},
+                start_new_session=True,
+            )
+            return self._process
+
+    def _exchange(self, process: subprocess.Popen[bytes], question: Callable[[], bytes]) -> bytes | None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.read(len(READY))
+        asked = question()
+        with suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(asked)
+        said = process.stdout.read(self._answer_bytes + 1)
+        return said if len(said) <= self._answer_bytes else None
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+
+def limit_self(*, memory_bytes: int, seconds: int) -> None:
+    """For the rest of this process, which writes no file. Files and pipes that are open stay so."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    # The soft limit is SIGXCPU, which says why it ended; where both are equal it is SIGKILL, as of anybody.
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))

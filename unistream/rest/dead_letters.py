@@ -1,0 +1,109 @@
+"""GET /unistream/jobs/{id_}/dead-letters: rows that failed, from a table that the job's sinks write.
+
+A process of its own reads the table, with limits. No table is read that no sink of the job names.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from unistream.base.bounded_process import BoundedProcess, Said
+from unistream.base.config import DEAD_LETTER_ROWS
+from unistream.base.errors import ConfigError, NotFound, Transient, Unreachable
+from unistream.base.ids import JobId
+from unistream.base.limits import MIB
+from unistream.base.object_stores import store_options
+from unistream.core.memory import describe_bytes
+from unistream.master.dispatcher import Dispatcher
+from unistream.model.letter_pages import LetterLimits, LettersPage, LettersQuestion, LettersRefusal
+from unistream.rest.answers import json_answer
+from unistream.rest.requests import job_id
+from unistream.rest.while_connected import while_connected
+
+MODULE: Final = "unistream.dead_letters.reading_process"
+AT_ONCE_MAX: Final = 2
+PLACES: Final = threading.BoundedSemaphore(AT_ONCE_MAX)
+ANSWER_SLACK_BYTES: Final = 2 * MIB  # of JSON, over the texts
+LOCAL: Final = "file://"
+READABLE: Final = (LOCAL, "/", "s3://", "s3a://", "gs://", "abfss://", "abfs://", "hdfs://")
+WORD_CHARACTERS_MAX: Final = 300
+
+
+class DeadLettersApi:
+    """The handler."""
+
+    def __init__(self, dispatcher: Dispatcher, limits: LetterLimits | None = None) -> None:
+        self._dispatcher = dispatcher
+        self._limits = limits or LetterLimits()
+
+    def routes(self, router: APIRouter) -> None:
+        router.get("/unistream/jobs/{id_}/dead-letters")(self.letters)
+
+    async def letters(self, id_: str, request: Request) -> Response:
+        """A `LettersPage` of `table`, the URI of what a sink writes; of `operator` and `error`, if given."""
+        question = await run_in_threadpool(self._question, job_id(id_), request)
+        if not PLACES.acquire(blocking=False):
+            raise Transient(f"{AT_ONCE_MAX} tables of letters are read already, and no more are at once")
+        try:
+            most = self._limits.answer_bytes * 2 + ANSWER_SLACK_BYTES
+            process = BoundedProcess(MODULE, seconds=self._limits.seconds, answer_bytes=most)
+            encoded = msgspec.json.encode(question)
+            said = await while_connected(request, lambda: process.ask(lambda: encoded), process.stop)
+        finally:
+            PLACES.release()
+        return json_answer(self._understood(said))
+
+    def _question(self, job: JobId, request: Request) -> LettersQuestion:
+        if not self._dispatcher.config.get(DEAD_LETTER_ROWS):
+            raise ConfigError(f"rows of dead letters are not shown in this cluster ({DEAD_LETTER_ROWS.key})")
+        table = request.query_params.get("table", "")
+        written = {uri for uris in self._dispatcher.job(job).writes.values() for uri in uris}
+        if table not in written:
+            raise NotFound(f"no sink of job {job} writes {table[:WORD_CHARACTERS_MAX]!r}")
+        if not table.startswith(READABLE):
+            raise ConfigError(
+                f"only its sink can read {table[:WORD_CHARACTERS_MAX]!r}: `unistream dead-letters show "
+                "MODULE:FUNCTION#SINK`"
+            )
+        return LettersQuestion(
+            table=table.removeprefix(LOCAL),
+            operator=_word(request, "operator"),
+            error_type=_word(request, "error"),
+            limits=self._limits,
+            store=store_options(self._dispatcher.config),
+        )
+
+    def _understood(self, said: Said) -> LettersPage:
+        if said.stopped:
+            raise (ConfigError if said.late else Transient)(
+                f"the look at the table was stopped: {said.stopped}"
+            )
+        try:
+            answer = msgspec.json.decode(said.answer or b"", type=LettersPage | LettersRefusal)
+        except msgspec.MsgspecError:
+            raise ConfigError(self._why_it_ended(said)) from None
+        if isinstance(answer, LettersRefusal):
+            raise (Unreachable if answer.is_away else ConfigError)(answer.why)
+        return answer
+
+    def _why_it_ended(self, said: Said) -> str:
+        if said.code == -signal.SIGXCPU:
+            return f"the look at the table was stopped: it takes more than {self._limits.seconds} s"
+        most = describe_bytes(self._limits.memory_bytes)
+        return (
+            "the process that looks at the table ended without an answer: most likely it takes more than "
+            f"{most} of memory; `unistream dead-letters show` has no limit"
+        )
+
+
+def _word(request: Request, name: str) -> str:
+    text = request.query_params.get(name, "")
+    if len(text) > WORD_CHARACTERS_MAX or "\x00" in text:
+        raise ConfigError(f"{name}: at most {WORD_CHARACTERS_MAX} characters, without NUL")
+    return text
