@@ -48,7 +48,7 @@ test: setup  ## all tests, with a real Kafka, a real Spark and real kills; then 
 	@$(if $(TIMES),,rm -f .gate-times)
 	@$(RUN) python -m tests.spark_start
 	@$(RUN) pytest -q -n 4 --dist worksteal $(FAST) tests/simulation tests/equality
-	@$(RUN) pytest -q -n 4 --dist worksteal --durations=15 tests/integration
+	@$(RUN) pytest -q -n 3 --dist worksteal --durations=15 tests/integration
 	@$(if $(TIMES),,$(MAKE) --no-print-directory budget)
 
 budget:
