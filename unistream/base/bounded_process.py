@@ -79,14 +79,17 @@ class BoundedProcess:
 
     def stop(self, why: str = "nobody waits for it any more") -> None:
         """Kills its process; what `ask` returns says why."""
-        with self._lock:
-            self._stopped = self._stopped or why
-            if self._process is not None and self._process.returncode is None:
-                self._process.kill()
+        self._stop(why, late=False)
 
     def _stop_late(self) -> None:
-        self._late = not self._stopped
-        self.stop(f"it takes more than {self._seconds} s")
+        self._stop(f"it takes more than {self._seconds} s", late=True)
+
+    def _stop(self, why: str, *, late: bool) -> None:
+        with self._lock:
+            if not self._stopped:  # the first reason counts
+                self._stopped, self._late = why, late
+            if self._process is not None and self._process.returncode is None:
+                self._process.kill()
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:

@@ -96,7 +96,8 @@ def digest_of(request: SubmitRequest) -> str:
     """SHA-256 of graph, configuration and code: two submissions with the same one run the same, in whichever
     cluster. (Sets in objects of the user may be pickled in another order by another process, which makes
     another digest.)"""
-    graph = structs.replace(without_places(request.graph), config=_of_job(request.graph.config))
+    # What sources read is in their options. Of a graph that an older version has made, `reads` says nothing.
+    graph = structs.replace(without_places(request.graph), config=_of_job(request.graph.config), reads={})
     digest = hashlib.sha256(msgspec.json.encode(graph, order="sorted"))
     digest.update(msgspec.json.encode(_of_job(request.config), order="sorted"))
     digest.update(hashlib.sha256(request.artifact).digest())

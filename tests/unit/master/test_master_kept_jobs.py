@@ -12,7 +12,7 @@ from tests.unit.master.served_cluster import Api
 from tests.unit.master.test_master_artifacts import CODE, Cluster, end, job, submit
 from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, Fenced, NotFound
-from unistream.base.ids import JobId, LineageId
+from unistream.base.ids import JobId, LineageId, OperatorUid
 from unistream.master.job_setup import digest_of
 from unistream.master.job_store import KEPT_MAX, JobStore, place_of, restart_name
 from unistream.model.graph import JobType
@@ -229,6 +229,8 @@ def test_the_digest_is_of_all_that_is_submitted_and_of_nothing_else() -> None:
     assert digest_of(same) == digest_of(base)
     first, *rest = base.graph.vertices
     moved = tuple(structs.replace(one, declared_at="/other/p.py:7") for one in first.operators)
+    known = structs.replace(base.graph, reads={OperatorUid("rows"): ("kafka://b/t",)})
+    assert digest_of(structs.replace(base, graph=known)) == digest_of(base), "an older version did not say it"
     vertices = (structs.replace(first, operators=moved), *rest)
     assert digest_of(
         structs.replace(base, graph=structs.replace(base.graph, vertices=vertices))

@@ -131,7 +131,7 @@ def _report(
     for seed, drawn in draws if wrong is None else ():
         failure, run = judge.try_seed(seed, drawn)
         count += 1
-        restarts += sum(1 for line in run.story if line.endswith(" begins")) - judge.tasks
+        restarts += _begun(run) - judge.tasks
         if failure is not None:
             failures.append(failure if failures else judge.shrunk(failure, seed, drawn))
         last = readable(judge.prepared, run) if story else ()
@@ -174,7 +174,7 @@ class _Judge:
         _require_end(run)
         self.prepared.rows.update(run.counted)
         self._truth = shown
-        self.tasks = sum(1 for line in run.story if line.endswith(" begins"))
+        self.tasks = _begun(run)
         refused = self._refused(shown, run)
         if refused is not None:
             raise UserCodeError(f"simulate: check fails in the run without faults: {refused}")
@@ -266,6 +266,11 @@ class _Judge:
         except AssertionError as error:
             return f"check: {error}"
         return "check returned False" if answer is False else None
+
+
+def _begun(run: RunResult) -> int:
+    """How often a task began."""
+    return sum(line.text.endswith(" begins") for line in run.lines)
 
 
 def _require_end(run: RunResult) -> None:

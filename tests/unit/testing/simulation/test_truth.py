@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from unistream.port.dead_letters import LETTER_SCHEMA
 from unistream.testing.simulation import SeedFailure, SimulationReport
-from unistream.testing.simulation.report import Shown
+from unistream.testing.simulation.report import Shown, comparable
 from unistream.testing.simulation.run import QUIET
 from unistream.testing.simulation.truth import judged
 
@@ -150,3 +151,24 @@ def test_a_report_without_a_seed_says_so() -> None:
         "",
         "sink 'out' shows other rows",
     ]
+
+
+def test_dead_letters_are_compared_by_row_and_error_and_other_rows_whole() -> None:
+    letter = {name: f"{name} 1" for name in LETTER_SCHEMA.names}
+    of_run = letter | {"letter": "2", "time": "2", "attempt": "2", "job": "2"}
+    columns = tuple(LETTER_SCHEMA.names)
+    first, again, other = (
+        comparable(Shown(columns, [tuple(one.values())])) for one in (letter, of_run, letter | {"error": "2"})
+    )
+    assert first == again != other
+    assert first.columns == (
+        "row",
+        "event_time",
+        "error_type",
+        "error",
+        "error_at",
+        "operator_uid",
+        "operator",
+    )
+    some = Shown(("letter", "time"), [("1", "1")])
+    assert comparable(some) is some, "columns of a user's own"
