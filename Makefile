@@ -40,15 +40,14 @@ check: setup  ## format, lint, types, layers
 format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
-# Two sessions of three workers: every test waits now and then, for a disk or a broker, and a fourth worker makes
-# all of them wait. Who has none left takes over from others. None is run twice: a test that fails on a busy machine
-# asserts a time, or shows a race.
+# One session of four workers, in which tests that wait for a broker stand between tests that compute (tests/spread.py).
+# Who has none left takes over from others. None is run twice: a test that fails on a busy machine asserts a time, or
+# shows a race.
 test: export UNISTREAM_GATE_TIMES := $(or $(TIMES),$(CURDIR)/.gate-times)
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills; then what each part has taken
 	@$(if $(TIMES),,rm -f .gate-times)
 	@$(RUN) python -m tests.spark_start
-	@$(RUN) pytest -q -n 4 --dist worksteal $(FAST) tests/simulation tests/equality
-	@$(RUN) pytest -q -n 3 --dist worksteal --durations=15 tests/integration
+	@$(RUN) pytest -q -n 4 --dist worksteal --durations=15 $(FAST) tests/simulation tests/equality tests/integration
 	@$(if $(TIMES),,$(MAKE) --no-print-directory budget)
 
 budget:
@@ -122,7 +121,7 @@ dev: setup  ## Dagster's UI, a session cluster, and flights that arrive all the 
 $(UI_PACKAGES): ui/package-lock.json
 	@cd ui && npm ci --silent && touch node_modules/.package-lock.json
 
-$(UI_PAGE): $(UI_PACKAGES) $(shell find ui -type f -not -path "ui/node_modules/*" 2>/dev/null)
+$(UI_PAGE): $(UI_PACKAGES) $(shell find ui -type f -not -path "ui/node_modules/*" -not -name schema.ts 2>/dev/null)
 	@cd ui && npm run --silent build && touch ../$(UI_PAGE)
 
 ui-build: $(UI_PAGE)  ## the web UI that a JobManager serves at /; needs Node 20 or newer

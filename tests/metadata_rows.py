@@ -1,10 +1,35 @@
-"""Rows of the metadata database, as SQL shows them."""
+"""Metadata databases: a new one, and rows as SQL shows them."""
 
 from __future__ import annotations
 
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table, create_engine, select
+from sqlalchemy.engine import make_url
+
+from unistream.metadata.schema import ensure
+
+
+@cache
+def _empty() -> bytes:
+    """The file that `ensure` makes: once for this process, since it takes longer than most tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "metadata.db"
+        ensure(f"sqlite:///{path}")
+        return path.read_bytes()
+
+
+def create_database(url: str) -> None:
+    """What `ensure` does to a database of which there is nothing yet."""
+    if (file := make_url(url)).get_backend_name() == "sqlite":
+        assert file.database is not None
+        with Path(file.database).open("xb") as new:
+            new.write(_empty())
+    else:
+        ensure(url)
 
 
 def rows(url: str, table: Table, *columns: str) -> list[tuple[Any, ...]]:

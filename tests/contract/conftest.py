@@ -11,7 +11,7 @@ import pytest
 from tests.contract.keyed_states import BACKENDS
 from tests.contract.state_bench import Bench
 from tests.contract.transport_wire import Wire
-from unistream.metadata.schema import ensure
+from tests.metadata_rows import create_database
 from unistream.metadata.store import SqlMetadataStore
 
 
@@ -32,7 +32,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 @pytest.fixture
 def metadata(database_url: str) -> Iterator[SqlMetadataStore]:
     """A store on an empty database of each kind."""
-    ensure(database_url)
+    create_database(database_url)
     store = SqlMetadataStore(database_url)
     yield store
     store.close()

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.metadata_rows import rows
+from tests.metadata_rows import create_database, rows
 from unistream.base.errors import ConfigError, Fenced, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, ClusterId, JobId, LeaderEpoch, LineageId, VertexId
 from unistream.metadata import tables
-from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
@@ -33,7 +32,7 @@ TWO = LeaderEpoch(2)
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[SqlMetadataStore]:
-    ensure(database_url)
+    create_database(database_url)
     store = SqlMetadataStore(database_url)
     yield store
     store.close()

@@ -17,6 +17,7 @@ from benchmarks import bounds
 from tests import budget
 from tests.eventually import WAIT_S, eventually
 from tests.night import Night, TreeChanged, commit_of
+from tests.spread import spread
 
 ROOT = Path(__file__).parents[2]
 
@@ -223,3 +224,19 @@ def test_the_table_of_bounds_shows_the_least_of_the_runs_next_to_what_is_wanted(
     assert json.loads(bounds.line("sessions", kept))["measured_s"] == 3.5
     with pytest.raises(KeyError):
         bounds.measured("spark", runs)
+
+
+@pytest.mark.parametrize(
+    ("tests", "order"),
+    [
+        ("", ""),
+        ("abc", "abc"),
+        ("KL", "KL"),
+        ("abcdKL", "KabLcd"),
+        ("abKLM", "KLaMb"),
+        ("aaKKbb", "KKaabb"),
+        ("KaLbcde", "KabLcde"),
+    ],
+)
+def test_tests_that_wait_stand_between_those_that_compute(tests: str, order: str) -> None:
+    assert "".join(spread(tests, module=str, waits=str.isupper)) == order

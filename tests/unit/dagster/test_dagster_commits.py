@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import create_engine, delete, insert
 
+from tests.metadata_rows import create_database
 from unistream.base.config import METADATA_URL
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
@@ -27,7 +28,6 @@ from unistream.dagster.report import positions_metadata
 from unistream.dagster.stream import Committed, Written
 from unistream.master.job_info import JobInfo
 from unistream.metadata import tables
-from unistream.metadata.schema import ensure
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import PAGE_ROWS, CommitRecord, OutboxRecord
 
@@ -205,7 +205,7 @@ class Outbox:
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.url = f"sqlite:///{folder / 'metadata.db'}"
-        ensure(self.url)
+        create_database(self.url)
         self._instance = instance
         self._engine = create_engine(self.url)
         self.cursor: str | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from tests.metadata_rows import create_database
 from tests.unit.dagster.test_dagster_attached import JOB, FakeJob, policy
 from unistream.base.config import METADATA_URL
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
@@ -26,7 +27,6 @@ from unistream.dagster.attached import OnTerminate
 from unistream.dagster.reconciling import ended
 from unistream.dagster.report import BACKFILL_METADATA
 from unistream.dagster.watching import RunWatch, key_of, mark_of, operation_key_of, watcher_of
-from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink, SeenLink, Watcher
 
@@ -43,7 +43,7 @@ class World:
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
         self.url = f"sqlite:///{folder / 'metadata.db'}"
-        ensure(self.url)
+        create_database(self.url)
         self.instance = instance
         self.links = LocalLinks(SqlMetadataStore(self.url))
         self.cursor: str | None = None

@@ -14,13 +14,13 @@ import dagster as dg
 import pytest
 
 from tests.eventually import eventually
+from tests.metadata_rows import create_database
 from tests.unit.dagster.test_dagster_attached import JOB, FakeJob, Story, policy
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.client.run_links import LinkStore, LocalLinks
 from unistream.dagster.attached import POLL_S, run_step
 from unistream.dagster.watching import LeftToAnother, RunWatch, key_of, mark_of, watcher_of
-from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink
 
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder / 'metadata.db'}"
-        ensure(self.url)
+        create_database(self.url)
         self.is_away = False
         self.opened = 0
         self.statuses: dict[str, dg.DagsterRunStatus] = {}

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.eventually import WAIT_S
+from tests.metadata_rows import create_database
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.clock import Clock, SystemClock
@@ -23,7 +24,6 @@ from unistream.master.cluster_info import ClusterPlaces
 from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
-from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.port.ha import HaStore
@@ -79,7 +79,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
-        ensure(self.url)
+        create_database(self.url)
         self.artifacts = FsArtifactStore(str(self.root / "artifacts"))
         self.dispatcher = self.lead()
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.eventually import WAIT_S, eventually
+from tests.metadata_rows import create_database
 from tests.postgres import PostgresServer
 from tests.unit.master.database_file import take_away
 from tests.unit.master.served_cluster import Api
@@ -33,7 +34,7 @@ JOBS = [JobId(str(number) * 32) for number in range(3)]
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path / 'metadata.db'}"
-    ensure(url)
+    create_database(url)
     return url
 
 

@@ -308,9 +308,10 @@ class TestOverRest:
         config = api.get(f"/jobs/{job}/checkpoints/config")
         assert (config["interval"], config["mode"]) == (20, "exactly_once")
 
-    @pytest.mark.parametrize(
-        ("path", "status", "text"),
-        [
+    def test_what_is_not_there(self, api: Api, job: str, subtests: pytest.Subtests) -> None:
+        api.cluster.dispatcher.snapshot(JobId(job), SAVEPOINT).result(WAIT_S)
+        saved = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]["id"]
+        for path, status, text in (
             ("/jobs/{job}/checkpoints/details/999999", 404, "has no checkpoint 999999"),
             ("/jobs/{job}/checkpoints/details/first", 400, "'first' is not the id of a checkpoint"),
             ("/jobs/{job}/checkpoints/details/-1", 400, "'-1' is not the id of a checkpoint"),
@@ -319,14 +320,11 @@ class TestOverRest:
             (f"/jobs/{UNKNOWN}/checkpoints/config", 404, "there is no job"),
             (f"/jobs/{UNKNOWN}/checkpoints/details/1", 404, "there is no job"),
             (f"/unistream/jobs/{UNKNOWN}/checkpoints", 404, "there is no job"),
-        ],
-    )
-    def test_what_is_not_there(self, api: Api, job: str, path: str, status: int, text: str) -> None:
-        api.cluster.dispatcher.snapshot(JobId(job), SAVEPOINT).result(WAIT_S)
-        saved = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]["id"]
-        answer = api.http.get(path.format(job=job, id=saved))
-        assert answer.status_code == status
-        assert text in answer.json()["errors"][0]
+        ):
+            with subtests.test(path):
+                answer = api.http.get(path.format(job=job, id=saved))
+                assert answer.status_code == status
+                assert text in answer.json()["errors"][0]
 
     def test_figures_are_kept_after_the_end_and_the_same_for_every_client(self, api: Api, job: str) -> None:
         path = api.cluster.dispatcher.snapshot(JobId(job), STOP).result(WAIT_S)

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.eventually import WAIT_S, eventually
+from tests.metadata_rows import create_database
 from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.database_file import take_away
 from tests.unit.master.scripted_workers import ScriptedWorkers
@@ -23,7 +24,6 @@ from unistream.master.catalogue import Catalogue
 from unistream.master.history import recorded_subtasks
 from unistream.master.job_store import JobStore
 from unistream.master.write_queue import ARCHIVES_BYTES_MAX, Entry, Kind, WriteQueue
-from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model import messages as mm
 from unistream.model.stored_job import StoredResult
@@ -46,7 +46,7 @@ PAGES = (
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path / 'metadata.db'}"
-    ensure(url)
+    create_database(url)
     return url
 
 

@@ -120,27 +120,25 @@ class TestResourceRequirements:
         assert api.put(job, source=(2, 2), sink=(1, 2)).status_code == 200
         assert {s.attempt for s in api.cluster.dispatcher.job(job).subtasks} == {0}
 
-    @pytest.mark.parametrize(
-        ("bounds", "text"),
-        [
+    def test_refused(self, api: RescaleApi, job: str, subtests: pytest.Subtests) -> None:
+        table: list[tuple[dict[str, tuple[int, int]], str]] = [
             ({"source": (1, 2)}, "the request is incomplete: it lacks vertex"),
             ({"source": (0, 2), "sink": (1, 1)}, "bounds 0 and 2 must both be at least 1"),
             ({"source": (1, 0), "sink": (1, 1)}, "bounds 1 and 0 must both be at least 1"),
             ({"source": (3, 2), "sink": (1, 1)}, "the lower bound 3 is above the upper bound 2"),
             ({"source": (1, 129), "sink": (1, 1)}, "129 is above its max parallelism 128"),
-        ],
-    )
-    def test_refused(self, api: RescaleApi, job: str, bounds: dict[str, tuple[int, int]], text: str) -> None:
-        answer = api.put(job, **bounds)
-        assert answer.status_code == 400
-        assert text in answer.json()["errors"][0]
+        ]
+        for bounds, text in table:
+            with subtests.test(text):
+                answer = api.put(job, **bounds)
+                assert answer.status_code == 400
+                assert text in answer.json()["errors"][0]
 
-    @pytest.mark.parametrize("body", ["[]", '{"a": 3}', '{"a": {"parallelism": {"lowerBound": 1}}}', "{"])
-    def test_bodies_that_are_none(self, api: RescaleApi, job: str, body: str) -> None:
-        answer = api.http.put(
-            f"/jobs/{job}/resource-requirements", content=body, headers={"content-type": "application/json"}
-        )
-        assert answer.status_code == 400
+    def test_bodies_that_are_none(self, api: RescaleApi, job: str, subtests: pytest.Subtests) -> None:
+        path, json = f"/jobs/{job}/resource-requirements", {"content-type": "application/json"}
+        for body in ("[]", '{"a": 3}', '{"a": {"parallelism": {"lowerBound": 1}}}', "{"):
+            with subtests.test(body):
+                assert api.http.put(path, content=body, headers=json).status_code == 400
 
     def test_an_unknown_vertex(self, api: RescaleApi, job: str) -> None:
         body = {"x": {"parallelism": {"lowerBound": 1, "upperBound": 2}}}

@@ -184,23 +184,22 @@ class TestChanges:
         )
 
     @pytest.mark.parametrize(
-        ("body", "form"),
+        ("action", "body", "form"),
         [
-            ({}, SavepointFormat.CANONICAL),
-            ({"formatType": None}, SavepointFormat.CANONICAL),
-            ({"formatType": "CANONICAL"}, SavepointFormat.CANONICAL),
-            ({"formatType": "NATIVE"}, SavepointFormat.NATIVE),
+            ("savepoints", {}, SavepointFormat.CANONICAL),
+            ("savepoints", {"formatType": None}, SavepointFormat.CANONICAL),
+            ("savepoints", {"formatType": "CANONICAL"}, SavepointFormat.CANONICAL),
+            ("savepoints", {"formatType": "NATIVE"}, SavepointFormat.NATIVE),
+            ("savepoints", {"formatType": "NATIVE", "cancel-job": True}, SavepointFormat.NATIVE),
+            ("stop", {}, SavepointFormat.CANONICAL),
+            ("stop", {"formatType": "NATIVE"}, SavepointFormat.NATIVE),
+            ("stop", {"formatType": "NATIVE", "drain": True}, SavepointFormat.NATIVE),
         ],
     )
-    @pytest.mark.parametrize(
-        "to",
-        [("savepoints", {}), ("savepoints", {"cancel-job": True}), ("stop", {}), ("stop", {"drain": True})],
-    )
     def test_a_savepoint_is_of_the_format_that_the_body_says(
-        self, api: Api, job: str, to: tuple[str, Any], body: Any, form: SavepointFormat
+        self, api: Api, job: str, action: str, body: Any, form: SavepointFormat
     ) -> None:
-        action, more = to
-        assert api.http.post(f"/jobs/{job}/{action}", json=body | more).status_code == 202
+        assert api.http.post(f"/jobs/{job}/{action}", json=body).status_code == 202
         assert api.cluster.dispatcher.wait_for(JobId(job), lambda info: info.savepoint is not None, WAIT_S)
         reported = {m.kind.is_savepoint: m.format for m in api.cluster.workers.messages(mm.TriggerCheckpoint)}
         assert reported == {False: SavepointFormat.CANONICAL, True: form}

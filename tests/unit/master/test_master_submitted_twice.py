@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from typing import Any
 
 import httpx
@@ -214,12 +215,12 @@ def test_a_trigger_id_is_of_one_request(api: Api, job: JobId, path: str) -> None
     )
 
 
-@pytest.mark.parametrize("path", ["savepoints", "stop", "checkpoints"])
-@pytest.mark.parametrize("trigger", ["", "x", "ab" * 17, "../" * 11])
-def test_a_malformed_trigger_id_is_refused(api: Api, job: JobId, path: str, trigger: str) -> None:
-    answer = api.http.post(f"/v1/jobs/{job}/{path}", json={"triggerId": trigger})
-    assert answer.status_code == 400
-    assert "is not a trigger id (32 hex digits)" in answer.text
+def test_a_malformed_trigger_id_is_refused(api: Api, job: JobId, subtests: pytest.Subtests) -> None:
+    for path, trigger in product(["savepoints", "stop", "checkpoints"], ["", "x", "ab" * 17, "../" * 11]):
+        with subtests.test(path, trigger=trigger):
+            answer = api.http.post(f"/v1/jobs/{job}/{path}", json={"triggerId": trigger})
+            assert answer.status_code == 400
+            assert "is not a trigger id (32 hex digits)" in answer.text
 
 
 def test_two_submissions_of_the_same_pipeline_are_two_jobs(api: Api, submission: Submission) -> None:
