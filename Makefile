@@ -69,8 +69,8 @@ bounds-nightly: setup  ## how long somebody waits for another leader, a list, an
 	@$(RUN) python -m tests.spark_start
 	@$(RUN) python -m benchmarks.bounds --table
 
-crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
-	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -n 2 --dist worksteal -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py tests/contract/test_*.py tests/contract/sinks/test_*.py)
+crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state; goes on where it was stopped
+	@UNISTREAM_CRASH_MATRIX=1 UNISTREAM_GOES_ON=$(CACHE)/nightly/crash-matrix.passed $(RUN) pytest -q -n 2 --dist worksteal -p no:randomly $$(grep -lwE "in_the_gate|MATRIX|OF_MATRIX" tests/integration/test_*.py tests/contract/test_*.py tests/contract/sinks/test_*.py)
 	@$(RUN) python -m benchmarks.large_state --gb 2 --memory-mb 512 --points all
 
 ha-matrix: setup  ## several masters: long outages of ZooKeeper, of a database and a disk, and a Spark cluster

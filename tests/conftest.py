@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import budget, crashed
+from tests import budget, crashed, goes_on
 from tests.examples import register_profiles, scale
 from tests.nightly import is_due
 from tests.postgres import PostgresServer
@@ -48,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[HOME_VARIABLE] = home
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    if file := os.environ.get(goes_on.VARIABLE):
+        config.pluginmanager.register(goes_on.GoesOn(config.rootpath, Path(file)))
     if (notes := os.environ.get(budget.VARIABLE)) and not os.environ.get("PYTEST_XDIST_WORKER"):
         recorder = budget.Recorder(Path(notes), time.monotonic())
         config.pluginmanager.register(recorder)

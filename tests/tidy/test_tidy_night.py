@@ -240,3 +240,52 @@ def test_the_table_of_bounds_shows_the_least_of_the_runs_next_to_what_is_wanted(
 )
 def test_tests_that_wait_stand_between_those_that_compute(tests: str, order: str) -> None:
     assert "".join(spread(tests, module=str, waits=str.isupper)) == order
+
+
+ROWS = """
+import pytest, os
+
+@pytest.mark.parametrize("row", range(4))
+def test_rows(row):
+    assert row != 2 or os.path.exists("mended")
+"""
+
+REGISTERS = """
+from tests import goes_on
+
+def pytest_configure(config):
+    config.pluginmanager.register(goes_on.GoesOn(config.rootpath, config.rootpath / "passed"))
+"""
+
+
+def rows_in(tree: Path) -> tuple[int, list[str]]:
+    """How a session there ends, with a worker of its own."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", "-n", "1", "-p", "no:cacheprovider"],
+        cwd=tree,
+        env=inherited | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    *_, before, how = run.stdout.splitlines()
+    return run.returncode, [before.partition(" at ")[0], how.partition(" in ")[0]]
+
+
+def test_a_matrix_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """What failed runs again, what passed does not, and another commit has passed nothing."""
+    (tmp_path / "conftest.py").write_text(REGISTERS)
+    (tmp_path / "test_rows.py").write_text(ROWS)
+    (tmp_path / ".gitignore").write_text("mended\npassed\n__pycache__\n")
+    git_in(tmp_path, "init")
+    git_in(tmp_path, "add", ".")
+    git_in(tmp_path, "commit", "-m", "1")
+    status, said = rows_in(tmp_path)
+    assert (status, said[-1]) == (1, "1 failed, 3 passed")
+    (tmp_path / "mended").touch()
+    assert rows_in(tmp_path) == (0, ["3 tests had passed", "1 passed"])
+    assert rows_in(tmp_path) == (0, ["4 tests had passed", "no tests ran"])
+    git_in(tmp_path, "commit", "--allow-empty", "-m", "2")
+    assert rows_in(tmp_path) == (0, ["0 tests had passed", "4 passed"])
