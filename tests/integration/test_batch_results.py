@@ -185,3 +185,22 @@ def test_rows_are_collected_again_by_a_job_of_their_own(
     assert list(tmp_path.glob("unistream-collect-*")) == []
     graph, _ = env.job_graph("next")
     assert [len(vertex.operators) for vertex in graph.vertices] == [2], "the source and the filter"
+
+
+def test_a_look_writes_to_no_sink_and_is_not_spoiled_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = us.Environment({"parallelism.default": "1"}, target="local")
+    rows = env.from_collection([{"n": n} for n in range(10)])
+    rows.sink_to(us.FileSink("out")).uid("out")
+    with pytest.raises(us.UserCodeError, match="ZeroDivisionError") as raised:
+        rows.map(lambda row: {"n": 1 // row["n"]}, returns={"n": pa.int64()}).execute_and_collect()
+    [row, *frames] = raised.value.__notes__[0].splitlines()
+    assert (row, frames[-1]) == ("Row: {'n': 0}", "ZeroDivisionError: integer division or modulo by zero")
+    assert [line.split(",")[0] for line in frames if "File" in line] == [f'  File "{__file__}"']
+    assert rows.filter(us.col("n") > 7).take(1).num_rows == 1
+    assert not (tmp_path / "out").exists()
+    assert env.execute().sinks["out"].rows == 10
+    assert rows.filter(us.col("n") > 7).execute_and_collect().num_rows == 2
+    assert pq.read_table(tmp_path / "out").num_rows == 10

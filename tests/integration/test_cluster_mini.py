@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import unistream as us
-from tests.eventually import WAIT_S
+from tests.eventually import WAIT_S, eventually
 from tests.modes import STREAMING
 from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.client.embedded import EmbeddedJobClient
+from unistream.client.reported import reported_result
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, RandomInt, Sequential
 from unistream.testing.mini_cluster import MiniCluster
@@ -248,3 +250,25 @@ def test_a_slot_that_no_worker_has_is_refused_at_submission(cores: float, memory
             cluster.execute(*env.job_graph("heavy"))
         assert named in str(caught.value)
         assert cluster.task_managers() == ()
+
+
+def test_a_program_that_waits_hears_of_restarts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    goes_on = tmp_path / "goes on"
+
+    def fails_at_first(row: dict) -> dict:
+        if not goes_on.exists():
+            raise ValueError("not yet")
+        return row
+
+    restarts = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1000000"}
+    env = us.Environment({**STREAMING, **restarts, "restart-strategy.fixed-delay.delay": "100 ms"})
+    rows = env.from_collection([{"n": 1}]).map(fails_at_first, returns={"n": pa.int64()})
+    rows.uid("map").sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
+    graph, code = env.job_graph("restarts")
+    with MiniCluster(task_managers=1, slots=1) as cluster, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(reported_result, cluster.execute(graph, code))
+        eventually(lambda: "event=job_restarts" in caplog.text, "it is said", WAIT_S)
+        goes_on.touch()
+        assert waiting.result(WAIT_S).restarts > 0
+    assert "ValueError: not yet" in caplog.text
+    assert read_collected(str(tmp_path / "out")).to_pydict() == {"n": [1]}

@@ -23,6 +23,7 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
+from unistream.cli.errors import UNREACHABLE
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.master.job_info import JobInfo, TaskManagerInfo
@@ -307,10 +308,11 @@ def test_the_command_line_lists_workers(tmp_path: Path, start: StartWorker) -> N
                     [*words, "taskmanager", "list", "--json"],
                     env=environment,
                     capture_output=True,
-                    check=True,
+                    check=False,
                     timeout=WAIT_S,
                 )
-                listed = json.loads(answer.stdout)["taskmanagers"]
+                assert answer.returncode in (0, UNREACHABLE), answer.stderr  # a busy cluster may be too slow
+                listed = json.loads(answer.stdout)["taskmanagers"] if answer.returncode == 0 else []
             assert [(w["pid"], w["slots"], w["free_slots"]) for w in listed] == [(worker.pid, 3, 3)]
         finally:
             worker.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError
 from unistream.base.object_stores import use_store
+from unistream.base.targets import Target, known_target
 from unistream.client import at_exit  # noqa: F401  # its hook must be older than those of the script
 from unistream.client.resume import LATEST
 from unistream.core.graph import (
@@ -74,12 +76,12 @@ class Environment(Sources):
     """
 
     def __init__(
-        self, config: Configuration | Mapping[str, ConfigValue] | None = None, *, target: str | None = None
+        self, config: Configuration | Mapping[str, ConfigValue] | None = None, *, target: Target | None = None
     ) -> None:
         self._config = config if isinstance(config, Configuration) else Configuration(config)
         use_store(self._config)
-        self._target = target
-        self._builder = GraphBuilder(self._run, offloads=self._config.get(OFFLOAD_BOUNDED))
+        self._target = None if target is None else known_target(target)
+        self._builder = GraphBuilder(self._started, offloads=self._config.get(OFFLOAD_BOUNDED))
         self.set_parallelism(self._config.get(PARALLELISM))
         if self._config.get(MAX_PARALLELISM) != -1:
             self.set_max_parallelism(self._config.get(MAX_PARALLELISM))
@@ -135,9 +137,12 @@ class Environment(Sources):
         """
         if name is not None and not isinstance(name, str):
             raise ConfigError(f"the name of a job is text, not {name!r:.200}")
+        self._check_begun()
+        return self._builder.finished(self._builder.graph.name if name is None else name)
+
+    def _check_begun(self) -> None:
         if not self._builder.graph.nodes:
             raise ConfigError("the pipeline is empty: start it with from_source(...)")
-        return self._builder.finished(self._builder.graph.name if name is None else name)
 
     def check_new_lines(
         self, *, savepoint: str | os.PathLike[str] | None = None, request_id: str | None = None
@@ -167,11 +172,12 @@ class Environment(Sources):
         >>> sink.datasets[0].uri, [column for _, column in sink.columns["twice"]]
         ('file:///lake/orders', ['paid'])
         """
-        return lineage_graph(self.stream_graph(), self._builder.schemas)
+        self._check_begun()
+        return lineage_graph(*self._builder.finished_with_schemas(self._builder.graph.name))
 
     def is_bounded(self) -> bool:
         """The pipeline ends by itself: all its sources do."""
-        return all(node.source is None or node.source.bounded for node in self._builder.graph.nodes)
+        return all(node.source is not None and node.source.bounded for node in self._builder.sources())
 
     def latest_snapshot(self, name: str | None = None) -> str | None:
         """The directory of the snapshot from which a job of this pipeline goes on, as with
@@ -331,10 +337,12 @@ class Environment(Sources):
             JobCancelled: it was cancelled.
             UnistreamError: it failed; the text says why.
         """
+        from unistream.client.reported import reported_result
+
         job, frames = self._start(name, savepoint, allow_non_restored_state, None)
         try:
             with job:
-                return job.result()
+                return reported_result(job)
         finally:
             frames.wait_removed()
 
@@ -377,22 +385,30 @@ class Environment(Sources):
         ...     print(str(error).partition(";")[0])
         bootstrap: until is 26 ms, and the fence of source 'rows' is 25 ms
         """
+        from unistream.client.reported import reported_result
+
         order = BootstrapOrder.of(savepoint, until)
         job, frames = self._start(name, None, False, None, order)
         try:
             with job:
-                done = job.result()
+                done = reported_result(job)
                 return structs.replace(done, savepoint=order.savepoint, resumable_savepoint=order.savepoint)
         finally:
             frames.wait_removed()
 
-    def _run(self, name: str | None, options: Mapping[str, str]) -> JobResult:
-        """`execute` with other options."""
+    @contextmanager
+    def _started(self, name: str | None, options: Mapping[str, str]) -> Iterator[JobClient]:
+        """A job with other options, which ends at the latest when this does."""
         config, self._config = self._config, self._config.merged(options)
         try:
-            return self.execute(name)
+            job, frames = self._start(name, None, False, None)
         finally:
             self._config = config
+        try:
+            with job:
+                yield job
+        finally:
+            frames.wait_removed()
 
     def execute_async(
         self,
@@ -432,7 +448,7 @@ class Environment(Sources):
             savepoint = self.latest_snapshot(name)
         self.check_new_lines(savepoint=savepoint, request_id=request_id)
         graph, code, frames = self.staged_job_graph(name, bootstrap)
-        for event, advice in self.advice(graph):
+        for event, advice in self.advice(graph) if self._builder.look is None else ():
             _log.warning("event=%s job=%r: %s", event, graph.name, advice)
         with frames.kept():
             request = SubmitRequest(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from unistream.api.call_site import call_site
 from unistream.api.commit_group import GroupMember, add_group_committers
-from unistream.api.projection import narrow_sources, select_in_sources
+from unistream.api.projection import Schemas, narrow_sources, select_in_sources
 from unistream.api.slots import SlotSharingGroup
 from unistream.base.config import OFFLOAD_BOUNDED
 from unistream.base.errors import ConfigError
@@ -25,10 +25,12 @@ from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.common import AssignTimestampsAndWatermarks
+from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator, ProcessOperator
 from unistream.port.operator import SourceOperatorSpec
+from unistream.port.source import DEAD_LETTERS_TAG
 
 if TYPE_CHECKING:
-    from unistream.client.job_client import JobResult
+    from unistream.client.job_client import JobClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +60,19 @@ class GraphBuilder:
     """Nodes and edges as the user adds them.
 
     Attributes:
-        run: Executes the pipeline under a name, with these options for this time, and waits for its end.
+        started: Starts the pipeline under a name, with these options for this time; inside it runs.
         follows: Node -> node whose parallelism it takes when the graph is read, so that the two chain.
         profiles: Slot sharing group -> resources of one slot, if they are given.
         registered: Registered slot sharing groups; None: there are none, so any name makes a group.
         schemas: (node, tag) -> schema of a side output, or with None of the main one, if it is known.
         offloads: A bounded part of a stream runs before it.
         group_members: Sinks of commit groups; their committers are added when the graph is read.
+        looked_at: Nodes that have run for a look (`execute_and_collect`, …); those that lead to nothing else
+            are left out of the job.
+        look: The first node of the look that is running; None: none is.
     """
 
-    run: Callable[[str | None, Mapping[str, str]], JobResult]
+    started: Callable[[str | None, Mapping[str, str]], AbstractContextManager[JobClient]]
     graph: StreamGraph = field(default_factory=StreamGraph)
     follows: dict[int, int] = field(default_factory=dict)
     profiles: dict[str, ResourceProfile] = field(default_factory=dict)
@@ -75,6 +80,8 @@ class GraphBuilder:
     schemas: dict[tuple[int, str | None], pa.Schema | None] = field(default_factory=dict)
     offloads: bool = False
     group_members: list[GroupMember] = field(default_factory=list)
+    looked_at: set[int] = field(default_factory=set)
+    look: int | None = None
 
     def add(
         self,
@@ -114,17 +121,32 @@ class GraphBuilder:
         return node
 
     @contextmanager
-    def without_additions(self) -> Iterator[None]:
-        """What is added to the graph inside is removed afterwards."""
+    def looking(self) -> Iterator[None]:
+        """What is added to the graph inside is a look: until it is removed again, the pipeline is what leads
+        to it, and nothing else."""
         nodes, edges, follows = len(self.graph.nodes), len(self.graph.edges), dict(self.follows)
         members = len(self.group_members)
+        self.look = nodes
         try:
             yield
         finally:
+            self.looked_at |= {node for node in self.used() if node < nodes}
+            self.look = None
             del self.graph.nodes[nodes:]
             del self.graph.edges[edges:]
             del self.group_members[members:]
             self.follows = follows
+
+    def used(self) -> frozenset[int]:
+        """The nodes that run: those of the look, or all but those that only looks have read."""
+        nodes = range(len(self.graph.nodes))
+        if self.look is not None:
+            return self.graph.upstream(nodes[self.look :])
+        return self.graph.upstream(node for node in nodes if node not in self.looked_at) or frozenset(nodes)
+
+    def sources(self) -> list[StreamNode]:
+        """Of the nodes that run."""
+        return [self.graph.nodes[n] for n in sorted(self.used()) if self.graph.nodes[n].source is not None]
 
     def check_same(self, other: GraphBuilder) -> None:
         """Raises ConfigError unless `other` is this one."""
@@ -177,26 +199,47 @@ class GraphBuilder:
 
     def finished(self, name: str) -> StreamGraph:
         """A copy of the graph as it is now, whose sources leave out what nobody uses."""
+        return self.finished_with_schemas(name)[0]
+
+    def finished_with_schemas(self, name: str) -> tuple[StreamGraph, Schemas]:
+        """The same, and the schemas of its outputs, by its ids."""
         nodes = [replace(node) for node in self.graph.nodes]
         for follower, leader in sorted(self.follows.items()):
             nodes[follower].parallelism = nodes[leader].parallelism
             nodes[follower].max_parallelism = nodes[leader].max_parallelism
-        found = StreamGraph(
+        whole = StreamGraph(
             name=name,
             nodes=nodes,
             edges=list(self.graph.edges),
             profiles=dict(self.profiles),
             registered_groups=None if self.registered is None else frozenset(self.registered),
         )
-        add_group_committers(found, self.group_members)
-        select_in_sources(found, self.schemas)
-        narrow_sources(found, self.schemas)
-        return found
+        found, ids = whole.part(self.used())
+        schemas = {(ids[node], tag): schema for (node, tag), schema in self.schemas.items() if node in ids}
+        members = [replace(one, node=ids[one.node]) for one in self.group_members if one.node in ids]
+        add_group_committers(found, members)
+        select_in_sources(found, schemas)
+        narrow_sources(found, schemas)
+        return found, schemas
+
+    def check_side_output(self, node: StreamNode, tag: str) -> None:
+        """Raises ConfigError if the operator can send no rows to it."""
+        declared = sorted(other for at, other in self.schemas if at == node.id and other is not None)
+        free = isinstance(node.operator, _WITH_ANY_TAG) and not set(declared) - {DEAD_LETTERS_TAG}
+        if tag in declared or (free and tag != DEAD_LETTERS_TAG):
+            return
+        if tag == DEAD_LETTERS_TAG:
+            why = 'it sends none: give it on_error="dead-letter" (a source: on_bad_record="dead-letter")'
+        elif declared:
+            why = f"it has {', '.join(map(repr, declared))}"
+        else:
+            why = "it has none"
+        raise ConfigError(f"get_side_output: {node.name!r} has no side output {tag!r}; {why}")
 
     def check_complete_before_time(self, ports: Sequence[Port], what: str) -> None:
         """Raises ConfigError unless the stream is bounded and has no watermark before its end. A bounded part
         of the job has none; whether the stream is in that is checked with the whole graph."""
-        for node in self._upstream(ports):
+        for node in self.upstream(ports):
             operator = node.operator
             if isinstance(operator, AssignTimestampsAndWatermarks):
                 self._refuse_in_stream(
@@ -229,7 +272,7 @@ class GraphBuilder:
             ConfigError: and after those it goes on for ever, so that there would never be a watermark.
         """
         found = False
-        for node in self._upstream(ports):
+        for node in self.upstream(ports):
             source = node.source
             if source is None or not any(map(_reads_in_turn, source.phases or (source,))):
                 continue
@@ -242,15 +285,13 @@ class GraphBuilder:
             found = True
         return found
 
-    def _upstream(self, ports: Sequence[Port]) -> list[StreamNode]:
-        found: dict[int, StreamNode] = {}
-        waiting = [port.node for port in ports]
-        while waiting:
-            node = waiting.pop()
-            if node not in found:
-                found[node] = self.graph.nodes[node]
-                waiting.extend(edge.source for edge in self.graph.edges if edge.target == node)
-        return [found[node] for node in sorted(found)]
+    def upstream(self, ports: Sequence[Port]) -> list[StreamNode]:
+        """The nodes that make these streams."""
+        return [self.graph.nodes[n] for n in sorted(self.graph.upstream(port.node for port in ports))]
+
+
+_WITH_ANY_TAG: Final = (KeyedBatchOperator, KeyedProcessOperator, ProcessOperator, type(None))
+"""What their functions emit to is known when they run. None: the operator is not known either."""
 
 
 def _reads_in_turn(source: SourceInfo) -> bool:

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from unistream.api.columns import Returns, as_schema, side_schemas
+from unistream.api.columns import side_schemas
 from unistream.api.commit_group import CommitGroup
+from unistream.api.event_times import check_event_times
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.sinks import DataStreamSink
 from unistream.api.stream import DataStream, check_process
 from unistream.base.errors import ConfigError
+from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
 from unistream.operator.common import describe
@@ -63,9 +65,14 @@ class KeyedStream:
         return f"KeyedStream({columns}, by {', '.join(self.key_columns)})"
 
     def window(self, windows: Windows) -> WindowedStream:
-        """Divides event time, for instance by `TumblingEventTimeWindows.of("1 h")`."""
+        """Divides event time, for instance by `TumblingEventTimeWindows.of("1 h")`.
+
+        Raises:
+            ConfigError: the rows have no event times.
+        """
         if not isinstance(windows, Windows):
             raise ConfigError('window takes windows such as TumblingEventTimeWindows.of("1 h")')
+        check_event_times(self._builder.graph, [port.node for port in self._ports], "window")
         return WindowedStream(self, windows)
 
     def process(
@@ -106,7 +113,7 @@ class KeyedStream:
         stream = self._then(f"process {type(function).__name__}", operator, self._ports, schema)
         if on_error == "dead-letter":
             self._builder.schemas[stream._ports[0].node, DEAD_LETTERS_TAG] = LETTER_SCHEMA
-        return stream._with_side_outputs(sides)
+        return stream._with_side_outputs(sides, side_outputs)
 
     def process_batch(
         self,
@@ -121,7 +128,7 @@ class KeyedStream:
         Args:
             function: One object for all keys of a subtask; what belongs to a key is stored in its columns.
             returns: Columns of the batches it emits; None: those of the first one.
-            side_outputs: Columns of its side outputs, by tag; those of others may differ from batch to batch.
+            side_outputs: Columns of its side outputs, by tag; None: any, also from batch to batch others.
         """
         if not isinstance(function, KeyedBatchFunction):
             raise ConfigError("process_batch takes an object of a subclass of KeyedBatchFunction")
@@ -130,7 +137,7 @@ class KeyedStream:
             function, self.key_columns, returns=schema, side_outputs=sides, key_schema=self.key_schema()
         )
         stream = self._then(f"process_batch {type(function).__name__}", operator, self._ports, schema)
-        return stream._with_side_outputs(sides)
+        return stream._with_side_outputs(sides, side_outputs)
 
     def connect(self, broadcast: DataStream, *states: MapStateDescriptor) -> BroadcastConnectedStream:
         """Connects a stream whose rows are sent to every subtask, such as rules.
@@ -251,7 +258,7 @@ class BroadcastConnectedStream:
         )
         if on_error == "dead-letter":
             keyed._builder.schemas[node.id, DEAD_LETTERS_TAG] = LETTER_SCHEMA
-        return DataStream(keyed._builder, (Port(node.id),), schema)._with_side_outputs(sides)
+        return DataStream(keyed._builder, (Port(node.id),), schema)._with_side_outputs(sides, side_outputs)
 
 
 class WindowedStream:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.api.columns import Returns, as_schema, side_schemas
+from unistream.api.columns import side_schemas
 from unistream.api.commit_group import CommitGroup, check_member
 from unistream.api.described import is_described
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_names, check_timestamp_column
@@ -18,6 +18,7 @@ from unistream.api.results import Results
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
 from unistream.base.errors import ConfigError
 from unistream.model.column_names import refused_keys
+from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
 from unistream.model.stream_graph import StreamNode
@@ -145,6 +146,7 @@ class DataStream(Results):
         Raises:
             ConfigError: an unknown column, or an expression that does not fit its types.
         """
+        _check_names_given("select", columns)
         twice = [name for name in columns if columns.count(name) > 1 or name in computed]
         if twice:
             raise ConfigError(
@@ -227,6 +229,11 @@ class DataStream(Results):
             self._check_predicate(predicate, "filter")
             operator = FilterBatches(predicate, on_error=on_error)
             return self._then("filter", operator, self.schema, on_error=on_error)
+        if isinstance(predicate, str):
+            raise ConfigError(
+                f"filter takes an expression such as us.col('n') > 3, or a function of the row, not the text "
+                f"{predicate!r:.200}"
+            )
         rows = FilterRows(predicate, on_error=on_error)
         return self._then(_named("filter", predicate), rows, self.schema, on_error=on_error)
 
@@ -255,16 +262,25 @@ class DataStream(Results):
         return stream
 
     def get_side_output(self, tag: str) -> DataStream:
-        """Rows that the operator of this stream has sent to its side output `tag`."""
+        """Rows that the operator of this stream has sent to its side output `tag`.
+
+        Raises:
+            ConfigError: it has no such side output. A process function that declares none (`side_outputs=`)
+                may have any.
+        """
         if tag != DEAD_LETTERS_TAG:
             check_tag(tag, "get_side_output")
         node = self._node("get_side_output")
+        self._builder.check_side_output(node, tag)
         schema = self._builder.schemas.get((node.id, tag))
         return DataStream(self._builder, (Port(node.id, tag),), schema)
 
-    def _with_side_outputs(self, schemas: Mapping[str, pa.Schema]) -> DataStream:
+    def _with_side_outputs(
+        self, schemas: Mapping[str, pa.Schema], declared: Mapping[str, Returns] | None
+    ) -> DataStream:
+        """`declared`: as the user has; its columns may not be known."""
         (port,) = self._ports
-        self._builder.schemas.update({(port.node, tag): schema for tag, schema in schemas.items()})
+        self._builder.schemas.update({(port.node, tag): schemas.get(tag) for tag in declared or ()})
         return self
 
     def dead_letters_to(self, sink: Sink) -> DataStreamSink:
@@ -326,7 +342,7 @@ class DataStream(Results):
         dimension: DataStream,
         on: str | Sequence[str] | Mapping[str, str],
         *,
-        how: str = "inner",
+        how: Literal["inner", "left"] = "inner",
         latest_by: str | None = None,
     ) -> DataStream:
         """Adds the columns of a bounded stream to each row with an equal key; as in SQL a row leaves once for
@@ -399,7 +415,7 @@ class DataStream(Results):
         operator = ProcessOperator(function, returns=schema, side_outputs=sides, on_error=on_error)
         name = f"process {type(function).__name__}"
         stream = self._then(name, operator, schema, stateful=True, on_error=on_error)
-        return stream._with_side_outputs(sides)
+        return stream._with_side_outputs(sides, side_outputs)
 
     def key_by(
         self,
@@ -422,7 +438,7 @@ class DataStream(Results):
         """
         from unistream.api.keyed import KeyedStream
 
-        if len(columns) == 1 and not isinstance(columns[0], str):
+        if len(columns) == 1 and callable(columns[0]):
             if returns is None:
                 raise ConfigError("key_by with a function needs the type of the key: returns=pa.string()")
             if self.schema is not None and KEY_COLUMN in self.schema.names:
@@ -435,8 +451,9 @@ class DataStream(Results):
             operator = KeyRows(columns[0], KEY_COLUMN, returns, on_error=on_error)
             keyed = self._then(_named("key", columns[0]), operator, schema, on_error=on_error)
             return KeyedStream(self._builder, keyed._ports, schema, (KEY_COLUMN,))
+        _check_names_given("key_by", columns)
         names = tuple(column for column in columns if isinstance(column, str))
-        if not names or len(names) != len(columns):
+        if not names:
             raise ConfigError("key_by takes the names of one or more columns, or one function")
         if on_error != "fail":
             raise ConfigError("key_by: on_error is for a function of the row; columns of a key cannot fail")
@@ -534,6 +551,20 @@ def check_process(on_error: OnError, returns: pa.Schema | None) -> None:
             f"process: on_error={on_error!r} needs returns=, the columns that the function emits, so that a "
             "row that does not match them fails in its own call"
         )
+
+
+def _check_names_given(what: str, columns: Sequence[object]) -> None:
+    for column in columns:
+        if isinstance(column, str):
+            continue
+        if isinstance(column, pc.Expression):
+            named = "select(name=…)" if what == "select" else "with_columns(name=…), then key_by('name')"
+            why = f"{column!s:.200} is an expression: give the name of a column, or name it in {named}"
+        elif isinstance(column, list | tuple):
+            why = f"it takes names one by one: {what}({', '.join(map(repr, column)):.200})"
+        else:
+            why = f"it takes names of columns, not {column!r:.200}"
+        raise ConfigError(f"{what}: {why}")
 
 
 def _pairs(on: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:

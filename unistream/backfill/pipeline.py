@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -197,10 +197,10 @@ class _Rewritten:
     """A graph that is made of another one, node by node."""
 
     def __init__(self, environment: Environment, found: Recomputation, name: str) -> None:
-        def run(_name: str | None, _options: Mapping[str, str]) -> None:
+        def start(_name: str | None, _options: Mapping[str, str]) -> NoReturn:
             raise AssertionError("this graph is only translated")
 
-        self.builder = GraphBuilder(run)  # type: ignore[arg-type]  # it has no result
+        self.builder = GraphBuilder(start)
         self.builder.graph.profiles = dict(found.graph.profiles)
         self._edges = found.graph.edges
         self._ids: dict[int, int] = {}  # old -> new

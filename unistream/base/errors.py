@@ -55,7 +55,12 @@ class UserCodeError(UnistreamError):
 
     Args:
         message: One sentence naming operator, subtask and (if known) the row.
+
+    Attributes:
+        row: Position of the row in the batch that failed; None: it is not known.
     """
+
+    row: int | None = None
 
 
 class MissingCode(UserCodeError):

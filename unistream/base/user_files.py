@@ -7,7 +7,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from traceback import walk_tb
+from traceback import StackSummary, TracebackException, walk_tb
 from types import FrameType, TracebackType
 from typing import Final
 
@@ -18,6 +18,7 @@ _INSTALLED_BELOW: Final = tuple(
     for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _CYTHON: Final = (".pyx", ".pxi", ".pxd")  # such code names its files as its build did: `pyarrow/error.pxi`
+_GENERATED: Final = "<string>"  # code that was made from a text, as dataclasses do
 _DYNAMIC: Final = (
     "<dynamic-code>"  # so cloudpickle from 3.1.3 on calls each file, unless our pickler says another name
 )
@@ -48,13 +49,32 @@ def raised_at(trace: TracebackType | None) -> str | None:
     return own or typed or library
 
 
+def users_part(error: BaseException) -> str:
+    """The traceback of `error` alone, as Python prints it, without frames of ours and of installed libraries
+    (those stay where there are no others)."""
+    printed = TracebackException(type(error), error, error.__traceback__)
+    foreign = [
+        frame
+        for frame in printed.stack
+        if not frame.filename.startswith((_OURS, "<frozen ")) and not _is_unknown_here(frame.filename)
+    ]
+    own = [f for f in foreign if not is_installed(f.filename) and f.filename != _GENERATED]
+    printed.stack = StackSummary.from_list(own or foreign)
+    return "".join(printed.format(chain=False))
+
+
+def _is_unknown_here(file: str) -> bool:
+    """Of a library in Cython: nobody here has that file."""
+    return file.endswith(_CYTHON) and not os.path.isabs(file)
+
+
 def _places(trace: TracebackType | None) -> Iterator[tuple[str, FrameType, int]]:
     """File, frame and line of each call, without our own calls."""
     for frame, line in walk_tb(trace):
         file = frame.f_code.co_filename
         if file == _DYNAMIC:  # the function's module is known all the same
             file = str(frame.f_globals.get("__file__") or file)
-        if file.endswith(_CYTHON) and not os.path.isabs(file):
-            continue  # of a library: nobody here has that file
+        if _is_unknown_here(file):
+            continue
         if not file.startswith((_OURS, "<frozen ")):
             yield file, frame, line

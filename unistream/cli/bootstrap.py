@@ -8,6 +8,7 @@ import typer
 from msgspec import structs
 
 from unistream.api.load import build
+from unistream.base.targets import known_target
 from unistream.cli.errors import complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
@@ -55,7 +56,7 @@ def bootstrap(  # noqa: PLR0917  # typer passes them by name
     log_to_stderr(verbose)
     target = checked_target(target, detached=False)
     order = BootstrapOrder.of(absolute(savepoint) or "", None if until is None else parse_until(until))
-    environment = Environment(configuration(defines, parallelism), target=target)
+    environment = Environment(configuration(defines, parallelism), target=known_target(target))
     build(load_function(function), environment)
     if dry_run:
         _show(order.for_graph(environment.stream_graph(name)), as_json=as_json)

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from unistream.api.load import build
 from unistream.base.errors import ConfigError
+from unistream.base.targets import known_target
 from unistream.cli.errors import JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Parallelism, Verbose, configuration
@@ -221,7 +222,7 @@ def _replay(
     from unistream.dead_letters.replay import Replay
 
     record = place.recorded()
-    environment = Environment(config, target=target)
+    environment = Environment(config, target=known_target(target))
     with TableLock(record):
         with sinks_replaced(appending):
             build(load_function(pipeline), environment)

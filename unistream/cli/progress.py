@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -13,15 +12,13 @@ from rich.table import Table
 
 from unistream.base.closing import Closing
 from unistream.cli.output import duration, moment
+from unistream.client.reported import Survived, said
 from unistream.core.memory import describe_bytes
-from unistream.master.job_info import ExceptionInfo, JobInfo
+from unistream.master.job_info import JobInfo
 
-FAILURES_SHOWN: Final = 3  # at a time: without a delay before restarts there are more than a person can read
-MESSAGE_CHARS_MAX: Final = 400
 STAGES_SHOWN_MAX: Final = 12
 BAR_CHARS: Final = 24
 COMPILING_SAID: Final = "compiling what reads records, once on this machine"
-_BY_FAILURE: Final = frozenset({"FAILING", "FAILED"})
 
 
 class Progress(Closing):
@@ -94,28 +91,10 @@ class Restarts:
     """Failures that a job survived; each is reported once, in one line."""
 
     def __init__(self) -> None:
-        self._reported: tuple[object, ...] = ()
+        self._survived = Survived()
 
     def new_lines(self, info: JobInfo) -> list[str]:
-        """Failures since the last call, oldest first, without the one that ends the job: it is reported with
-        the result."""
-        survived = info.exceptions[1:] if info.state in _BY_FAILURE else info.exceptions
-        if not survived:
-            return []
-        new = list(takewhile(lambda entry: _identity(entry) != self._reported, survived))
-        self._reported = _identity(survived[0])
-        lines = [_in_one_line(entry) for entry in reversed(new[:FAILURES_SHOWN])]
-        if len(new) > FAILURES_SHOWN:
-            lines.insert(0, f"{len(new) - FAILURES_SHOWN} more failures: unistream exceptions {info.job[:8]}")
-        return lines
-
-
-def _identity(entry: ExceptionInfo) -> tuple[object, ...]:
-    """Without the concurrent failures, to which more may be added."""
-    return (entry.at_ms, entry.attempt, entry.kind, entry.message)
-
-
-def _in_one_line(entry: ExceptionInfo) -> str:
-    what = (entry.message.splitlines() or [""])[0][:MESSAGE_CHARS_MAX]
-    who = entry.task_name or entry.attempt or "the job"
-    return f"{moment(entry.at_ms)} {who} failed and restarts: {entry.kind}: {what}"
+        """See `Survived.since`."""
+        new, more = self._survived.since(info)
+        lines = [f"{moment(entry.at_ms)} {said(entry)}" for entry in new]
+        return [f"{more} more failures: unistream exceptions {info.job[:8]}", *lines] if more else lines

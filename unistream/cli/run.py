@@ -14,6 +14,7 @@ from msgspec import structs
 from unistream.api.load import build
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
+from unistream.base.targets import known_target
 from unistream.cli.ending import SIGNALS, Ending
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
@@ -93,7 +94,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     log_to_stderr(verbose)
     target = checked_target(target, detached=detached, jobmanager=jobmanager)
     given = configuration(defines, parallelism, jobmanager)
-    environment = Environment(given, target=target)
+    environment = Environment(given, target=known_target(target))
     build(load_function(function), environment)
     savepoint = _found(environment, name) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
@@ -200,7 +201,11 @@ def attach(
     elif prints:
         print_result(result)
     if not result.is_success:
+        from unistream.client.job_client import users_part_of
+
         why = f": {result.failure.message}" if result.failure is not None else ""
+        if result.failure is not None and result.failure.user_traceback and not as_json:
+            report(users_part_of(result.failure))
         complain(f"job {result.name!r} ended as {result.state}{why}")
         raise typer.Exit(JOB_FAILED)
     return result

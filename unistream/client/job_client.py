@@ -104,7 +104,16 @@ def checked(result: JobResult) -> JobResult:
     text = f"job {result.name!r} ({result.job}) ended as {result.state}{why}"
     if result.state == "CANCELED":
         raise JobCancelled(text)
-    raise _KINDS.get(failure.kind if failure is not None else "", UnistreamError)(text)
+    error = _KINDS.get(failure.kind if failure is not None else "", UnistreamError)(text)
+    if failure is not None and failure.user_traceback:
+        error.add_note(users_part_of(failure))
+    raise error
+
+
+def users_part_of(failure: TaskFailure) -> str:
+    """The row, and then the frames of the user's code, as a Python programmer looks for them: at the end."""
+    row = f"Row: {failure.row}\n" if failure.row else ""
+    return f"{row}{failure.user_traceback}".rstrip()
 
 
 _KINDS: Final[Mapping[str, type[UnistreamError]]] = {

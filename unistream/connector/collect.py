@@ -104,6 +104,12 @@ def read_collected(directory: str) -> pa.Table:
     return pa.concat_tables([_read_staged(os.path.join(root, "staged", file)) for file in files])
 
 
+def committed_rows(directory: str) -> int:
+    """How many rows `read_collected` would return."""
+    commits = _read_commits(_local(directory))
+    return sum(file.rows for commit in commits for file in commit.files)
+
+
 def _read_commits(root: str) -> list[_Commit]:
     folder = os.path.join(root, "commits")
     commits = []

@@ -17,6 +17,7 @@ from unistream.api.environment import Environment
 from unistream.api.lineage import written_by
 from unistream.base.config import CHECKPOINT_RETENTION, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
+from unistream.base.targets import known_target
 from unistream.client.address import options_of
 from unistream.client.hosts import default_target
 from unistream.client.rest_client import timeout_s
@@ -118,7 +119,9 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         """
         name = name or context.op_execution_context.op.name
         try:
-            env = Environment({**DEFAULTS, **self._cluster(), **(config or {})}, target=self.target)
+            env = Environment(
+                {**DEFAULTS, **self._cluster(), **(config or {})}, target=known_target(self.target)
+            )
             build(env)
             check_sinks(specs_of(context), env.sinks())
             check_partition(context, env)

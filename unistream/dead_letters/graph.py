@@ -29,6 +29,7 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
+from unistream.base.targets import known_target
 from unistream.connector.file import FileSink, FileSource
 from unistream.core.graph import uid_of
 from unistream.dead_letters.ledger import Ledger
@@ -162,7 +163,7 @@ def replay_environment(
     target: str,
 ) -> Environment:
     """The pipeline of a replay. `environment`: with the whole pipeline."""
-    made = Environment(_config(environment.config, ledger, replay), target=target)
+    made = Environment(_config(environment.config, ledger, replay), target=known_target(target))
     letters = made.from_source(
         FileSource(ledger.letters_file(replay), schema=REPLAYED_COLUMNS),
         WatermarkStrategy.no_watermarks(),

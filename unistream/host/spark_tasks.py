@@ -19,6 +19,7 @@ import msgspec
 from pyspark import AccumulatorParam, TaskContext
 
 from unistream.base.allocator import choose_allocator
+from unistream.base.breakpoints import refuse_breakpoints
 from unistream.base.config import Configuration
 from unistream.base.object_stores import use_store
 from unistream.core.memory import thread_environment
@@ -160,6 +161,7 @@ def _in_task(tasks: StageTasks) -> Iterator[tuple[TaskContext, Path]]:
     if tasks.slots_folder:  # the terminal of a user, who gets the failure in one line
         logging.getLogger("unistream.worker.task.task").setLevel(logging.CRITICAL)
     choose_allocator()
+    refuse_breakpoints()
     die_with_parent(os.getppid())
     root = spill_roots(tasks.tmp_dirs, tempfile.gettempdir())[0]
     folder = PrivateFolder(root, PLACE_FOLDER_PREFIX)  # removes those of processes that were killed

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from unistream.base.config.parsing import parse_duration_ms
+from unistream.base.config.parsing import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode
@@ -53,7 +53,7 @@ class StateTtl:
     Expired values are removed at the next access, and are not part of snapshots.
 
     Args:
-        time_to_live: As text, "1 h", or a whole number of milliseconds; at least 1 ms.
+        time_to_live: As text, "1 h", a whole number of milliseconds, or a `timedelta`; at least 1 ms.
 
     >>> StateTtl("90 s").time_to_live_ms
     90000
@@ -62,14 +62,15 @@ class StateTtl:
         ConfigError: not a positive duration.
     """
 
-    time_to_live: str | int
+    time_to_live: DurationLike
     update: TtlUpdate = TtlUpdate.ON_CREATE_AND_WRITE
     visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED
 
     def __post_init__(self) -> None:
-        if isinstance(self.time_to_live, bool) or not isinstance(self.time_to_live, str | int):
+        if isinstance(self.time_to_live, bool) or not isinstance(self.time_to_live, DurationLike):
             raise ConfigError(
-                f"time_to_live is {self.time_to_live!r}; it must be text such as '1 h', or whole milliseconds"
+                f"time_to_live is {self.time_to_live!r}; it must be text such as '1 h', whole milliseconds, "
+                "or a timedelta"
             )
         if self.time_to_live_ms < 1:
             raise ConfigError(f"time_to_live is {self.time_to_live!r}; it must be at least 1 ms")
@@ -78,7 +79,7 @@ class StateTtl:
     def time_to_live_ms(self) -> int:
         if isinstance(self.time_to_live, int):
             return self.time_to_live
-        return parse_duration_ms(self.time_to_live)
+        return duration_ms(self.time_to_live)
 
 
 class AggregateFunction(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -148,3 +149,28 @@ class StreamGraph:
     profiles: dict[str, ResourceProfile] = field(default_factory=dict)
     registered_groups: frozenset[str] | None = None
     exchange_mode: GlobalStreamExchangeMode | None = None
+
+    def upstream(self, of: Iterable[int]) -> frozenset[int]:
+        """These nodes, and all whose rows reach them."""
+        found: set[int] = set()
+        new = set(of)
+        while new:
+            found |= new
+            new = {edge.source for edge in self.edges if edge.target in new} - found
+        return frozenset(found)
+
+    def part(self, nodes: Collection[int]) -> tuple[StreamGraph, Mapping[int, int]]:
+        """A graph of these nodes alone, with copies of them, and old id -> new one: they are in the same
+        order."""
+        ids = {old: new for new, old in enumerate(sorted(nodes))}
+        kept = [
+            replace(node, id=ids[node.id], sink=None if node.sink is None else ids.get(node.sink))
+            for node in self.nodes
+            if node.id in ids
+        ]
+        edges = [
+            replace(edge, source=ids[edge.source], target=ids[edge.target])
+            for edge in self.edges
+            if edge.source in ids and edge.target in ids
+        ]
+        return replace(self, nodes=kept, edges=edges), ids

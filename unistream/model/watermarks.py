@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from unistream.base.config import parse_duration_ms
+from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 
 
@@ -39,9 +39,9 @@ class WatermarkStrategy:
         return cls(out_of_orderness_ms=0)
 
     @classmethod
-    def for_bounded_out_of_orderness(cls, bound: str | int) -> WatermarkStrategy:
-        """Rows of a split are at most `bound` (``"5 s"`` or ms) behind the newest one."""
-        bound_ms = parse_duration_ms(str(bound))
+    def for_bounded_out_of_orderness(cls, bound: DurationLike) -> WatermarkStrategy:
+        """Rows of a split are at most `bound` (``"5 s"``, ms or a `timedelta`) behind the newest one."""
+        bound_ms = duration_ms(bound)
         return cls(out_of_orderness_ms=bound_ms)
 
     def with_timestamp_column(self, column: str) -> WatermarkStrategy:
@@ -50,6 +50,6 @@ class WatermarkStrategy:
             raise ConfigError("the timestamp column needs a name")
         return replace(self, timestamp_column=column)
 
-    def with_idleness(self, timeout: str | int) -> WatermarkStrategy:
+    def with_idleness(self, timeout: DurationLike) -> WatermarkStrategy:
         """A split of an unbounded source without rows for `timeout` is idle."""
-        return replace(self, idle_ms=parse_duration_ms(str(timeout)))
+        return replace(self, idle_ms=duration_ms(timeout))

@@ -27,6 +27,7 @@ def users() -> DataStream:
 class Heirs(us.KeyedProcessFunction):
     one = us.ValueStateDescriptor("one", INT, options=us.StateOptions(renamed_from=("n",)))
     two = us.ValueStateDescriptor("two", INT, options=us.StateOptions(renamed_from=("n",)))
+    process_element = print
 
 
 class StillThere(us.KeyedBatchFunction):
@@ -35,9 +36,12 @@ class StillThere(us.KeyedBatchFunction):
     def __init__(self) -> None:
         self.new = us.ValueStateDescriptor("m", INT, options=us.StateOptions(renamed_from=("n",)))
 
+    process_batch = print
+
 
 class TwoTypes(us.KeyedProcessFunction):
     count = us.ValueStateDescriptor("n", INT)
+    process_element = print
 
 
 class OfABase(TwoTypes):
@@ -49,6 +53,9 @@ class Replaced(TwoTypes):
 
     count = us.ValueStateDescriptor("n", pa.float64())
 
+    def process_element(self, row: Any, context: Any, out: us.Collector) -> None:
+        out.emit(row)
+
 
 class Lists(us.ProcessFunction):
     one = us.OperatorListDescriptor("n", INT)
@@ -57,6 +64,17 @@ class Lists(us.ProcessFunction):
 
 class OtherLimits(us.BroadcastProcessFunction):
     limits = us.MapStateDescriptor("limits", pa.string(), key_type=INT)
+    process_element = process_broadcast_element = print
+
+
+class Same(us.BroadcastProcessFunction):
+    limits = LIMITS
+
+    def process_element(self, row: Any, context: Any, out: us.Collector) -> None:
+        out.emit(row)
+
+    def process_broadcast_element(self, row: Any, context: Any, out: us.Collector) -> None:
+        """Takes none."""
 
 
 def with_rules(function: us.BroadcastProcessFunction, *states: us.MapStateDescriptor) -> object:
@@ -95,7 +113,7 @@ def with_rules(function: us.BroadcastProcessFunction, *states: us.MapStateDescri
             id="a broadcast map and an attribute",
         ),
         pytest.param(
-            lambda: with_rules(us.BroadcastProcessFunction(), LIMITS, OtherLimits.limits),
+            lambda: with_rules(Same(), LIMITS, OtherLimits.limits),
             "state 'limits' is declared twice",
             id="two broadcast maps",
         ),
@@ -107,7 +125,7 @@ def with_rules(function: us.BroadcastProcessFunction, *states: us.MapStateDescri
         ),
         pytest.param(
             lambda: us.Environment({"parallelism.default": ANY}),
-            "parallelism.default: a value is text, a number or a boolean, not None",
+            "parallelism.default: a value is text, a number, a boolean or a timedelta, not None",
             id="an option without a value",
         ),
         pytest.param(
@@ -154,8 +172,4 @@ def test_numbers_and_booleans_stand_for_their_text() -> None:
 def test_what_is_no_contradiction() -> None:
     """A subclass may replace a state of its base; the same descriptor may be an attribute and broadcast."""
     assert users().key_by("user").process(Replaced()) is not None
-
-    class Same(us.BroadcastProcessFunction):
-        limits = LIMITS
-
     assert with_rules(Same(), LIMITS) is not None

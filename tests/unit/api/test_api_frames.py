@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
-from unistream.api.graph import Port
 from unistream.base.errors import ConfigError
 from unistream.client.frames import frame_folder
 from unistream.host.spark_frames import check_sees_folders
@@ -162,14 +161,37 @@ def test_an_unbounded_pipeline_has_no_dataframe() -> None:
         stream.to_dataframe()
 
 
-def test_what_a_run_has_added_to_the_graph_is_removed() -> None:
+def test_a_look_is_what_leads_to_it_and_leaves_nothing() -> None:
     env = us.Environment()
-    stream = env.from_collection([{"n": 1}])
+    rows = env.from_collection([{"n": 1}])
+    other = env.from_collection([{"n": 2}], name="other")
+    other.print()
+    rows.map(dict).print("rows")
+    doubled = rows.with_columns(n=us.col("n") * 2)
+
+    def running() -> list[str]:
+        return [node.name for node in env.stream_graph().nodes]
+
+    everything = ["collection", "other", "print", "map dict", "print", "with_columns"]
+    assert running() == everything
+    with doubled._builder.looking():
+        doubled.print()
+        assert running() == ["collection", "with_columns", "print"]
+        assert "print-2" in env.explain()
+    left = [*everything[:-1]]
+    assert running() == left, "what only a look has read is no part of the job"
+    doubled.print("later")
+    assert running() == [*everything, "print"], "until something else reads it"
+    assert {node.id for node in env.stream_graph().nodes} == set(range(7))
+
+
+def test_a_pipeline_that_was_only_looked_at_is_still_there() -> None:
+    env = us.Environment()
+    rows = env.from_collection([{"n": 1}])
     before = env.explain()
-    with stream._builder.without_additions():
-        stream.print()
-        assert env.explain() != before
-    assert (env.explain(), stream._ports) == (before, (Port(0),))
+    with rows._builder.looking():
+        rows.print()
+    assert env.explain() == before
 
 
 class Session:

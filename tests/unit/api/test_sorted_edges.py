@@ -34,6 +34,9 @@ class Limits(us.BroadcastProcessFunction):
     def process_element(self, row: dict, context: us.ProcessContext, out: us.Collector) -> None:
         out.emit(row)
 
+    def process_broadcast_element(self, row: dict, context: Any, out: us.Collector) -> None:
+        """Takes no limit."""
+
 
 def source(env: us.Environment, name: str = "rows") -> DataStream:
     return env.from_source(us.StaticSource(ROWS), EVENT_TIME, name).uid(name)

@@ -10,7 +10,8 @@ from msgspec import structs
 from rich.console import Console
 
 from unistream.base.ids import JobId, LineageId
-from unistream.cli.progress import FAILURES_SHOWN, STAGES_SHOWN_MAX, Restarts, line, shows_stages, stage_bars
+from unistream.cli.progress import STAGES_SHOWN_MAX, Restarts, line, shows_stages, stage_bars
+from unistream.client.reported import FAILURES_SHOWN
 from unistream.master.job_info import ExceptionInfo, JobInfo
 from unistream.model.bounded import StageProgress
 

@@ -62,6 +62,9 @@ class Limited(us.BroadcastProcessFunction):
     def process_element(self, row: dict[str, Any], context: Any, out: Any) -> None:
         out.emit(row)
 
+    def process_broadcast_element(self, row: dict[str, Any], context: Any, out: Any) -> None:
+        """Takes no rule."""
+
 
 def ruled(env: us.Environment, *, bounded: bool = True) -> None:
     rules = numbers(env, "rules", bounded=bounded)
@@ -72,7 +75,8 @@ def ruled(env: us.Environment, *, bounded: bool = True) -> None:
 
 
 def windowed(env: us.Environment) -> None:
-    rows = failing(numbers(env, "in"))
+    times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("id")
+    rows = failing(numbers(env, "in").assign_timestamps_and_watermarks(times))
     hours = rows.key_by("id").window(us.TumblingEventTimeWindows.of("1 h"))
     hours.aggregate(n=us.count()).uid("hours").name("hours").sink_to(us.BlackholeSink()).uid("out")
 

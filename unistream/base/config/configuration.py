@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from types import ModuleType
 from typing import Final, TypeVar, cast
 
@@ -68,7 +69,7 @@ def _parsed(parse: Callable[[str], object], text: str) -> object:
     return parse(text)
 
 
-ConfigValue = str | int | float | bool
+ConfigValue = str | int | float | bool | timedelta
 """What may be given for an option."""
 
 
@@ -79,7 +80,9 @@ def _text(key: object, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, ConfigValue):
-        raise ConfigError(f"{key}: a value is text, a number or a boolean, not {value!r}")
+        raise ConfigError(f"{key}: a value is text, a number, a boolean or a timedelta, not {value!r}")
+    if isinstance(value, timedelta):
+        return f"{value // timedelta(microseconds=1)} micros"
     return str(value)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from datetime import timedelta
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from unistream.base.errors import ConfigError
 
@@ -60,6 +61,26 @@ def parse_duration_ms(text: str) -> int:
     if found % _NS_PER_MS:
         raise ConfigError(f"{text[:80]!r} is not a duration in whole milliseconds")
     return min(found // _NS_PER_MS, DURATION_MS_MAX)
+
+
+DurationLike: TypeAlias = str | int | timedelta
+"""Of an argument: text as in a configuration, milliseconds, or a `timedelta`."""
+
+
+def duration_ms(given: DurationLike) -> int:
+    """Milliseconds.
+
+    Raises:
+        ConfigError: as `parse_duration_ms`; it is negative, or of another type.
+
+    >>> duration_ms("2 s"), duration_ms(100), duration_ms(timedelta(hours=1))
+    (2000, 100, 3600000)
+    """
+    if isinstance(given, timedelta):
+        return parse_duration_ms(f"{given // timedelta(microseconds=1)} micros")
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        raise ConfigError(f"{given!r:.200} is not a duration such as '2 s', milliseconds, or a timedelta")
+    return parse_duration_ms(str(given))
 
 
 def parse_bytes(text: str) -> int:

@@ -48,6 +48,7 @@ from unistream.connector.file.inference import infer_schema
 from unistream.connector.file.letters import own_letters, read_letters
 from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
+from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.messages import Split
@@ -106,7 +107,7 @@ class FileSource:
         path: str | Sequence[str],
         *,
         format: FileFormat = "parquet",
-        schema: pa.Schema | None = None,
+        schema: Returns = None,
         columns: Sequence[str] | None = None,
         delimiter: str = ",",
         quoted_newlines: bool = True,
@@ -127,7 +128,7 @@ class FileSource:
                 f"split_bytes and block_bytes must be above 0, not {split_bytes}, {block_bytes}"
             )
         self._format = format
-        self._full_schema = schema
+        self._full_schema = as_schema(schema, "schema=")
         self._columns = None if columns is None else list(columns)
         self._delimiter = delimiter
         self._quoted_newlines = quoted_newlines

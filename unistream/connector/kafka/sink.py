@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from unistream.base.config import parse_duration_ms
+from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, redacted
@@ -88,7 +88,7 @@ class KafkaSink:
         timestamp_column: str | None = None,
         partition_column: str | None = None,
         delivery: Delivery = "exactly-once",
-        transaction_timeout: str = TRANSACTION_TIMEOUT,
+        transaction_timeout: DurationLike = TRANSACTION_TIMEOUT,
         on_lost: OnLost = "fail",
         on_rewind: OnRewind = "refuse",
         transactional_id_prefix: str = PREFIX,
@@ -119,7 +119,7 @@ class KafkaSink:
             transactional=delivery == "exactly-once",
             idempotent=delivery != "none",
             awaited=delivery != "none",
-            timeout_ms=parse_duration_ms(transaction_timeout),
+            timeout_ms=duration_ms(transaction_timeout),
             on_lost=on_lost,
             on_rewind=on_rewind,
         )

@@ -38,6 +38,7 @@ from unistream.connector.kafka.reader import KafkaReader
 from unistream.connector.kafka.registry import SchemaRegistry
 from unistream.connector.kafka.topic import checked_servers
 from unistream.connector.kafka.topics import Topics, checked_topics
+from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, topic_at
 from unistream.port.dead_letters import LetterRows
@@ -132,7 +133,7 @@ class KafkaSource:
         bootstrap_servers: str,
         topic: str | Sequence[str] | None = None,
         topic_pattern: str | None = None,
-        schema: pa.Schema | None = None,
+        schema: Returns = None,
         starting_offsets: StartingOffsets = "earliest",
         stopping_offsets: StoppingOffsets | None = None,
         bounded: bool = False,
@@ -307,7 +308,7 @@ def _checked_interval(interval_ms: int, options: KafkaOptions) -> int:
     return 0 if options.bounded else max(0, interval_ms)
 
 
-def _checked_schema(schema: pa.Schema | None, kind: str, key_kind: str | None) -> pa.Schema:
+def _checked_schema(schema: Returns, kind: str, key_kind: str | None) -> pa.Schema:
     if kind not in FORMATS:
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {kind!r}")
     if key_kind is not None and key_kind not in KEY_FORMATS:
@@ -316,7 +317,7 @@ def _checked_schema(schema: pa.Schema | None, kind: str, key_kind: str | None) -
         raise ConfigError(
             f'a Kafka source with format="{kind}" needs a schema: the columns to read and their types'
         )
-    found = _BYTES_SCHEMA if schema is None else schema
-    if not isinstance(found, pa.Schema) or len(found) == 0 or len(set(found.names)) != len(found):
-        raise ConfigError("schema must be a pyarrow.Schema with at least one column and no duplicate names")
+    found = _BYTES_SCHEMA if schema is None else as_schema(schema, "schema=")
+    if not found:
+        raise ConfigError("schema= has no column")
     return found

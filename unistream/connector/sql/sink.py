@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.config import parse_duration_ms
+from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, has_reference
 from unistream.connector.common import OnRewind, check_condition, check_delete_when
@@ -82,7 +82,7 @@ class SqlSink:
         delete_when: pc.Expression | None = None,
         create: bool = True,
         batch_rows: int = BATCH_ROWS,
-        commit_timeout: str = COMMIT_TIMEOUT,
+        commit_timeout: DurationLike = COMMIT_TIMEOUT,
         on_rewind: OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
     ) -> None:
@@ -243,9 +243,9 @@ class SqlSink:
         return SqlCommitter(self._table, on_rewind=self._on_rewind, on_foreign=self._on_foreign)
 
 
-def _checked_timeout(commit_timeout: str) -> int:
+def _checked_timeout(commit_timeout: DurationLike) -> int:
     """Raises ConfigError."""
-    found = parse_duration_ms(commit_timeout)
+    found = duration_ms(commit_timeout)
     if not 0 < found <= COMMIT_TIMEOUT_MS_MAX:
         raise ConfigError(f"SQL sink: commit_timeout is from 1 ms to 24 days, not {commit_timeout!r}")
     return found

@@ -18,7 +18,12 @@ from unistream.operator.common.expressions import (
     expression_columns,
     without_dictionaries,
 )
-from unistream.operator.common.functions import check_callable, check_methods, check_returned_nothing
+from unistream.operator.common.functions import (
+    check_callable,
+    check_defined,
+    check_methods,
+    check_returned_nothing,
+)
 from unistream.operator.common.given_batches import addresses, owned, owned_array
 from unistream.operator.common.keyed_columns import (
     GroupsOf,

@@ -90,7 +90,9 @@ class BaseOperator:
         raised = "" if error is None else f" raised {type(error).__name__}: {error}"
         name = self._context.name if self._context else type(self).__name__
         index = self._context.index if self._context else 0
-        return UserCodeError(f"operator {name!r}, subtask {index}: {what}{raised}{where}")
+        found = UserCodeError(f"operator {name!r}, subtask {index}: {what}{raised}{where}")
+        found.row = row
+        return found
 
 
 class ForwardsColumns(BaseOperator):

@@ -50,6 +50,7 @@ def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression
     for name, expression in expressions.items():
         try:
             array = Projection({name: expression}).evaluate(empty_rows(schema))[name]
+            _check_for_each_row(expression, schema)
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(
                 f"{what}: {name} = {expression} cannot be computed: {str(error).partition(chr(10))[0]}; "
@@ -57,6 +58,20 @@ def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression
             ) from None
         fields.append(pa.field(name, array.type))
     return pa.schema(fields)
+
+
+def _check_for_each_row(expression: pc.Expression, schema: pa.Schema) -> None:
+    """Arrow notices only with rows that a function needs all of them. What null has no value for, such as a
+    text that is cast, is no matter of the pipeline."""
+    row = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema.names)
+    try:
+        Projection({"value": expression}).evaluate(row)
+    except pa.ArrowException as error:
+        if "non-scalar expression" in str(error):
+            raise TypeError(
+                "it needs all rows, and a column is computed for each row by itself; aggregate in windows, "
+                "or use a process function"
+            ) from None
 
 
 def expression_columns(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:

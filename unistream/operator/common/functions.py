@@ -6,6 +6,7 @@ every row; as `process_element` it would lose every row.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from typing import Any
 
@@ -13,10 +14,11 @@ from unistream.base.errors import ConfigError
 
 
 def check_callable(function: Any, what: str, *, may_yield: bool = False) -> None:
-    """Raises ConfigError if `function` is not callable, is asynchronous, or yields unless `may_yield`.
-    `what`: the operation, for messages."""
+    """Raises ConfigError if `function` is not callable with one argument, is asynchronous, or yields unless
+    `may_yield`. `what`: the operation, for messages."""
     if not callable(function):
         raise ConfigError(f"{what} takes a function, not {function!r:.200}")
+    _check_takes_one(function, what)
     kind = _never_runs(function) or _never_runs(type(function).__call__)
     if kind == "yields" and not may_yield:
         raise ConfigError(
@@ -26,6 +28,31 @@ def check_callable(function: Any, what: str, *, may_yield: bool = False) -> None
         raise ConfigError(
             f"{what}: {_name(function)} is asynchronous, and nothing awaits it; use a plain def"
         )
+
+
+def _check_takes_one(function: Any, what: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function; nobody knows before it is called
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{what}: {_name(function)}{signature} is called with one argument: {error}"
+        ) from None
+
+
+def check_defined(function: object, base: type, name: str) -> None:
+    """Raises ConfigError if the class of `function` leaves the method `name` as `base` has it."""
+    kind = type(function)
+    if getattr(kind, name) is not getattr(base, name):
+        return
+    own = [other for other in vars(kind) if other not in vars(base) and not other.startswith("__")]
+    alike = difflib.get_close_matches(name, own, n=1)
+    parameters = ", ".join(list(inspect.signature(getattr(base, name)).parameters)[1:])
+    meant = f"; is {alike[0]} meant to be it?" if alike else ""
+    raise ConfigError(f"{kind.__name__} must define {name}({parameters}){meant}")
 
 
 def check_methods(function: object, *names: str) -> None:

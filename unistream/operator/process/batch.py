@@ -19,6 +19,7 @@ from unistream.model.key_codes import distinct
 from unistream.model.key_groups import canonical_keys
 from unistream.operator.common import (
     addresses,
+    check_defined,
     check_returned_nothing,
     conformed,
     function_name,
@@ -179,6 +180,7 @@ class KeyedBatchOperator(KeyedOperator):
         side_outputs: SideSchemas | None = None,
         key_schema: pa.Schema | None = None,
     ) -> None:
+        check_defined(function, KeyedBatchFunction, "process_batch")
         super().__init__(function, keys, key_schema)
         for descriptor in self.declared_states():
             if descriptor.options.pickled:

@@ -17,7 +17,7 @@ from unistream.model.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import MapStateDescriptor, StateDescriptor, check_declarations
-from unistream.operator.common import Row, check_returned_nothing, function_name
+from unistream.operator.common import Row, check_defined, check_returned_nothing, function_name
 from unistream.operator.process.context import Collector, ProcessContext, SideSchemas, declarations
 from unistream.operator.process.list_state import BroadcastMap
 from unistream.operator.process.process import KeyedProcessFunction, KeyedProcessOperator
@@ -93,6 +93,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         key_schema: pa.Schema | None = None,
         on_error: OnError = "fail",
     ) -> None:
+        check_defined(function, BroadcastProcessFunction, "process_broadcast_element")
         self._states = tuple(states)
         super().__init__(
             function,

@@ -18,6 +18,7 @@ from unistream.operator.common import (
     Row,
     RowErrors,
     RowOperator,
+    check_defined,
     check_methods,
     check_returned_nothing,
     function_name,
@@ -156,6 +157,7 @@ class ProcessOperator(RowOperator):
         on_error: OnError = "fail",
     ) -> None:
         check_declarations(function_name(function), declarations(function, OperatorListDescriptor))
+        check_defined(function, ProcessFunction, "process_element")
         check_methods(function, "open", "process_element", "snapshot", "finish", "close")
         self._function = function
         self._schemas = row_schemas(returns, side_outputs)

@@ -20,7 +20,7 @@ from unistream.base.limits import MIN_WATERMARK
 from unistream.model.arrow_layouts import taken
 from unistream.model.column_values import column_values
 from unistream.model.elements import Batch
-from unistream.operator.common import Row, RowErrors, check_returned_nothing, function_name
+from unistream.operator.common import Row, RowErrors, check_defined, check_returned_nothing, function_name
 from unistream.operator.process.context import Clocks, Collector, ProcessContext, row_schemas
 from unistream.operator.process.guard import CallGuard
 from unistream.operator.process.keyed import KeyedOperator
@@ -74,6 +74,7 @@ class KeyedProcessOperator(KeyedOperator):
         key_schema: pa.Schema | None = None,
         on_error: OnError = "fail",
     ) -> None:
+        check_defined(function, KeyedProcessFunction, "process_element")
         super().__init__(function, keys, key_schema)
         self._schemas = row_schemas(returns, side_outputs)
         self.errors = RowErrors(on_error)

@@ -51,6 +51,14 @@ class Aggregate:
     kind: Kind
     column: str | None = None
 
+    def __post_init__(self) -> None:
+        wanted = isinstance(self.column, str) or (self.column is None and self.kind is Kind.COUNT)
+        if not wanted:
+            raise ConfigError(
+                f"{self.kind.value} takes the name of a column, not {self.column!s:.200}; what is computed "
+                "needs a name first: with_columns(name=…)"
+            )
+
     def __str__(self) -> str:
         return f"{self.kind.value}({'*' if self.column is None else self.column})"
 

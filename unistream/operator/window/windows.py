@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from unistream.base.config import parse_duration_ms
+from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 
@@ -129,10 +129,10 @@ class TumblingEventTimeWindows:
     """
 
     @staticmethod
-    def of(size: str | int, offset: str | int = 0) -> Windows:
-        """`size` and `offset` are durations (``"10 s"``) or milliseconds."""
-        size_ms = parse_duration_ms(str(size))
-        offset_ms = offset if isinstance(offset, int) else parse_duration_ms(offset)
+    def of(size: DurationLike, offset: DurationLike = 0) -> Windows:
+        """`size` and `offset` are durations (``"10 s"`` or a `timedelta`) or milliseconds."""
+        size_ms = duration_ms(size)
+        offset_ms = offset if isinstance(offset, int) else duration_ms(offset)
         return Windows(size_ms=size_ms, slide_ms=size_ms, offset_ms=offset_ms)
 
 
@@ -144,7 +144,7 @@ class SlidingEventTimeWindows:
     """
 
     @staticmethod
-    def of(size: str | int, slide: str | int, offset: str | int = 0) -> Windows:
-        """`size`, `slide` and `offset` are durations (``"10 s"``) or milliseconds."""
+    def of(size: DurationLike, slide: DurationLike, offset: DurationLike = 0) -> Windows:
+        """`size`, `slide` and `offset` are durations (``"10 s"`` or a `timedelta`) or milliseconds."""
         windows = TumblingEventTimeWindows.of(size, offset)
-        return replace(windows, slide_ms=parse_duration_ms(str(slide)))
+        return replace(windows, slide_ms=duration_ms(slide))

@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.awake_clock import AwakeClock
+from unistream.base.breakpoints import refuse_breakpoints
 from unistream.base.config import REGISTRATION_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import TaskManagerId
@@ -58,6 +59,7 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
     config = Configuration(spec.config)
     use_store(config)
     apply_limits(config, spec.slots)
+    refuse_breakpoints()
     with AwakeClock() as clock:
         manager = TaskManager(spec, worker_ports(spec, services or default_services(clock)))
         return _code(_live(manager, (signal.SIGTERM,)))
@@ -82,6 +84,7 @@ def run_standalone(
     config = Configuration(spec.config)
     use_store(config)
     apply_limits(config, spec.slots)
+    refuse_breakpoints()
     with AwakeClock() as clock:
         own = replace(default_services(clock), on_silence=on_silence)
         return _standalone(spec, new_id, own, leaders)

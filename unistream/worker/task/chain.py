@@ -22,7 +22,7 @@ from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator, OperatorContext
 from unistream.worker.exchange import OutputPartition
-from unistream.worker.task.failures import fails_the_task
+from unistream.worker.task.failures import fails_the_task, shown_row
 from unistream.worker.task.source_operator import SourceOperator
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,13 @@ ContextOf = Callable[[OperatorUid, str, Fence], OperatorContext]
 
 
 class OperatorFailed(UserCodeError):
-    """An operator raised; the message names it and its subtask, `__cause__` is what it raised."""
+    """An operator raised; the message names it and its subtask, `__cause__` is what it raised.
+
+    Attributes:
+        shown_row: The row for which it did, as text; empty: it is not known.
+    """
+
+    shown_row: str = ""
 
 
 class NodeOutput:
@@ -116,7 +122,7 @@ class _Node:
         try:  # not `fence`: a context manager for each batch and operator shows in profiles
             self.operator.process_batch(batch, input_index)
         except BaseException as error:
-            self._raise_located("processing rows", error)
+            self._raise_located("processing rows", error, batch)
             raise
 
     def call(self, action: Callable[[], None], doing: str = "firing a timer") -> None:
@@ -144,11 +150,14 @@ class _Node:
             self._raise_located(doing, error)
             raise
 
-    def _raise_located(self, doing: str, error: BaseException) -> None:
+    def _raise_located(self, doing: str, error: BaseException, batch: Batch | None = None) -> None:
         """Returns if `error` itself is to be raised."""
         located = self.located(doing, error) if fails_the_task(error) else error
-        if located is not error:
-            raise located from error
+        if located is error:
+            return
+        if isinstance(located, OperatorFailed) and isinstance(error, UserCodeError) and batch is not None:
+            located.shown_row = shown_row(batch, error.row)
+        raise located from error
 
     def located(self, doing: str, error: BaseException) -> Exception:
         """`error` with the operator in its message. Errors of our own tree keep their class, because it says

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
+
 from unistream.base.errors import (
     ConfigError,
     CorruptSnapshot,
@@ -17,10 +19,14 @@ from unistream.base.errors import (
     UserCodeError,
 )
 from unistream.base.ids import PartitionId
+from unistream.base.user_files import users_part
+from unistream.model.elements import Batch
 from unistream.model.messages import TaskFailure
 
+CAUSED: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
 TRACEBACK_CHARS_MAX: Final = 32_768  # the end of a traceback says most; a message stays far below a frame
 MESSAGE_CHARS_MAX: Final = 4_096
+ROW_CHARS_MAX: Final = 500
 
 
 def fails_the_task(error: BaseException) -> bool:
@@ -41,9 +47,30 @@ def task_failure(error: BaseException) -> TaskFailure:
         kind=_kind(error).__name__,
         message=_writable(f"{error}{notes}")[:MESSAGE_CHARS_MAX],
         traceback=_writable(trace)[-TRACEBACK_CHARS_MAX:],
+        user_traceback=_writable(_users_traceback(error))[-TRACEBACK_CHARS_MAX:],
+        row=_writable(getattr(error, "shown_row", "")),
         recoverable=_is_recoverable(error),
         lost_partition=_lost_partition(error),
     )
+
+
+def shown_row(batch: Batch, position: int | None) -> str:
+    """The row as Python would print it, cut off; empty: it is not known, or Python has no values for it."""
+    if position is None or position >= batch.num_rows:
+        return ""
+    try:
+        text = str(batch.records.slice(position, 1).to_pylist()[0])
+    except (pa.ArrowException, ArithmeticError, ValueError):
+        return ""
+    return text if len(text) <= ROW_CHARS_MAX else f"{text[:ROW_CHARS_MAX]}…"
+
+
+def _users_traceback(error: BaseException) -> str:
+    """What user code raised, from the first cause to the last, with the frames of the user's own code."""
+    raised = [cause for cause in _chain(error) if type(cause).__module__.partition(".")[0] != "unistream"]
+    if not any(isinstance(cause, UserCodeError) for cause in _chain(error)):
+        return ""
+    return CAUSED.join(users_part(cause) for cause in reversed(raised))
 
 
 def _writable(text: str) -> str:

@@ -59,7 +59,7 @@ def source(**changed) -> KafkaSource:
             "starting_offsets names partitions, but the source reads several topics",
         ),
         ({"schema": None}, "needs a schema"),
-        ({"schema": pa.schema([("a", pa.int64()), ("a", pa.int64())])}, "no duplicate names"),
+        ({"schema": pa.schema([("a", pa.int64()), ("a", pa.int64())])}, "schema= has two columns 'a'"),
         ({"schema": pa.schema([("d", pa.duration("s"))])}, "column 'd'"),
         ({"format": "csv"}, "format must be one of json, bytes, .*avro-confluent.*, not 'csv'"),
         ({"format": "avro"}, "needs the schema of the records: message=us.AvroRecord"),

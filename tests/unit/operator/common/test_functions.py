@@ -78,7 +78,7 @@ class BatchYields(us.KeyedBatchFunction):
         pytest.param(lambda: rows().side_output("x", yielding), "predicate: yielding", id="side output"),
         pytest.param(lambda: rows().key_by(yielding, returns=pa.int64()), "key_by: yielding", id="key_by"),
         pytest.param(lambda: rows().map(5), "map takes a function, not 5", id="no function"),
-        pytest.param(lambda: rows().filter("n > 1"), "filter takes a function, not 'n > 1'", id="a text"),
+        pytest.param(lambda: rows().filter("n > 1"), "a function of the row, not the text", id="a text"),
         pytest.param(lambda: rows().process(PlainYields()), "PlainYields.process_element yields", id="plain"),
         pytest.param(
             lambda: rows().key_by("n").process(KeyedYields()), "KeyedYields.process_element", id="keyed"

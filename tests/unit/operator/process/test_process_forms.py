@@ -91,12 +91,12 @@ def test_distinct_keys_come_in_the_order_of_their_first_row(
     assert (found.to_pylist(), which.tolist()) == (keys, groups)
 
 
-class ColumnInOpen(us.KeyedBatchFunction):
+class ColumnInOpen(Totals):
     def open(self, context: us.BatchContext) -> None:
         context.column(us.ValueStateDescriptor("s", pa.int64())).get()
 
 
-class ObjectsInBatch(us.KeyedBatchFunction):
+class ObjectsInBatch(Totals):
     s = us.ListStateDescriptor("s", pa.binary(), options=us.StateOptions(pickled=True))
 
 
@@ -120,7 +120,7 @@ class WrongOutput(us.KeyedBatchFunction):
         ),
         (ObjectsInBatch(), ConfigError, r"state 's' of function 'ObjectsInBatch' is pickled; functions per"),
         (WrongGroups(), UserCodeError, r"ValueError: groups are positions in the 1 keys of the batch"),
-        (us.KeyedBatchFunction(), UserCodeError, "must define process_batch"),
+        (us.KeyedBatchFunction(), ConfigError, "must define process_batch"),
         (WrongOutput(), UserCodeError, "emit takes a pyarrow.RecordBatch, not list"),
     ],
 )
@@ -259,6 +259,9 @@ class Declares(us.ProcessFunction):
     def __init__(self, mode: ListMode = ListMode.SPLIT) -> None:
         self.numbers = us.OperatorListDescriptor("numbers", pa.int64(), mode)
 
+    def process_element(self, row: Row, context: us.FunctionContext, out: us.Collector) -> None:
+        """Drops it."""
+
 
 def test_a_declared_list_is_kept_though_nobody_asks_for_it() -> None:
     with OperatorHarness(ProcessOperator(Renamed(pa.int32()))) as before:
@@ -287,7 +290,7 @@ class Both(Declares):
         context.operator_state("numbers", pa.string())
 
 
-class Untyped(us.ProcessFunction):
+class Untyped(Declares):
     def open(self, context: us.FunctionContext) -> None:
         context.operator_state("numbers")
 

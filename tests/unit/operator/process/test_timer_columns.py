@@ -128,7 +128,10 @@ def test_whose_timers(times: Any, groups: Any, expected: list[str]) -> None:
         assert [f"{row['k']} {row['at']}" for row in harness.rows()] == expected
 
 
-class InOpen(us.KeyedBatchFunction):
+class InOpen(Says):
+    def __init__(self) -> None:
+        super().__init__(1)
+
     def open(self, context: us.BatchContext) -> None:
         context.register_processing_time_timers(1)
 

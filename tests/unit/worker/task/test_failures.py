@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 import unistream as us
@@ -14,9 +17,13 @@ from unistream.base.errors import (
     Transient,
     UserCodeError,
 )
-from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
+from unistream.base.ids import EdgeId, OperatorUid, PartitionId, SubtaskId, VertexId
+from unistream.model.chain import Chain, ChainNode
+from unistream.model.elements import Batch
+from unistream.operator.common import MapRows
 from unistream.worker.task import task_failure
-from unistream.worker.task.chain import OperatorFailed
+from unistream.worker.task.chain import OperatorChain, OperatorFailed
+from unistream.worker.task.failures import shown_row
 
 
 def caused(error: Exception, *causes: Exception) -> Exception:
@@ -68,3 +75,62 @@ def test_causes_in_a_circle_come_to_an_end() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert task_failure(first).recoverable
+
+
+def parse(row: dict) -> int:
+    return int(row["fare"])
+
+
+def parse_named(row: dict) -> int:
+    try:
+        return parse(row)
+    except ValueError as error:
+        raise LookupError(f"no fare in {row}") from error
+
+
+@pytest.mark.parametrize(
+    ("function", "lines"),
+    [
+        (parse, ["in parse", "ValueError: invalid literal for int() with base 10: 'free'"]),
+        (
+            parse_named,
+            [
+                *("in parse_named", "in parse", "ValueError: invalid literal", "", "The above exception was"),
+                *("", "in parse_named", "LookupError: no fare in {'fare': 'free'}"),
+            ],
+        ),
+        (lambda row: pa.array([row["fare"]]).cast("int64"), ["in <lambda>", "ArrowInvalid: Failed to parse"]),
+    ],
+)
+def test_the_users_part_is_the_row_and_his_own_frames(function: Any, lines: list[str]) -> None:
+    node = ChainNode(uid=OperatorUid("fares"), name="fares", operator=None)
+    chain = OperatorChain(Chain(nodes=(node,)), (MapRows(function),), {}, "subtask 1/1")
+    rows = pa.RecordBatch.from_pydict({"fare": ["7", "free"]})
+    with pytest.raises(OperatorFailed) as raised:
+        chain.process_batch(Batch(rows, None), 0)
+    failure = task_failure(raised.value)
+    assert failure.row == "{'fare': 'free'}"
+    every = failure.user_traceback.splitlines()
+    said = [line for line in every if not line.startswith(("Traceback", "    "))]
+    assert [wanted in line for line, wanted in zip(said, lines, strict=True)] == [True] * len(lines), said
+    assert "unistream/" not in failure.user_traceback
+
+
+def test_an_error_of_ours_has_no_part_of_the_user() -> None:
+    failure = task_failure(caused(Transient("busy"), ConnectionError("reset")))
+    assert (failure.user_traceback, failure.row) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "position", "shown"),
+    [
+        (pa.table({"n": [1, 2]}), 1, "{'n': 2}"),
+        (pa.table({"n": [1, 2]}), None, ""),
+        (pa.table({"n": [1, 2]}), 7, ""),
+        (pa.table({"text": ["x" * 9_000]}), 0, "{'text': '" + "x" * 490 + "…"),
+        (pa.table({"at": pa.array([2**62], pa.timestamp("s"))}), 0, ""),
+    ],
+)
+def test_a_row_is_shown_if_python_has_it(rows: pa.Table, position: int | None, shown: str) -> None:
+    [batch] = rows.to_batches()
+    assert shown_row(Batch(batch, None), position) == shown
