@@ -98,7 +98,8 @@ ROWS: Final = pa.schema([(name, pa.int64()) for name in (*NAMES, *RESERVED, *OF_
 @pytest.mark.parametrize("name", [name for name in OURS if name in (*RESERVED, *OF_WINDOWS)])
 def test_a_name_of_ours_is_refused_where_it_would_meet_it(name: str) -> None:
     env = us.Environment()
-    stream = env.from_source(us.StaticSource(ROWS.empty_table()), NO_TIMES, "rows").uid("rows")
+    times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("50%")
+    stream = env.from_source(us.StaticSource(ROWS.empty_table()), times, "rows").uid("rows")
     with pytest.raises(ConfigError, match=name):
         stream.key_by("50%").window(us.TumblingEventTimeWindows.of(10)).aggregate(**{name: us.count()})
     with pytest.raises(ConfigError, match=name):

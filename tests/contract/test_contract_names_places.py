@@ -142,13 +142,19 @@ def grouped(name: str) -> Any:
 
 
 def with_late_rows(name: str) -> Any:
-    windows = source(us.Environment()).key_by("id").window(us.TumblingEventTimeWindows.of(10))
+    times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("id")
+    rows = source(us.Environment()).assign_timestamps_and_watermarks(times)
+    windows = rows.key_by("id").window(us.TumblingEventTimeWindows.of(10))
     return windows.side_output_late_data(name)
 
 
+class Emits(us.ProcessFunction):
+    def process_element(self, row: dict[str, Any], context: Any, out: us.Collector) -> None:
+        out.emit(row)
+
+
 def with_declared(name: str) -> Any:
-    rows = source(us.Environment()).key_by("id")
-    return rows.process(us.KeyedProcessFunction(), returns=ROWS.schema, side_outputs={name: ROWS.schema})
+    return source(us.Environment()).process(Emits(), side_outputs={name: ROWS.schema})
 
 
 def savepoint_at(name: str) -> Any:
@@ -197,7 +203,10 @@ NAMED: Final[dict[str, tuple[Callable[[str], Any], Callable[[str], bool]]]] = {
         lambda name: source(us.Environment()).side_output(name, us.col("id") > 1),
         is_printable,
     ),
-    "a side output that is read": (lambda name: source(us.Environment()).get_side_output(name), is_printable),
+    "a side output that is read": (
+        lambda name: source(us.Environment()).process(Emits()).get_side_output(name),
+        is_printable,
+    ),
     "a side output of late rows": (with_late_rows, is_printable),
     "a side output that is declared": (with_declared, is_printable),
     "a side output of a row": (lambda name: RowCollector().emit_side(name, {"id": 1}), is_printable),
