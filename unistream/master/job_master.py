@@ -205,8 +205,16 @@ class JobMaster:
 
     def summary(self) -> JobSummary:
         """The job's line in a list."""
+        return self._summary(self.view(), self._ended_as)
+
+    def shown(self, workers: Iterable[TaskManagerInfo]) -> tuple[JobSummary, JobInfo]:
+        """Both, of one moment: the job is asked once, and by many lists at the same time it costs half."""
+        view, ended = self.view(), self._ended_as
+        return self._summary(view, ended), self._info(view, ended, workers)
+
+    def _summary(self, view: JobView, ended: tuple[contract.JobEnded, int] | None) -> JobSummary:
         cluster = self._ports.catalogue.cluster
-        return live_summary(self.setup, self.journal, self.view(), self._ended_as, cluster=cluster)
+        return live_summary(self.setup, self.journal, view, ended, cluster=cluster)
 
     def checkpoints(self) -> CheckpointsInfo:
         """The statistics of its snapshots; kept after its end."""

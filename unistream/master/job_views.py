@@ -203,6 +203,19 @@ class JobViews:
         newest first. While the database is away, those that it is known to have."""
         found = {info.job: summary_of(info) for info in self._recovery.infos()}
         found |= {job: master.summary() for job, master in self.masters().items()}
+        return self._with_ended(found)
+
+    def shown_jobs(self) -> list[tuple[JobSummary, JobInfo | None]]:
+        """The same jobs; those of this cluster that have not ended with all that is known of each, of one
+        moment: what is asked of a running job is asked once."""
+        infos = {info.job: info for info in self._recovery.infos()}
+        found = {job: summary_of(info) for job, info in infos.items()}
+        workers = self._resources.workers()
+        for job, master in self.masters().items():
+            found[job], infos[job] = master.shown(workers)
+        return [(summary, infos.get(summary.job)) for summary in self._with_ended(found)]
+
+    def _with_ended(self, found: dict[JobId, JobSummary]) -> list[JobSummary]:
         for summary in self._ended.read(not_away=self.metadata_health().away_since_ms is None):
             found.setdefault(summary.job, summary)
         return sorted(found.values(), key=lambda summary: summary.submitted_ms, reverse=True)

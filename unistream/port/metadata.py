@@ -172,7 +172,8 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint of one sink became visible.
 
     Attributes:
-        watermark_ms: No row up to it comes in a later one, but late ones; None: it is not known.
+        watermark_ms: No row up to it comes in a later one, but late ones; None: it is not known, or there is
+            none yet.
         positions: Up to where the sources of the sink's rows were read at the checkpoint, if that is known
             and they have at most `POSITIONS_RECORDED_MAX` partitions. Rows before them may come in a later
             commit: from windows, or since the barriers overtook them.

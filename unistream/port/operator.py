@@ -111,7 +111,7 @@ class ReportCommit(Protocol):
     ) -> None:
         """`rows` of one checkpoint; `already`: an earlier call had committed them; `table_rows`: see
         `port.sink.CommitResult`; `watermark`, ms: no row up to it comes in a later checkpoint, but late
-        ones."""
+        ones; None: nobody knows one, or there is none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

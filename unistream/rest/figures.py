@@ -110,16 +110,19 @@ class FiguresApi:
             workers=len(workers),
             slots=sum(worker.slots for worker in workers),
             free_slots=sum(worker.free_slots for worker in workers),
-            jobs=[JobInList(summary=job, figures=self._figures(job)) for job in self._dispatcher.jobs()],
+            jobs=[
+                JobInList(summary=job, figures=self._figures(job, info))
+                for job, info in self._dispatcher.shown_jobs()
+            ],
             notes=self._dispatcher.metadata_health().sentences(),
             dagster_url=self._dispatcher.config.find(WEB_DAGSTER_URL),
         )
 
-    def _figures(self, job: JobSummary) -> JobFigures | None:
+    def _figures(self, job: JobSummary, info: JobInfo | None) -> JobFigures | None:
         if job.ended_ms is not None:
             return None
         try:
-            return figures_of(self._dispatcher.job(JobId(job.job)))
+            return figures_of(info or self._dispatcher.job(JobId(job.job)))
         except NotFound:
             return None  # it has ended, and was pruned, since the list was made
 

@@ -13,7 +13,9 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.config import WEB_DAGSTER_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.core.contract import JobView
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, JobInfo, SubtaskInfo
+from unistream.master.job_master import JobMaster
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN
@@ -139,6 +141,24 @@ def test_jobs_that_have_ended_have_none(api: Api, submission: Callable[..., Any]
     assert figures[runs]["behind"] is None
     assert shown["workers"] == len(dispatcher.task_managers()) > 0
     assert (shown["slots"] > shown["free_slots"], shown["notes"]) == (True, [])
+
+
+def test_a_job_that_runs_is_asked_once_for_its_line(
+    api: Api, submission: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher = api.cluster.dispatcher
+    runs = dispatcher.submit(submission())
+    eventually(lambda: dispatcher.job(runs).state == "RUNNING", "it runs")
+    asked: list[JobId] = []
+    view = JobMaster.view
+
+    def counted(master: JobMaster) -> JobView:
+        asked.append(master.setup.job)
+        return view(master)
+
+    monkeypatch.setattr(JobMaster, "view", counted)
+    [line] = api.get("/unistream/overview")["jobs"]
+    assert (asked, line["figures"]["vertices"] != []) == ([runs], True)
 
 
 @pytest.mark.parametrize(

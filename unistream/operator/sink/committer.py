@@ -30,6 +30,7 @@ from unistream.base.config import COMMITTER_RETRIES, Configuration
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId, OperatorUid
+from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.operator.sink.commit_rounds import CommitRounds, Committed
@@ -200,7 +201,7 @@ class CommittingOperator(SinkOperator):
                 result.table_version,
                 already=one.already,
                 table_rows=result.table_rows,
-                watermark=watermarks.get(one.checkpoint_id),
+                watermark=_known(watermarks.get(one.checkpoint_id)),
             )
 
     def _count(self, committed: Committed) -> None:
@@ -347,3 +348,9 @@ def _connector_of(committer: Committer, sink: Sink) -> str:
     if isinstance(sink, WithPostCommitStages | WithGlobalCommitter):
         return ""
     return committer.connector if isinstance(committer, RecoverableCommitter) else ""
+
+
+def _known(watermark: int | None) -> int | None:
+    """For people and programs, to whom no watermark yet is none. Between operators it is one: it holds back
+    the others of its checkpoint, as that of an idle subtask, None, does not."""
+    return None if watermark == MIN_WATERMARK else watermark
