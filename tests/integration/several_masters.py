@@ -134,6 +134,11 @@ class Master(Program):
         """Of its REST API, one for each time that it has led."""
         return [line["url"] for line in self.lines if "url" in line]
 
+    @property
+    def serves_at(self) -> str:
+        """Where it answers, whoever leads."""
+        return str(self.await_line()["serves_at"])
+
 
 class Masters:
     """One cluster.

@@ -200,12 +200,17 @@ def test_a_command_that_waits_for_a_job_follows_it_to_the_next_leader(cluster: M
         flow.await_commits()
         named = {key: cluster.options[key] for key in cluster.options if "root" in key or "cluster-id" in key}
         where = f"zookeeper://{cluster.quorum}"
+        with RestClient(second.serves_at) as at_standby:
+            assert at_standby.info(job).job == job
+            shown = json.loads(status_of(f"{second.serves_at}/unistream/cluster")[1])
+            assert [one["rest_url"] for one in shown["contenders"]] == [first.urls[-1], second.serves_at]
         first.end(signal.SIGKILL)  # what follows meets no leader at first
         listed = cluster.command("list", "list", "-m", where, "--json", defines=named)
         assert listed.wait() == 0, listed.err
         [found] = listed.lines[0]["jobs"]
         assert found["job"]["job"] == job
         assert cluster.leads(second)
+        assert second.urls == [second.serves_at], "it leads where it stood by"
         await_job(client, job, is_running, "it runs")
         saved = cluster.command("savepoint", "savepoint", job, "-m", where, "--json", defines=named)
         assert saved.wait() == 0, saved.err

@@ -118,8 +118,10 @@ def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
 
 def _print_contender(cluster: EmbeddedCluster, where: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({"cluster": cluster.id, "contends": where, "workdir": str(cluster.workdir)})
+        facts = {"cluster": cluster.id, "contends": where, "workdir": str(cluster.workdir)}
+        print_json({**facts, "serves_at": cluster.serves_at})
         return
     out = console()
     out.print(f"master {cluster.id} ({cluster.target}) is a standby until it is elected at {where}")
+    out.print(f"it answers for the leader at {cluster.serves_at}")
     out.print(f"its folder is {cluster.workdir}; stop it with Ctrl-C", markup=False)

@@ -39,7 +39,6 @@ from unistream.base.ids import JobId
 from unistream.base.object_stores import use_store
 from unistream.client import home
 from unistream.client.address import is_elected, retrieval
-from unistream.client.background import in_background
 from unistream.client.contending import Contending, Term
 from unistream.client.embedded_job import EmbeddedJobClient
 from unistream.client.ha_type import check_several, check_single, join_several, leave_several
@@ -133,10 +132,10 @@ class EmbeddedCluster(Closing):
             self._plan = replace(self._plan, max_workers=max_workers)
         try:
             self._prepare_workdir()
+            self._listen(config)
             self._contending = Contending(self._election, self._begin, self._end_with)
             self._cleanups.append(self._contending.close)
-            if self.is_elected:
-                self._prepare_to_stand_by(config, rest=rest)
+            self._prepare_to_stand_by(config)
             self._contend()
             if wait:
                 self.ready()
@@ -156,6 +155,13 @@ class EmbeddedCluster(Closing):
     def rest_url(self) -> str | None:
         """None: it has no REST API, or this process does not lead."""
         return self._leader.rest_url if self._leader is not None and self.leads else None
+
+    @property
+    def serves_at(self) -> str | None:
+        """Where this process answers, also as one of several masters that stands by: for the leader then.
+        None: it has no REST API."""
+        server = self._plan.server
+        return self.rest_url if server is None else server.url
 
     @property
     def leads(self) -> bool:
@@ -250,16 +256,27 @@ class EmbeddedCluster(Closing):
             )
         from unistream.ha.zookeeper import ZooKeeperElection, zookeeper_settings
 
-        return ZooKeeperElection(zookeeper_settings(config))
+        return ZooKeeperElection(zookeeper_settings(config), rest_url=lambda: self.serves_at)
 
-    def _prepare_to_stand_by(self, config: Configuration, *, rest: bool) -> None:
+    def _listen(self, config: Configuration) -> None:
+        """One of several masters, before it takes part in the election, which says where each is reached.
+        Raises ConfigError: its address cannot be used."""
+        if not (self.is_elected and self._plan.rest):
+            return
+        from unistream.client.master_server import MasterServer
+
+        server = MasterServer(config)
+        self._cleanups.append(server.close)
+        self._plan = replace(self._plan, server=server)
+
+    def _prepare_to_stand_by(self, config: Configuration) -> None:
         """Raises ConfigError: it could not take over from the master that leads now; Unreachable: as the
         election."""
+        if not self.is_elected:
+            return
         with contextlib.closing(retrieval(config)) as leaders:
             leader = leaders.leader(config.get(ZOOKEEPER_CONNECTION_TIMEOUT) / 1000)
         check_leader(leader, self._plan.jobs)
-        if rest:
-            in_background(_load_rest, "load-rest")  # it is there when this master is elected
 
     def _contend(self) -> None:
         self._contending.start()
@@ -280,6 +297,7 @@ class EmbeddedCluster(Closing):
             goes_on=self._goes_on(config, session=session),
             session=session,
             rest=rest,
+            server=None,
             create_host=create_host or host_factory(target, config, self._echo),
             create_engine=engine_factory(target) if create_host is None else None,
             traits=host_traits(target if create_host is None else LOCAL, config),
@@ -352,11 +370,6 @@ def holds_snapshot(folder: Path) -> bool:
     unseen: list[OSError] = []
     found = any("_metadata" in files for _, _, files in os.walk(folder, onerror=unseen.append))
     return found or any(not isinstance(error, FileNotFoundError) for error in unseen)
-
-
-def _load_rest() -> None:
-    import unistream.rest.app
-    import unistream.rest.server  # noqa: F401
 
 
 _open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from unistream.base.awake_clock import AwakeClock
 from unistream.base.clock import Clock, SystemClock
@@ -49,6 +49,10 @@ from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 
+if TYPE_CHECKING:
+    from unistream.client.master_server import MasterServer
+    from unistream.rest.standby import RestApp
+
 REST_START_TIMEOUT_S: Final = 90.0  # above that of the server itself
 LINGER_S: Final = 2.5  # a client that polls for a savepoint does so again within 2 s
 
@@ -66,6 +70,7 @@ class LeaderPlan:
         goes_on: The command that starts the cluster again; "": there is none.
         session: It goes on when its job has ended.
         rest: Serve the REST API, and add an entry for other processes.
+        server: That of one of several masters, which listens before and after, too; None: it has its own.
         on_shutdown_request: Called when a client requests the end of the cluster; returns at once.
         on_end: Called with the jobs when this has ended and still leads.
     """
@@ -78,6 +83,7 @@ class LeaderPlan:
     goes_on: str
     session: bool
     rest: bool
+    server: MasterServer | None
     create_host: HostFactory
     create_engine: Callable[[WorkerHost], BatchEngine] | None
     traits: HostTraits
@@ -193,10 +199,9 @@ class LeaderProcess(Closing):
 
     def _serve_rest(self) -> None:
         from unistream.rest.app import create_app
-        from unistream.rest.server import RestServer
         from unistream.rest.triggers import Triggers
 
-        plan, config = self._plan, self._plan.config
+        plan = self._plan
         triggers = Triggers(_new_id)
         app = create_app(
             self.dispatcher,
@@ -205,12 +210,10 @@ class LeaderProcess(Closing):
             triggers=triggers,
             on_shutdown=plan.on_shutdown_request,
         )
-        server = RestServer(app, host=config.get(REST_ADDRESS), port=config.get(REST_PORT))
-        self._cleanups.append(server.close)
-        self.rest_url = server.url
+        url = self.rest_url = self._listen(app)
         entry = home.register(
             plan.id,
-            url=server.url,
+            url=url,
             target=plan.target,
             now_ms=SystemClock().wall_ms(),
             session=plan.session,
@@ -218,6 +221,19 @@ class LeaderProcess(Closing):
         )
         self._cleanups.append(lambda: entry.unlink(missing_ok=True))
         self._cleanups.append(lambda: triggers.linger(LINGER_S) if self._lingers else None)
+
+    def _listen(self, app: RestApp) -> str:
+        """The URL where `app` answers from now on."""
+        from unistream.rest.server import RestServer
+
+        plan, config = self._plan, self._plan.config
+        if plan.server is not None:
+            plan.server.lead(app)
+            self._cleanups.append(plan.server.stand_by)
+            return plan.server.url
+        server = RestServer(app, host=config.get(REST_ADDRESS), port=config.get(REST_PORT))
+        self._cleanups.append(server.close)
+        return server.url
 
 
 def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection) -> ClusterServices:

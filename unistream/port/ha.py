@@ -107,10 +107,12 @@ class LeaderInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 class ContenderInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A process that leads, or waits to lead, for people. `process`: its host and pid; "": it is of a version
-    that does not say them."""
+    that does not say them. `rest_url`: where it answers, with the leader's answers if it stands by; None: it
+    does not, or does not say so."""
 
     process: str
     leads: bool
+    rest_url: str | None = None
 
 
 class Contender(Protocol):

@@ -317,13 +317,18 @@ def create_app(
     app.router.routes.extend([*router.routes, *web.routes])
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # FastAPI's way to replace it
+    add_error_handlers(app)
+    app.add_middleware(BodyLimit, large_path=SUBMISSION_PATH)
+    app.add_middleware(Guard, rules=rules_of(dispatcher.config))
+    return app
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """What goes wrong is answered by its sentence."""
     app.add_exception_handler(UnistreamError, _on_unistream_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_defect)
-    app.add_middleware(BodyLimit, large_path=SUBMISSION_PATH)
-    app.add_middleware(Guard, rules=rules_of(dispatcher.config))
-    return app
 
 
 def _routes(api: _Api) -> APIRouter:

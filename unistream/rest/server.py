@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.rest.connections import ConnectionLimits, guarded
@@ -22,13 +22,14 @@ BACKLOG: Final = 128
 
 
 class RestServer:
-    """Listens when the constructor returns. `limits`: of each connection.
+    """Listens when the constructor returns. `limits`: of each connection. `app` may have a
+    `state.before_close`, which ends answers that have no end of their own.
 
     Raises:
         ConfigError: the address is not a loopback one, or the port is taken.
     """
 
-    def __init__(self, app: FastAPI, *, host: str, port: int, limits: ConnectionLimits | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, port: int, limits: ConnectionLimits | None = None) -> None:
         _check_loopback(host)
         self._socket = _listen(host, port)
         self.host = host
@@ -45,7 +46,7 @@ class RestServer:
             server_header=False,
             ws="none",
         )
-        self._server = _Server(config, getattr(app.state, "before_close", None))
+        self._server = _Server(config, getattr(getattr(app, "state", None), "before_close", None))
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
         )

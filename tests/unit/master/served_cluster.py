@@ -23,7 +23,7 @@ class Api:
     def __init__(self, cluster: Any, **more: Any) -> None:
         self.cluster = cluster
         self.shutdown_asked = threading.Event()
-        app = create_app(
+        self.app = create_app(
             cluster.dispatcher,
             clock=SystemClock(),
             version=__version__,
@@ -31,7 +31,7 @@ class Api:
             on_shutdown=self.shutdown_asked.set,
             **more,
         )
-        self.server = RestServer(app, host="127.0.0.1", port=0)
+        self.server = RestServer(self.app, host="127.0.0.1", port=0)
         hooks = {"response": [is_as_described]}
         self.http = httpx.Client(
             base_url=self.server.url,

@@ -1,6 +1,7 @@
 import createClient from "openapi-fetch";
 
 import { OWN_HEADERS } from "./headers";
+import { NO_JOBMANAGER, isJson, sentencesOf } from "./refusals";
 import type { paths } from "./schema";
 
 export const TIMEOUT_MS = 10_000;
@@ -37,8 +38,9 @@ export function patient(timeoutMs: number): (request: Request) => Promise<Respon
 
 async function timely(request: Request, timeoutMs = TIMEOUT_MS): Promise<Response> {
   const signal = AbortSignal.any([request.signal, AbortSignal.timeout(timeoutMs)]);
+  let answer: Response;
   try {
-    return await fetch(new Request(request, { signal }));
+    answer = await fetch(new Request(request, { signal }));
   } catch (error) {
     if (request.signal.aborted) throw error;
     const slow = error instanceof DOMException && error.name === "TimeoutError";
@@ -48,14 +50,15 @@ async function timely(request: Request, timeoutMs = TIMEOUT_MS): Promise<Respons
         : "The JobManager does not answer. It may have ended, or another one leads now.",
     );
   }
+  if (answer.ok && !isJson(answer)) throw new Unreachable(NO_JOBMANAGER);
+  return answer;
 }
 
-type Answer<T> = { data?: T; error?: { errors: string[] } | string; response: Response };
+type Answer<T> = { data?: T; error?: unknown; response: Response };
 
-/** The data of an answer. Throws Refused with the server's sentences. */
+/** The data of an answer. Throws Refused with the sentences of who has refused. */
 export function dataOf<T>(answer: Answer<T>): T {
   if (answer.data !== undefined) return answer.data;
-  const error = answer.error;
-  const sentences = typeof error === "object" ? error.errors : [`The answer was ${answer.response.status}.`];
-  throw new Refused(answer.response.status, sentences);
+  const { status } = answer.response;
+  throw new Refused(status, sentencesOf(status, answer.error));
 }

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import { POLLED_MS } from "./connection";
 import { Live } from "./live";
+import { NO_JOBMANAGER, STANDBY_HEADER } from "./refusals";
 
 const JOB = "a".repeat(32);
 const YEAR = 365 * 86_400_000;
@@ -53,8 +54,8 @@ class Request {
     await vi.advanceTimersByTimeAsync(0);
   }
 
-  async refuse(status: number): Promise<void> {
-    this.#answer(new Response("{}", { status, headers: { "content-type": "application/json" } }));
+  async refuse(status: number, headers: Record<string, string> = {}, body = "{}"): Promise<void> {
+    this.#answer(new Response(body, { status, headers: { "content-type": "application/json", ...headers } }));
     await vi.advanceTimersByTimeAsync(0);
   }
 }
@@ -202,6 +203,44 @@ describe("what pages show is kept as it is", () => {
     await last().send({ event: "beat", now_ms: YEAR, looked_ms: YEAR, late_since_ms: null });
     await vi.advanceTimersByTimeAsync(3_000);
     expect([live.status().polls, asked]).toEqual([false, []]);
+  });
+
+  test.each<[string, number, Record<string, string>, string]>([
+    ["a login that has ended", 401, {}, "asks who you are"],
+    ["a proxy that reaches nobody", 502, {}, "does not reach it"],
+    ["a standby without a leader", 503, { [STANDBY_HEADER]: "1" }, "nobody leads"],
+  ])("%s: it is said, and the stream is asked for again soon", async (_, status, headers, sentence) => {
+    await last().open(hello, overview(1, 3));
+    await last().end();
+    await vi.advanceTimersByTimeAsync(1_000);
+    const body = status === 503 ? '{"errors": ["this master stands by: nobody leads now"]}' : "<h1>no</h1>";
+    await last().refuse(status, headers, body);
+    expect(live.status()).toMatchObject({ phase: "waiting", polls: false });
+    expect(live.status().trouble).toContain(sentence);
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(requests.length).toBeGreaterThanOrEqual(3);
+    await last().open(hello, overview(2, 4));
+    expect([workers(), live.status().trouble]).toEqual([4, null]);
+  });
+
+  test("what could not be asked for is asked again when somebody answers", async () => {
+    let isAway = true;
+    new QueryObserver(queries, {
+      queryKey: ["plan", JOB],
+      retry: false,
+      queryFn: () => (isAway ? Promise.reject(new Error("away")) : "a plan"),
+    }).subscribe(() => undefined);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(queries.getQueryState(["plan", JOB])?.status).toBe("error");
+    isAway = false;
+    await last().open(hello);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(queries.getQueryData(["plan", JOB])).toBe("a plan");
+  });
+
+  test("a page of a login in place of the stream is said", async () => {
+    await last().refuse(200, { "content-type": "text/html" }, "<h1>Sign in</h1>");
+    expect(live.status()).toMatchObject({ polls: true, trouble: NO_JOBMANAGER });
   });
 
   test("a hidden page follows nothing, and goes on where it was", async () => {

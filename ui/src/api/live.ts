@@ -4,6 +4,7 @@ import { type Connection, type Happening, NOT_SHOWN, after } from "./connection"
 import { EventReader, type StreamEvent } from "./eventReader";
 import { OWN_HEADERS } from "./headers";
 import { type LiveEvent, type Pictures, type Whole, taken } from "./pictures";
+import { NO_JOBMANAGER, isOfAnother, sentencesOf } from "./refusals";
 import type { Overview } from "./schema";
 import { ServerClock } from "./serverClock";
 
@@ -22,6 +23,8 @@ export interface LiveStatus {
   /** Since when something is not looked at, since it hangs there; null: all is. */
   readonly lateSinceMs: number | null;
   readonly serverVersion: string | null;
+  /** What was answered last in place of what was asked for; null: it was answered, or there was no answer. */
+  readonly trouble: string | null;
   /** Now, once a second: here, and in the cluster. */
   readonly tickedMs: number;
   readonly nowMs: number | null;
@@ -71,6 +74,7 @@ export class Live {
       shownMs: world.wallMs(),
       lateSinceMs: null,
       serverVersion: null,
+      trouble: null,
       tickedMs: world.wallMs(),
       nowMs: null,
     };
@@ -108,7 +112,14 @@ export class Live {
   answered(overview: Overview): void {
     const localMs = this.#world.wallMs();
     this.#clock.heard(overview.now_ms, localMs);
-    this.#say({ heardMs: localMs, serverVersion: overview.version, nowMs: this.#clock.at(localMs) });
+    const { version: serverVersion } = overview;
+    if (this.#status.trouble !== null) this.#retry();
+    this.#say({ heardMs: localMs, serverVersion, trouble: null, nowMs: this.#clock.at(localMs) });
+  }
+
+  /** A request of its own was not; `why`: the words of who has refused, or null: nobody answers. */
+  unanswered(why: string | null): void {
+    this.#say({ trouble: why });
   }
 
   /** Up to when what is shown of a topic holds, by the clock of the cluster; null: the stream has it not. */
@@ -189,6 +200,13 @@ export class Live {
     void this.#queries?.refetchQueries({ type: "active", predicate }, { cancelRefetch: false });
   }
 
+  /** Somebody answers again: what could not be asked for meanwhile is. */
+  #retry(): void {
+    const predicate = ({ queryKey, state }: { queryKey: QueryKey; state: { status: string } }) =>
+      state.status === "error" && topicOf(queryKey) === null;
+    void this.#queries?.refetchQueries({ type: "active", predicate }, { cancelRefetch: false });
+  }
+
   // --- the stream ---
 
   async #follow(): Promise<void> {
@@ -200,16 +218,31 @@ export class Live {
       const answer = await this.#world.fetch(this.#url(), { headers, signal, cache: "no-store" });
       const isStream = answer.headers.get("content-type")?.startsWith("text/event-stream") ?? false;
       if (!answer.ok || !isStream || answer.body === null) {
-        if (!signal.aborted) this.#happened("refused");
+        await this.#refused(answer, signal);
         return;
       }
       await this.#read(answer.body.getReader(), signal);
     } catch (error) {
       if (signal.aborted) return;
+      this.#say({ trouble: null });
       if (error instanceof RangeError || error instanceof SyntaxError) this.#lastId = null;
     }
     if (signal.aborted) return;
     request.abort();
+    this.#happened("ended");
+  }
+
+  /** By the JobManager: each answer is asked for. By another, who may let it pass soon: it is asked again. */
+  async #refused(answer: Response, signal: AbortSignal): Promise<void> {
+    const text = await answer.text();
+    if (signal.aborted) return;
+    this.#request.abort();
+    if (answer.ok) this.#say({ trouble: NO_JOBMANAGER });
+    if (!isOfAnother(answer)) {
+      this.#happened("refused");
+      return;
+    }
+    this.#say({ trouble: sentencesOf(answer.status, json(text)).join(" ") });
     this.#happened("ended");
   }
 
@@ -231,7 +264,7 @@ export class Live {
       this.#happened("heard");
       const changed = new Set(events.flatMap((event) => this.#take(event) ?? []));
       this.#show(changed);
-      this.#say({ heardMs: this.#world.wallMs() });
+      this.#say({ heardMs: this.#world.wallMs(), trouble: null });
     }
   }
 
@@ -259,6 +292,7 @@ export class Live {
     const localMs = this.#world.wallMs();
     this.#clock.heard(nowMs, localMs);
     this.#lookedMs = null;
+    this.#retry();
     this.#say({ serverVersion, lateSinceMs: null, nowMs: this.#clock.at(localMs) });
   }
 
@@ -280,6 +314,16 @@ export function topicOf(key: QueryKey): string | null {
   return isOfJob && typeof id === "string" && /^[0-9a-f]{32}$/i.test(id)
     ? `${kind}/${id.toLowerCase()}`
     : null;
+}
+
+/** What a text says, which need not be JSON. */
+function json(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw error;
+  }
 }
 
 function keyOf(topic: string): QueryKey {

@@ -1,7 +1,7 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
 
-import { client, dataOf, patient } from "./client";
+import { Refused, Unreachable, client, dataOf, patient } from "./client";
 import { type LiveStatus, live } from "./live";
 import type { CheckpointsInfo, JobInfo, Overview } from "./schema";
 
@@ -23,9 +23,14 @@ export const overviewQuery = queryOptions({
   queryKey: ["overview"],
   queryFn: ({ signal }) =>
     newest<Overview>("overview", async () => {
-      const overview = dataOf(await client.GET("/unistream/overview", { signal }));
-      live.answered(overview);
-      return overview;
+      try {
+        const overview = dataOf(await client.GET("/unistream/overview", { signal }));
+        live.answered(overview);
+        return overview;
+      } catch (error) {
+        if (error instanceof Refused || error instanceof Unreachable) live.unanswered(error.message);
+        throw error;
+      }
     }),
 });
 

@@ -12,6 +12,7 @@ const GOOD: LiveStatus = {
   shownMs: 0,
   lateSinceMs: null,
   serverVersion: "1",
+  trouble: null,
   tickedMs: NOW,
   nowMs: NOW,
 };
@@ -45,6 +46,14 @@ describe("how old the data of a page is", () => {
     const found = freshnessOf({ ...GOOD, ...changes }, NOW);
     expect([found.kind, found.kind === "stale" ? found.sinceMs : null]).toEqual([kind, sinceMs]);
   });
+});
+
+test.each<[string, Partial<LiveStatus>, string]>([
+  ["nobody answers", {}, "does not answer"],
+  ["somebody else does", { trouble: "who are you?" }, "who are you?"],
+])("why it is old: %s", (_, changes, part) => {
+  const found = freshnessOf({ ...GOOD, heardMs: 5, ...changes }, NOW);
+  expect(found.kind === "stale" ? found.why : "").toContain(part);
 });
 
 test.each([

@@ -15,10 +15,12 @@ const HANGS =
 
 /** `nowMs`: by the clock of this browser, as the times of the status are. */
 export function freshnessOf(status: LiveStatus, nowMs: number): Freshness {
-  const { heardMs, shownMs, lateSinceMs, polls, phase } = status;
+  const { heardMs, shownMs, lateSinceMs, polls, phase, trouble } = status;
   if (phase === "hidden") return { kind: "connecting" };
   if (nowMs - Math.max(heardMs ?? 0, shownMs) > STALE_MS) {
-    return heardMs === null ? { kind: "connecting" } : { kind: "stale", sinceMs: heardMs, why: AWAY };
+    return heardMs === null
+      ? { kind: "connecting" }
+      : { kind: "stale", sinceMs: heardMs, why: trouble ?? AWAY };
   }
   if (lateSinceMs !== null && phase === "open") return { kind: "stale", sinceMs: lateSinceMs, why: HANGS };
   if (polls) return { kind: "polled" };

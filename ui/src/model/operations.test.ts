@@ -48,6 +48,13 @@ describe("an operation, answer by answer", () => {
       [accepted, accepted, no(503), away],
       { step: "watch", trouble: "nobody answers" },
     ],
+    ["a login has ended", "stop", [no(401)], { step: "keep", trouble: "it is 401" }],
+    [
+      "a proxy does not let it pass any more",
+      "savepoint",
+      [accepted, no(403)],
+      { step: "watch", outcome: null, trouble: "it is 403" },
+    ],
     ["somebody answers again", "stop", [accepted, accepted, away, running], { step: "watch", trouble: null }],
     [
       "what is over stays so",

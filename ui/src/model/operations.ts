@@ -54,8 +54,9 @@ export type Told =
   | { readonly is: "away"; readonly why: string };
 
 const NOT_FOUND = 404;
-/** Of a leader that gives up its jobs, and of proxies: the same request may succeed later. */
-const LATER = [502, 503, 504];
+const FORBIDDEN = 403;
+/** Of a leader that gives up its jobs, and of proxies, also without a login: the same request may succeed later. */
+const LATER = [401, 407, 502, 503, 504];
 
 /** The operation after an answer. */
 export function told(operation: Operation, answer: Told): Operation {
@@ -74,7 +75,9 @@ export function told(operation: Operation, answer: Told): Operation {
 }
 
 function refused(operation: Operation, { status, why }: { status: number; why: string }): Operation {
-  if (LATER.includes(status)) return { ...operation, trouble: why };
+  // What only asks is never refused by the cluster: a proxy does not let it pass.
+  if (LATER.includes(status) || (operation.step === "watch" && status === FORBIDDEN))
+    return { ...operation, trouble: why };
   switch (operation.step) {
     case "keep": // it has ended, say: the next request says so; only a start from here is not possible
       return { ...operation, step: "ask", trouble: null };

@@ -2,6 +2,7 @@ import { useLive } from "../api/queries";
 import { localTime } from "../format/times";
 import { type Freshness, freshnessOf, otherVersion } from "../model/freshness";
 import type { Tone } from "../model/states";
+import { OtherMasters, useOtherMasters } from "./OtherMasters";
 
 /** A mark in the bar: whether what stands on the page is as it is in the cluster. */
 export function LiveMark() {
@@ -18,6 +19,7 @@ export function LiveMark() {
 export function LiveNotice() {
   const freshness = useFreshness();
   const { serverVersion } = useLive();
+  const masters = useOtherMasters();
   const other = otherVersion(pageVersion(), serverVersion);
   return (
     <div className="live-notices">
@@ -25,6 +27,7 @@ export function LiveNotice() {
         <div className="notice tone-warn" role="alert">
           <strong>Old since {localTime(freshness.sinceMs)}.</strong> {freshness.why} This page goes on by
           itself.
+          <OtherMasters masters={masters} />
         </div>
       )}
       {other !== null && (

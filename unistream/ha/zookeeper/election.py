@@ -51,7 +51,7 @@ from unistream.core.leadership import (
 from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
 from unistream.ha.zookeeper.fence import Fence, Found
 from unistream.ha.zookeeper.folder import prepare
-from unistream.ha.zookeeper.queue import ElectionQueue
+from unistream.ha.zookeeper.queue import ElectionQueue, contender_of, said_of
 from unistream.ha.zookeeper.settings import ZooKeeperSettings
 from unistream.ha.zookeeper.store import ZooKeeperStore
 from unistream.port.ha import Contender, ContenderInfo, LeaderInfo
@@ -67,15 +67,22 @@ _Order = JoinElection | CheckNode | LeaveElection | None  # None: end
 
 
 class ZooKeeperElection(Closing):
-    """Implements `port.ha.LeaderElection`."""
+    """Implements `port.ha.LeaderElection`. `rest_url`: where this process answers people and programs, asked
+    for when it takes part."""
 
-    def __init__(self, settings: ZooKeeperSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        clock: Clock | None = None,
+        rest_url: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._settings = settings
         self._layout = settings.layout
         self._clock = clock or BootClock()  # the service counts the sleep of this machine, too
         self._client = ZooKeeperClient(settings, self._connection_changed)
         self._queue = ElectionQueue(
-            self._client, self._layout, uuid.uuid4().hex, self._queue_changed, process_name()
+            *(self._client, self._layout, uuid.uuid4().hex, self._queue_changed),
+            lambda: said_of(process_name(), rest_url()),
         )
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
@@ -113,11 +120,11 @@ class ZooKeeperElection(Closing):
         if not self._client.connected:
             return None
         try:
-            processes = self._queue.contenders()
+            said = self._queue.contenders()
         except (*KAZOO_ERRORS, UnistreamError) as error:
             _log.warning("event=contenders_not_read cluster=%s reason=%r", self._layout.folder, str(error))
             return None
-        return [ContenderInfo(process=one, leads=place == 0) for place, one in enumerate(processes)]
+        return [contender_of(one, leads=place == 0) for place, one in enumerate(said)]
 
     def close(self) -> None:
         if self._is_closed:

@@ -17,6 +17,7 @@ from unistream.base.ids import LeaderEpoch
 from unistream.core.leadership import LookFailed, NodeBehind, NodeFirst, NodeGone
 from unistream.ha.zookeeper.client import KAZOO_ERRORS, ZooKeeperClient
 from unistream.ha.zookeeper.settings import Layout
+from unistream.port.ha import ContenderInfo
 
 _SEQUENCE: Final = re.compile(r"-(-?[0-9]{10,})$")  # a counter of 32 bits with a sign
 _LOOKS_MAX: Final = 5  # the one before it may go while it is looked at
@@ -32,7 +33,7 @@ class ElectionQueue:
         layout: Of the cluster.
         contender: Unique among all contenders of all times.
         on_change: Called by kazoo when the own node or the one before it has changed.
-        process: Of the contender, for people.
+        said: What others read of the contender, see `said_of`.
     """
 
     def __init__(
@@ -41,13 +42,13 @@ class ElectionQueue:
         layout: Layout,
         contender: str,
         on_change: Callable[[], None],
-        process: str = "",
+        said: Callable[[], str] = lambda: "",
     ) -> None:
         self._client = client
         self._layout = layout
         self._prefix = f"{contender}-"
         self._on_change = on_change
-        self._process = process.encode()
+        self._said = said
         self._first: str | None = None  # the last own node that was first in the queue
         self.node: str | None = None
 
@@ -55,9 +56,9 @@ class ElectionQueue:
         """Removes own nodes of before, creates one, and looks at it."""
         try:
             self._remove_own()
-            prefix = f"{self._layout.election}/{self._prefix}"
+            prefix, said = f"{self._layout.election}/{self._prefix}", self._said().encode()
             self.node = self._client.once(
-                lambda kazoo: kazoo.create_async(prefix, self._process, ephemeral=True, sequence=True)
+                lambda kazoo: kazoo.create_async(prefix, said, ephemeral=True, sequence=True)
             )
             return self._look(look)
         except (*KAZOO_ERRORS, UnistreamError):
@@ -71,7 +72,7 @@ class ElectionQueue:
             return LookFailed(look)
 
     def contenders(self) -> list[str]:
-        """Processes of all contenders, the first in the queue first; from any thread. Raises as `read` of the
+        """What all contenders say, the first in the queue first; from any thread. Raises as `read` of the
         client."""
         names = sorted(self._client.children(self._layout.election) or [], key=_sequence)
         found = [self._client.value(f"{self._layout.election}/{name}") for name in names]
@@ -138,6 +139,23 @@ class ElectionQueue:
 
     def _changed(self, _: object) -> None:
         self._on_change()
+
+
+def said_of(process: str, rest_url: str | None) -> str:
+    """What a contender says of itself in its node."""
+    return process if rest_url is None else f"{process} {rest_url}"
+
+
+def contender_of(said: str, *, leads: bool) -> ContenderInfo:
+    """The contender whose node has this.
+
+    >>> contender_of(said_of("host-12", "http://127.0.0.1:8081"), leads=False)
+    ContenderInfo(process='host-12', leads=False, rest_url='http://127.0.0.1:8081')
+    >>> contender_of("host-12", leads=True).rest_url is None  # of an older version, or it has no REST API
+    True
+    """
+    process, _, rest_url = said.partition(" ")
+    return ContenderInfo(process=process, leads=leads, rest_url=rest_url or None)
 
 
 def _sequence(name: str) -> int:

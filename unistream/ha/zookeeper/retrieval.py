@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import msgspec
@@ -14,20 +15,23 @@ from unistream.port.ha import LeaderInfo
 
 
 class ZooKeeperRetrieval(Closing):
-    """Implements `port.ha.LeaderRetrieval`. Connects with the first question, and stays connected."""
+    """Implements `port.ha.LeaderRetrieval`. Connects with the first question, and stays connected.
+    Thread-safe."""
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._path = settings.layout.leader
         self._client = ZooKeeperClient(settings)
         self._is_started = False
+        self._starting = threading.Lock()
 
     def leader(self, timeout_s: float) -> LeaderInfo | None:
         deadline_s = time.monotonic() + timeout_s
-        if not self._is_started:
-            self._client.start()
-            self._is_started = True
-        elif self._client.is_dead:
-            self._client.revive()
+        with self._starting:
+            if not self._is_started:
+                self._client.start()
+                self._is_started = True
+            elif self._client.is_dead:
+                self._client.revive()
         found = self._client.value(self._path, deadline_s)
         if found is None:
             self._client.check_chroot(deadline_s)

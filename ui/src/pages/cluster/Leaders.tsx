@@ -1,4 +1,5 @@
 import type { ClusterInfo } from "../../api/schema";
+import { type Elsewhere, addressOf } from "../../model/masters";
 import { duration } from "../../format/times";
 import { Badge } from "../../parts/Badge";
 import { Ago, Time } from "../../parts/Time";
@@ -13,7 +14,7 @@ export function Leaders({ info }: { info: ClusterInfo }) {
         <Badge tone="good">leads</Badge> <code>{info.process}</code> since{" "}
         <Ago ms={info.leads_since_ms} nowMs={info.now_ms} />, epoch {info.epoch}
       </p>
-      {standbys.map(({ process }, place) => (
+      {standbys.map(({ process, rest_url: url }, place) => (
         <p key={`${place} ${process}`}>
           <Badge tone="quiet">stands by</Badge>{" "}
           {process === "" ? (
@@ -21,11 +22,22 @@ export function Leaders({ info }: { info: ClusterInfo }) {
           ) : (
             <code>{process}</code>
           )}
+          <Served at={url === null ? null : addressOf(url)} />
         </p>
       ))}
       <p className="quiet">{sentence(info, standbys.length)}</p>
       <Former info={info} />
     </section>
+  );
+}
+
+function Served({ at }: { at: Elsewhere | null }) {
+  if (at === null) return null;
+  return (
+    <>
+      {", answers for the leader at "}
+      <a href={`${at.origin}/ui/`}>{at.host}</a>
+    </>
   );
 }
 
