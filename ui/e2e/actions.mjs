@@ -2,7 +2,7 @@
 import { demand } from "./browser.mjs";
 
 /** Opens the dialog of a button, and looks at it. */
-async function asked(ui, button, title) {
+export async function asked(ui, button, title) {
   await ui.page
     .getByRole("group", { name: "Actions" })
     .getByRole("button", { name: button, exact: true })
@@ -15,7 +15,7 @@ async function asked(ui, button, title) {
 }
 
 /** What is said of an operation, as soon as it says this. */
-async function said(ui, sentence) {
+export async function said(ui, sentence) {
   const found = ui.page.locator(".operation", { hasText: sentence }).first();
   await found.waitFor();
   return found;
@@ -37,7 +37,7 @@ export async function runs(ui, job) {
   }, job);
 }
 
-async function savepoint(ui) {
+export async function savepoint(ui) {
   const dialog = await asked(ui, "Savepoint", "Take a savepoint");
   await dialog.getByRole("button", { name: "Take it" }).click();
   const operation = await said(ui, "It is complete, and the job goes on.");
@@ -46,7 +46,7 @@ async function savepoint(ui) {
   return path;
 }
 
-async function cancel(ui) {
+export async function cancel(ui) {
   const dialog = await asked(ui, "Cancel", "Cancel");
   await dialog.getByRole("button", { name: "Cancel the job" }).click();
   await said(ui, "The job is cancelled.");
@@ -121,7 +121,7 @@ async function rescale(ui, job) {
   await runs(ui, job);
 }
 
-async function drain(ui) {
+export async function drain(ui) {
   const dialog = await asked(ui, "Drain", "Drain: be done with the stream");
   await dialog.getByRole("button", { name: "Drain the job" }).click();
   const operation = await said(ui, "The stream is done");
@@ -135,7 +135,7 @@ async function drain(ui) {
 }
 
 /** The id of the new job. */
-async function startAgain(ui, { point, proof }) {
+export async function startAgain(ui, { point, proof }) {
   await ui.page.getByRole("button", { name: "Start again from it" }).click();
   const dialog = ui.page.getByRole("dialog", { name: "Start again from a restore point" });
   demand(await dialog.getByRole("button", { name: "Start a job" }).isDisabled(), "a point has to be chosen");

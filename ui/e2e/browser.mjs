@@ -37,13 +37,16 @@ export async function opened(url, { size = SIZES.wide, colorScheme = "light" } =
 }
 
 class Ui {
-  #errors = [];
-  #forgiven = [];
+  #errors;
+  #forgiven;
 
-  constructor(url, browser, page) {
+  /** `seen`: of all tabs. */
+  constructor(url, browser, page, seen = { errors: [], forgiven: [] }) {
     this.url = url;
     this.browser = browser;
     this.page = page;
+    this.#errors = seen.errors;
+    this.#forgiven = seen.forgiven;
     page.on("console", (message) => {
       if (message.type() === "error") this.#errors.push(`console: ${message.text()}`);
     });
@@ -64,6 +67,25 @@ class Ui {
   async goto(path) {
     await this.page.goto(`${this.url}/ui${path}`);
     await this.page.getByRole("heading", { level: 1 }).waitFor();
+  }
+
+  /** Another tab of the same browser, for the cluster at `url`. */
+  async tab(url = this.url) {
+    const page = await this.page.context().newPage();
+    page.setDefaultTimeout(WAIT_MS);
+    return new Ui(url, this.browser, page, { errors: this.#errors, forgiven: this.#forgiven });
+  }
+
+  /** Until the mark in the bar has this word. */
+  async isMarked(word) {
+    await this.page.locator(".live-mark", { hasText: word }).waitFor();
+  }
+
+  /** How far the page can be moved sideways, which no page can. */
+  async sideways() {
+    return this.page.evaluate(
+      () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    );
   }
 
   /** An error that a case brings about, such as a refusal. */
