@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 import unistream as us
@@ -107,6 +108,24 @@ def reads(lake: Path, out: Path) -> us.Environment:
         us.DeltaSource(str(lake), bounded=False), us.WatermarkStrategy.no_watermarks(), "lake"
     ).uid("lake")
     rows.sink_to(us.FileSink(str(out))).uid("files")
+    return env
+
+
+def fails(folder: Path, message: str = "fare 7 is none") -> us.Environment:
+    """A stream whose function fails at its eighth row, for good."""
+
+    def refuse(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if 7 in batch.column("n").to_pylist():
+            raise ValueError(message)
+        return batch
+
+    env = us.Environment({**STREAMING, **CHECKPOINTED, "restart-strategy.type": "none"})
+    numbers = us.DatagenSource({"n": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=100)
+    rows = env.from_source(numbers, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    schema = pa.schema([("n", pa.int64())])
+    rows.map_batches(refuse, returns=schema).uid("refuse").sink_to(us.FileSink(str(folder / "out"))).uid(
+        "out"
+    )
     return env
 
 

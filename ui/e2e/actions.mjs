@@ -59,6 +59,7 @@ export async function saveAndCancel(ui, { job }) {
   await ui.page.getByRole("link", { name: "flights" }).first().waitFor();
   await ui.isAccessible("the overview");
   await runs(ui, job);
+  await isDrawn(ui, 3);
   await savepoint(ui);
   await ui.page.reload();
   await said(ui, "It is complete, and the job goes on.");
@@ -72,6 +73,7 @@ export async function wholeLife(ui, { job }) {
   await ui.page.getByRole("link", { name: "flights" }).first().waitFor();
   await ui.isAccessible("the overview");
   await runs(ui, job);
+  await isDrawn(ui, 3);
   await ui.picture("job");
   await ui.isAccessible("the graph of a job");
   await visitAll(ui, job);
@@ -85,8 +87,34 @@ export async function wholeLife(ui, { job }) {
   await ui.isAccessible("the page of a job that is cancelled");
 }
 
+/** The graph of a job: so many vertices, each where one sees it, none above another one, and lines between them. */
+export async function isDrawn(ui, count) {
+  const nodes = ui.page.locator(".react-flow__node");
+  await nodes.nth(count - 1).waitFor();
+  const boxes = await Promise.all((await nodes.all()).map((node) => node.boundingBox()));
+  demand(boxes.length === count, `${boxes.length} vertices are drawn, not ${count}`);
+  const frame = await ui.page.locator(".react-flow").boundingBox();
+  const inside = ({ x, y, width, height }) =>
+    width > 20 &&
+    height > 10 &&
+    x >= frame.x - 1 &&
+    x + width <= frame.x + frame.width + 1 &&
+    y >= frame.y - 1;
+  demand(boxes.every(inside), `each vertex is seen: ${JSON.stringify(boxes)} in ${JSON.stringify(frame)}`);
+  const apart = (a, b) =>
+    a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
+  demand(
+    boxes.every((a, i) => boxes.slice(i + 1).every((b) => apart(a, b))),
+    `no vertex hides another one: ${JSON.stringify(boxes)}`,
+  );
+  await ui.page
+    .locator(".react-flow__edge-path")
+    .nth(count - 2)
+    .waitFor({ state: "attached" });
+}
+
 /** Each page of the cluster, and of the job. */
-async function visitAll(ui, job) {
+export async function visitAll(ui, job, look = () => undefined) {
   for (const name of ["Pages", "Of this job"]) {
     await ui.goto(`/jobs/${job}`);
     const links = ui.page.getByRole("navigation", { name }).getByRole("link");
@@ -96,17 +124,19 @@ async function visitAll(ui, job) {
       await ui.page.getByRole("navigation", { name }).getByRole("link", { name: title, exact: true }).click();
       await ui.page.locator(".skeleton").first().waitFor({ state: "hidden" });
       await ui.isAccessible(`the page ${title}`);
+      await look(title);
       if (name === "Pages") await ui.goto(`/jobs/${job}`);
     }
   }
   await runs(ui, job);
 }
 
-async function rescale(ui, job) {
+/** One subtask more of the vertex of a slider: by itself that of the windows. */
+export async function rescale(ui, job, { slider = 1 } = {}) {
   const dialog = await asked(ui, "Rescale", "Change the parallelism");
   demand(await dialog.getByRole("button", { name: "Rescale" }).isDisabled(), "nothing has changed yet");
   const sliders = dialog.getByRole("slider");
-  await sliders.nth(1).focus(); // the windows
+  await sliders.nth(slider).focus();
   await ui.page.keyboard.press("ArrowRight");
   await dialog.getByText("3 slots, 1 more than now").waitFor();
   await ui.picture("dialog-rescale-moved");

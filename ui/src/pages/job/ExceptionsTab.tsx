@@ -34,14 +34,19 @@ function Failure({ failure }: { failure: ExceptionInfo }) {
   return (
     <>
       <h2>
-        {failure.kind}: {first}
+        {failure.kind}: <bdi>{first}</bdi>
       </h2>
       <p className="quiet">
         <Time ms={failure.at_ms} />
-        {failure.task_name !== null && ` · ${failure.task_name}`}
+        {failure.task_name !== null && (
+          <>
+            {" · "}
+            <bdi>{failure.task_name}</bdi>
+          </>
+        )}
         {failure.endpoint !== null && ` · ${failure.endpoint}`}
       </p>
-      {more.length > 0 && <pre>{more.join("\n")}</pre>}
+      {more.length > 0 && <pre dir="auto">{more.join("\n")}</pre>}
       {failure.traceback !== "" && (
         <details>
           <summary>Stack</summary>

@@ -53,13 +53,16 @@ function Head({ info }: { info: JobInfo }) {
         {info.ended_ms === null
           ? `runs for ${duration(since(info.submitted_ms, nowMs))}`
           : `ran for ${duration(info.ended_ms - info.submitted_ms)}`}
-        , {count(info.restarts)} restarts. Last checkpoint: <Ago ms={complete?.triggered_ms} nowMs={nowMs} />.
+        , {info.restarts === 1 ? "1 restart" : `${count(info.restarts)} restarts`}. Last checkpoint:{" "}
+        <Ago ms={complete?.triggered_ms} nowMs={nowMs} />.
       </p>
       <DagsterRuns job={info.job} />
       <JobActions info={info} />
       {info.incomplete !== "" && <Notice tone="warn">{info.incomplete}</Notice>}
       {root !== undefined && info.state !== "RUNNING" && info.state !== "FINISHED" && (
-        <Notice tone="bad">{`${root.kind}: ${root.message}`}</Notice>
+        <Notice tone="bad">
+          <bdi>{`${root.kind}: ${root.message}`}</bdi>
+        </Notice>
       )}
       <nav className="tabs" aria-label="Of this job">
         {TABS.map(([to, text]) => (
