@@ -131,7 +131,7 @@ def test_a_module_that_no_worker_has_fails_the_job_at_once(
 ) -> None:
     for function, says in [
         ("installed", "needs module 'only_here', which this worker does not have; install it on the workers"),
-        ("needy", "No module named 'not_on_any_worker' at row 0 of the batch; install it on the workers"),
+        ("needy", "No module named 'not_on_any_worker' at row 0 of the batch: {"),
     ]:
         done = terminal(
             *("run", f"flights.pipeline:{function}", "-t", "remote"),

@@ -201,11 +201,9 @@ def attach(
     elif prints:
         print_result(result)
     if not result.is_success:
-        from unistream.client.job_client import users_part_of
-
         why = f": {result.failure.message}" if result.failure is not None else ""
         if result.failure is not None and result.failure.user_traceback and not as_json:
-            report(users_part_of(result.failure))
+            report(result.failure.user_traceback.rstrip())
         complain(f"job {result.name!r} ended as {result.state}{why}")
         raise typer.Exit(JOB_FAILED)
     return result

@@ -106,14 +106,8 @@ def checked(result: JobResult) -> JobResult:
         raise JobCancelled(text)
     error = _KINDS.get(failure.kind if failure is not None else "", UnistreamError)(text)
     if failure is not None and failure.user_traceback:
-        error.add_note(users_part_of(failure))
+        error.add_note(failure.user_traceback.rstrip())  # at the end, where a Python programmer looks for it
     raise error
-
-
-def users_part_of(failure: TaskFailure) -> str:
-    """The row, and then the frames of the user's code, as a Python programmer looks for them: at the end."""
-    row = f"Row: {failure.row}\n" if failure.row else ""
-    return f"{row}{failure.user_traceback}".rstrip()
 
 
 _KINDS: Final[Mapping[str, type[UnistreamError]]] = {

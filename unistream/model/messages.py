@@ -178,14 +178,13 @@ class Heartbeat(_Message, frozen=True, kw_only=True):
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a task failed. `recoverable` False: restarting cannot help (a configuration error, or
     `SuppressRestarts`). `lost_partition`: it could not be read (Flink's PartitionException), so its producer
-    runs again. `user_traceback`: what the user's code raised, with frames of that code alone; `row`: for
-    which row, as text. Both empty: not known."""
+    runs again. `user_traceback`: what the user's code raised, with frames of that code alone; empty: it has
+    raised nothing."""
 
     kind: str
     message: str
     traceback: str = ""
     user_traceback: str = ""
-    row: str = ""
     recoverable: bool = True
     lost_partition: PartitionId | None = None
 

@@ -39,13 +39,7 @@ ContextOf = Callable[[OperatorUid, str, Fence], OperatorContext]
 
 
 class OperatorFailed(UserCodeError):
-    """An operator raised; the message names it and its subtask, `__cause__` is what it raised.
-
-    Attributes:
-        shown_row: The row for which it did, as text; empty: it is not known.
-    """
-
-    shown_row: str = ""
+    """An operator raised; the message names it, its subtask and the row, `__cause__` is what it raised."""
 
 
 class NodeOutput:
@@ -152,20 +146,17 @@ class _Node:
 
     def _raise_located(self, doing: str, error: BaseException, batch: Batch | None = None) -> None:
         """Returns if `error` itself is to be raised."""
-        located = self.located(doing, error) if fails_the_task(error) else error
-        if located is error:
-            return
-        if isinstance(located, OperatorFailed) and isinstance(error, UserCodeError) and batch is not None:
-            located.shown_row = shown_row(batch, error.row)
-        raise located from error
+        located = self.located(doing, error, batch) if fails_the_task(error) else error
+        if located is not error:
+            raise located from error
 
-    def located(self, doing: str, error: BaseException) -> Exception:
-        """`error` with the operator in its message. Errors of our own tree keep their class, because it says
-        what the caller must do."""
+    def located(self, doing: str, error: BaseException, batch: Batch | None = None) -> Exception:
+        """`error` with the operator, and the row of `batch`, in its message. Errors of our own tree keep
+        their class, because it says what the caller must do."""
         if isinstance(error, OperatorFailed):
             return error
         if isinstance(error, UserCodeError):
-            text = str(error)
+            text = f"{error}{shown_row(batch, error.row)}"
             return OperatorFailed(text if text.startswith("operator ") else f"{self._where}: {text}")
         if isinstance(error, UnistreamError):
             if not getattr(error, "__notes__", None):

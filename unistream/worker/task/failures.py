@@ -26,7 +26,7 @@ from unistream.model.messages import TaskFailure
 CAUSED: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
 TRACEBACK_CHARS_MAX: Final = 32_768  # the end of a traceback says most; a message stays far below a frame
 MESSAGE_CHARS_MAX: Final = 4_096
-ROW_CHARS_MAX: Final = 500
+ROW_CHARS_MAX: Final = 300
 
 
 def fails_the_task(error: BaseException) -> bool:
@@ -48,21 +48,21 @@ def task_failure(error: BaseException) -> TaskFailure:
         message=_writable(f"{error}{notes}")[:MESSAGE_CHARS_MAX],
         traceback=_writable(trace)[-TRACEBACK_CHARS_MAX:],
         user_traceback=_writable(_users_traceback(error))[-TRACEBACK_CHARS_MAX:],
-        row=_writable(getattr(error, "shown_row", "")),
         recoverable=_is_recoverable(error),
         lost_partition=_lost_partition(error),
     )
 
 
-def shown_row(batch: Batch, position: int | None) -> str:
-    """The row as Python would print it, cut off; empty: it is not known, or Python has no values for it."""
-    if position is None or position >= batch.num_rows:
+def shown_row(batch: Batch | None, position: int | None) -> str:
+    """The row for the end of a message, as Python would print it: with its values one finds it in the source.
+    Empty: it is not known, or Python has no values for it."""
+    if batch is None or position is None or position >= batch.num_rows:
         return ""
     try:
         text = str(batch.records.slice(position, 1).to_pylist()[0])
     except (pa.ArrowException, ArithmeticError, ValueError):
         return ""
-    return text if len(text) <= ROW_CHARS_MAX else f"{text[:ROW_CHARS_MAX]}…"
+    return f": {text}" if len(text) <= ROW_CHARS_MAX else f": {text[:ROW_CHARS_MAX]}…"
 
 
 def _users_traceback(error: BaseException) -> str:
