@@ -10,7 +10,20 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
-from tests.browser.web_ui import FARES, check_case, missing, reads, run_command, running_case, windows, writes
+from tests.browser.web_ui import (
+    FARES,
+    HOSTILE,
+    check_case,
+    fails,
+    hostile,
+    missing,
+    printable,
+    reads,
+    run_command,
+    running_case,
+    windows,
+    writes,
+)
 from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
@@ -127,3 +140,25 @@ def test_a_plan_and_a_story_are_drawn_from_files(
     plan.write_text(run_command(tmp_path, "explain", "fares:build", "--json"))
     run_command(tmp_path, "simulate", "fares:build", "--seed", "1", "--story-file", str(story))
     check_case("pages", "files", cluster.rest_url, plan=str(plan), story=str(story), **window)
+
+
+@pytest.mark.parametrize("window", [{}, NARROW], ids=["wide and light", "narrow and dark"])
+def test_names_rows_and_errors_are_never_executed(
+    cluster: EmbeddedCluster, tmp_path: Path, window: dict[str, object]
+) -> None:
+    jobs = []
+    for env in (hostile(tmp_path), fails(tmp_path / "failing", HOSTILE)):
+        graph, code = env.job_graph(printable(200))
+        jobs.append(cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config={})).job_id)
+    job, failed = jobs
+    assert cluster.dispatcher.wait(failed, WAIT_S)
+    name = cluster.dispatcher.job(job).name
+    given = {"job": str(job), "failed": str(failed), "called": name, "error": "onerror"}
+    check_case("names", "hostile", cluster.rest_url, **given, **window)
+
+
+@pytest.mark.parametrize("case", ["farAway", "heldBack", "turnedAway"])
+def test_what_stands_between_is_said_and_the_page_goes_on(
+    cluster: EmbeddedCluster, flights: Callable[[], str], case: str
+) -> None:
+    check_case("between", case, cluster.rest_url, job=flights())

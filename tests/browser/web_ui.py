@@ -129,6 +129,42 @@ def fails(folder: Path, message: str = "fare 7 is none") -> us.Environment:
     return env
 
 
+HOSTILE: Final = (
+    '<img src=x onerror="window.ran=1"><script>window.ran=1</script>'
+    " {{7*7}} \N{RIGHT-TO-LEFT OVERRIDE}\N{ARABIC LETTER AIN}\N{ARABIC LETTER REH}\N{ARABIC LETTER BEH} "
+    "\N{CJK UNIFIED IDEOGRAPH-540D}\N{ALCHEMICAL SYMBOL FOR QUINTESSENCE} " + "long" * 50
+)
+"""Some 300 characters: HTML, a script, a template, right-to-left, and no space to break at."""
+
+
+def printable(length: int) -> str:
+    """Of it, for names that are lines."""
+    return "".join(one for one in HOSTILE if one.isprintable())[:length]
+
+
+def hostile(folder: Path) -> us.Environment:
+    """An endless stream whose operator, log, rows and state have such names and values."""
+    name = printable(300)
+
+    def logged(batch: pa.RecordBatch) -> pa.RecordBatch:
+        print(HOSTILE)
+        return batch.set_column(0, "key", pa.array([HOSTILE] * batch.num_rows))
+
+    env = us.Environment({**STREAMING, **CHECKPOINTED, "parallelism.default": "1"})
+    columns = {
+        "key": us.datagen.RandomInt(0, 50),
+        "at": us.datagen.EventTime(start_ms=1_000_000, step_ms=100),
+    }
+    source = us.DatagenSource(columns, rows=None, bounded=False, seed=7, rows_per_second=20)
+    watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_column("at")
+    rows = env.from_source(source, watermarks, name).uid("source")
+    schema = pa.schema([("key", pa.string()), ("at", source.schema.field("at").type)])
+    named = rows.map_batches(logged, returns=schema).name(name).uid("logged")
+    counted = named.key_by("key").window(us.TumblingEventTimeWindows.of("1 h")).aggregate(n=us.count())
+    counted.name(name).uid("windows").sink_to(us.FileSink(str(folder / "<b>out</b>"))).uid("out")
+    return env
+
+
 FARES: Final = """
 import pyarrow as pa
 import unistream as us

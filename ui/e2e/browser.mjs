@@ -50,6 +50,10 @@ class Ui {
     page.on("console", (message) => {
       if (message.type() === "error") this.#errors.push(`console: ${message.text()}`);
     });
+    page.on("dialog", (dialog) => {
+      this.#errors.push(`dialog: ${dialog.message()}`);
+      void dialog.dismiss();
+    });
     page.on("pageerror", (error) => this.#errors.push(`page: ${error.name} ${error.message} ${error.stack}`));
     page.on("requestfailed", (request) => {
       const why = request.failure()?.errorText ?? "";
@@ -81,11 +85,18 @@ class Ui {
     await this.page.locator(".live-mark", { hasText: word }).waitFor();
   }
 
-  /** How far the page can be moved sideways, which no page can. */
-  async sideways() {
-    return this.page.evaluate(
-      () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
-    );
+  /** No page can be moved sideways; fails with what is wider than the window. */
+  async fits(what) {
+    const wide = await this.page.evaluate(() => {
+      const { scrollWidth, clientWidth } = document.documentElement;
+      if (scrollWidth <= clientWidth) return null;
+      const out = [...document.querySelectorAll("body *")].filter(
+        (one) =>
+          one.getBoundingClientRect().right > clientWidth && one.closest(".scrolls, .react-flow") === null,
+      );
+      return out.map((one) => `${one.tagName.toLowerCase()}.${one.className}`);
+    });
+    demand(wide === null, `${what}: wider than the window: ${wide?.slice(0, 8).join(", ")}`);
   }
 
   /** An error that a case brings about, such as a refusal. */

@@ -75,5 +75,5 @@ export async function failed(ui, { job, message }) {
     .waitFor();
   await ui.isAccessible("the exceptions of a job that has failed");
   await ui.picture("failed");
-  demand((await ui.sideways()) === 0, "nothing hangs out of the page");
+  await ui.fits("the exceptions of a job that has failed");
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { bytes, compact, count, percent, rate } from "./numbers";
-import { duration, shortTime, utcTime } from "./times";
+import { duration, localTime, shortTime, utcTime } from "./times";
 
 describe("numbers", () => {
   test.each([
@@ -37,12 +37,17 @@ describe("times", () => {
     [273_600_000, "3 d 4 h"],
     [-5_000, "−5 s"],
     [null, "–"],
+    [Number.NaN, "–"],
   ])("%s ms", (ms, text) => {
     expect(duration(ms)).toBe(text);
   });
 
   test("UTC says so", () => {
     expect(utcTime(1_795_960_800_000)).toBe("2026-11-29 14:00:00 UTC");
+  });
+
+  test.each([Number.NaN, Infinity, 2 ** 63, -(2 ** 63)])("%s is no moment", (ms) => {
+    expect([localTime(ms), utcTime(ms), shortTime(ms, 1), shortTime(ms, 1e9)]).toEqual(Array(4).fill("–"));
   });
 
   test.each([

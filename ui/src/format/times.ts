@@ -23,9 +23,16 @@ export function duration(ms: number | null | undefined): string {
 
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
+/** What a browser can show as a time; a watermark at the end of a stream is none. */
+const MOMENT_MS = 8.64e15;
+
+function isMoment(ms: number): boolean {
+  return Math.abs(ms) <= MOMENT_MS;
+}
+
 /** In the zone of the browser. */
 export function localTime(ms: number): string {
-  return local.format(ms);
+  return isMoment(ms) ? local.format(ms) : UNKNOWN;
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
@@ -45,13 +52,14 @@ const day = new Intl.DateTimeFormat(undefined, {
 /** On an axis of so many ms: the time of day, with its day where the axis has several, with parts of a second where it
  * has few. */
 export function shortTime(ms: number, ofMs: number): string {
+  if (!isMoment(ms)) return UNKNOWN;
   if (ofMs > DAY) return day.format(ms);
   return (ofMs < 10 * SECOND ? parts : clock).format(ms);
 }
 
 /** `2026-11-29 14:03:22 UTC`. */
 export function utcTime(ms: number): string {
-  return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  return isMoment(ms) ? `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC` : UNKNOWN;
 }
 
 /** How long ago a moment was; null where either is not known. A clock that is behind makes no negative time. */

@@ -29,6 +29,18 @@ export function ExceptionsTab() {
   );
 }
 
+function Lines({ text }: { text: string }) {
+  return (
+    <pre
+      dir="auto"
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls can be reached by keyboard
+      tabIndex={0}
+    >
+      {text}
+    </pre>
+  );
+}
+
 function Failure({ failure }: { failure: ExceptionInfo }) {
   const [first = "", ...more] = failure.message.split("\n");
   return (
@@ -46,11 +58,11 @@ function Failure({ failure }: { failure: ExceptionInfo }) {
         )}
         {failure.endpoint !== null && ` · ${failure.endpoint}`}
       </p>
-      {more.length > 0 && <pre dir="auto">{more.join("\n")}</pre>}
+      {more.length > 0 && <Lines text={more.join("\n")} />}
       {failure.traceback !== "" && (
         <details>
           <summary>Stack</summary>
-          <pre>{failure.traceback}</pre>
+          <Lines text={failure.traceback} />
         </details>
       )}
       {failure.concurrent.length > 0 && (

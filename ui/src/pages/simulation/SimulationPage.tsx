@@ -51,7 +51,12 @@ function ShownStory({ story }: { story: Story }) {
       {story.reason === "" ? (
         <p className="quiet">Nothing was wrong in this run.</p>
       ) : (
-        <pre>{story.reason}</pre>
+        <pre
+          // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls can be reached by keyboard
+          tabIndex={0}
+        >
+          {story.reason}
+        </pre>
       )}
       {story.faults !== "" && <p className="quiet">Faults: {story.faults}</p>}
       <div className="story-filters">
