@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,45 +72,45 @@ def test_it_answers_what_the_leader_answers(
     assert standby.http.head("/jobs").status_code == api.http.head("/jobs").status_code
 
 
-@pytest.mark.parametrize(
-    ("origin", "headers", "at_leader", "status"),
-    [
-        pytest.param("own", OWN, {}, 202, id="a page of the standby"),
-        pytest.param("own", {}, {}, 403, id="a form of it"),
-        pytest.param("http://127.0.0.1:1", OWN, {}, 403, id="a page of another port"),
-        pytest.param("leader", OWN, {}, 403, id="a page of the leader, which asks the leader"),
-        pytest.param("null", OWN, {}, 403, id="a sandboxed frame"),
-        pytest.param(
-            "own", OWN, {"web.cancel.enable": "false"}, 403, id="a page, where the leader lets none change"
-        ),
-        pytest.param(None, {}, {}, 202, id="no browser"),
-    ],
-)
-def test_pages_of_the_standby_alone_change_something_there(  # noqa: PLR0917  # the table
-    make_cluster: Callable[..., Any],
-    submission: Callable[..., Any],
-    stands_by: Callable[..., Standby],
-    origin: str | None,
-    headers: dict[str, str],
-    at_leader: dict[str, str],
-    status: int,
+ASKS = [
+    ("a page of the standby", "own", OWN, 200),
+    ("a form of it", "own", {}, 403),
+    ("a page of another port", "http://127.0.0.1:1", OWN, 403),
+    ("a page of the leader, which asks the leader", "leader", OWN, 403),
+    ("a sandboxed frame", "null", OWN, 403),
+    ("no browser", None, {}, 200),
+]
+
+
+def test_pages_of_the_standby_alone_change_something_there(
+    api: Api, stands_by: Callable[..., Standby]
 ) -> None:
-    api = Api(make_cluster(config=at_leader))
     standby = stands_by(api.server.url)
-    job = api.cluster.dispatcher.submit(submission())
     named = {"own": standby.server.url, "leader": api.server.url}
-    sent = headers if origin is None else {**headers, "Origin": named.get(origin, origin)}
+    for who, origin, headers, status in ASKS:
+        sent = headers if origin is None else {**headers, "Origin": named.get(origin, origin)}
+        answer = standby.http.put("/unistream/cluster/refusal", json={"forMs": 0}, headers=sent)
+        assert (who, answer.status_code) == (who, status)
+
+
+def test_where_the_leader_lets_no_page_change_anything_that_of_a_standby_does_not(
+    make_cluster: Callable[..., Any], stands_by: Callable[..., Standby]
+) -> None:
+    api = Api(make_cluster(config={"web.cancel.enable": "false"}))
+    standby = stands_by(api.server.url)
     try:
-        assert standby.http.patch(f"/jobs/{job}", headers=sent).status_code == status
+        page = {**OWN, "Origin": standby.server.url}
+        path, body = "/unistream/cluster/refusal", {"forMs": 0}
+        assert standby.http.put(path, json=body, headers=page).status_code == 403
+        assert standby.http.put(path, json=body).status_code == 200
     finally:
         api.close()
 
 
-@pytest.mark.parametrize("host", ["stranger.example", "localhost:1@127.0.0.1"])
-def test_names_of_others_are_refused_there(api: Api, stands_by: Callable[..., Standby], host: str) -> None:
-    standby = stands_by(api.server.url)
-    assert standby.http.get("/jobs", headers={"Host": host}).status_code == 403
-    assert standby.http.get("/ui/", headers={"Host": host}).status_code == 403
+def test_names_of_others_are_refused_there(stands_by: Callable[..., Standby]) -> None:
+    standby = stands_by(None)
+    for host, path in itertools.product(("stranger.example", "localhost:1@127.0.0.1"), ("/jobs", "/ui/")):
+        assert standby.http.get(path, headers={"Host": host}).status_code == 403
 
 
 def test_its_pages_are_its_own(stands_by: Callable[..., Standby]) -> None:
