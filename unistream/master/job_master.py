@@ -269,6 +269,7 @@ class JobMaster:
 
     def _feed(self, events: Iterable[contract.Event]) -> Sequence[contract.Command]:
         """Performs the machine's commands for `events`. Returns those that wait for the job's result."""
+        self._pictures.outdate()
         commands: list[contract.Command] = []
         for event in events:
             self._story.append(repr(event)[:STORY_EVENT_CHARS])

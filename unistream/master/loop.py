@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable
@@ -39,6 +40,10 @@ class Loop(Protocol[E, T]):
     def is_empty(self) -> bool: ...
 
     @property
+    def posted(self) -> int:
+        """Another number after each `post` that has returned."""
+
+    @property
     def is_own_thread(self) -> bool:
         """The caller runs on the loop's thread."""
 
@@ -61,9 +66,12 @@ class Mailbox(Generic[E, T]):
         self._clock = clock
         self._queue: queue.SimpleQueue[E] = queue.SimpleQueue()
         self._deadlines: dict[T, int] = {}
+        self._numbers = itertools.count(1)
+        self._posted = 0
 
     def post(self, event: E) -> None:
         self._queue.put(event)
+        self._posted = next(self._numbers)  # no number comes twice, whatever threads are between
 
     def set_timer(self, timer: T, delay_ms: int) -> None:
         self._deadlines[timer] = self._clock.monotonic_ms() + max(0, delay_ms)
@@ -95,6 +103,10 @@ class Mailbox(Generic[E, T]):
     @property
     def is_empty(self) -> bool:
         return self._queue.empty()
+
+    @property
+    def posted(self) -> int:
+        return self._posted
 
 
 class ThreadLoop(Mailbox[E, T]):

@@ -1,4 +1,8 @@
-"""What a job's machine shows, for callers on other threads: pictures that its own thread takes."""
+"""What a job's machine shows, for callers on other threads: pictures that its own thread takes.
+
+A view changes by events and timers alone. So until there is one the last view serves again, without the job's
+thread: a list of twenty jobs would wait for twenty threads, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from unistream.model.checkpoint_figures import CheckpointsInfo
 
 TIMEOUT_S: Final = 1.0  # a caller that waits longer gets an older picture
 DECISION_TIMEOUT_S: Final = 30.0  # one that decides by it gets none
+
+_NEVER: Final = -1
 
 
 class Shows(Protocol):
@@ -35,8 +41,8 @@ class Picture:
 class Pictures:
     """The newest pictures of one job.
 
-    `new_view` and `new_checkpoints` may be called from any thread until the job has ended, `take` and
-    `keep_last` from the job's own.
+    `new_view` and `new_checkpoints` may be called from any thread until the job has ended, the others from
+    the job's own.
     """
 
     def __init__(self, machine: Shows, clock: Clock, loop: Loop[Any, Any]) -> None:
@@ -45,11 +51,17 @@ class Pictures:
         self._loop = loop
         self.view = machine.view()
         self.checkpoints = CheckpointsInfo()
+        self._view_at = _NEVER  # what the loop had `posted` when the view was taken
 
     def new_view(self) -> JobView:
         """After all events posted before."""
-        self._refresh(self._take_view)
+        if self._view_at != self._loop.posted:
+            self._refresh(self._take_view)
         return self.view
+
+    def outdate(self) -> None:
+        """The machine is about to change."""
+        self._view_at = _NEVER
 
     def certain_view(self) -> JobView:
         """After all events posted before, for who decides by it: an older picture may lack what was requested
@@ -87,7 +99,10 @@ class Pictures:
         return wanted.taken.wait(TIMEOUT_S if timeout_s is None else timeout_s)
 
     def _take_view(self) -> None:
+        posted = self._loop.posted
+        is_last = self._loop.is_empty  # asked after `posted`: else an event between them is never seen
         self.view = self._machine.view()
+        self._view_at = posted if is_last else _NEVER
 
     def _take_checkpoints(self) -> None:
         self.checkpoints = self._machine.checkpoints(self._clock.monotonic_ms(), self._clock.wall_ms())

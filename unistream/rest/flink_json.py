@@ -18,6 +18,9 @@ Json = dict[str, object]
 
 JOB_STATES: Final[tuple[str, ...]] = get_args(JobState)
 EXECUTION_STATES: Final[tuple[str, ...]] = get_args(ExecutionState)
+_TASKS: Final = tuple((state, state.lower()) for state in EXECUTION_STATES)
+_NO_TASKS: Final[Mapping[str, int]] = {name: 0 for _, name in _TASKS}
+"""Of a job that has ended, as most of a list have."""
 VERTEX_STATE_ORDER: Final = (
     "FAILED",
     "CANCELING",
@@ -34,7 +37,8 @@ VERTEX_STATE_ORDER: Final = (
 
 def overview_item(job: JobSummary, now_ms: int) -> Json:
     """One element of /jobs/overview."""
-    tasks = {state.lower(): job.tasks.get(state, 0) for state in EXECUTION_STATES}
+    known = job.tasks
+    tasks = {name: known.get(state, 0) for state, name in _TASKS} if known else _NO_TASKS
     end_ms = job.ended_ms if job.ended_ms is not None else -1
     return {
         "jid": job.job,
@@ -46,7 +50,7 @@ def overview_item(job: JobSummary, now_ms: int) -> Json:
         "duration": (job.ended_ms or now_ms) - job.submitted_ms,
         "state": job.state,
         "last-modification": job.ended_ms or now_ms,
-        "tasks": {"total": sum(job.tasks.values()), **tasks},
+        "tasks": {"total": sum(known.values()), **tasks},
         "pending-operators": 0,
     }
 

@@ -155,8 +155,10 @@ class ScriptedWorkers:
 
     def settle(self, job: JobId) -> None:
         """Once all sources have all their splits, all tasks reach the end of their data."""
+        if not self.ends:
+            return
         tasks = [t for t in self._tasks_of(job) if t.state in ("DEPLOYING", "RUNNING")]
-        if self.ends and all(task.has_all_splits for task in tasks):
+        if all(task.has_all_splits for task in tasks):
             for task in tasks:
                 task.reach_end_of_data()
 

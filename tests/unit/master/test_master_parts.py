@@ -81,6 +81,16 @@ class TestMailbox:
         assert [mailbox.take(0), mailbox.take(0), mailbox.take(0)] == [(None, "t"), ("a", None), ("b", None)]
         assert mailbox.is_empty
 
+    def test_what_was_posted_is_numbered_also_when_it_is_taken(self) -> None:
+        mailbox: Mailbox[str, str] = Mailbox(ManualClock())
+        numbers = [mailbox.posted]
+        for event in ("a", "b"):
+            mailbox.post(event)
+            numbers.append(mailbox.posted)
+            mailbox.take(0)
+            numbers.append(mailbox.posted)
+        assert numbers == [0, 1, 1, 2, 2]
+
 
 class Client:
     """A `ControlClient` by script: an answer, or an error to raise."""
