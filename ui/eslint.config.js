@@ -29,10 +29,21 @@ export default tseslint.config(
     languageOptions: {
       parserOptions: { projectService: false },
       globals: Object.fromEntries(
-        ["Blob", "console", "document", "fetch", "globalThis", "navigator", "process", "URL"].map((name) => [
-          name,
-          "readonly",
-        ]),
+        [
+          ...[
+            "Blob",
+            "console",
+            "document",
+            "fetch",
+            "globalThis",
+            "navigator",
+            "process",
+            "setTimeout",
+            "URL",
+          ],
+          ...["cancelAnimationFrame", "MutationObserver", "performance", "PerformanceObserver"],
+          "requestAnimationFrame",
+        ].map((name) => [name, "readonly"]),
       ),
     },
   },

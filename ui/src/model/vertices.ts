@@ -1,4 +1,4 @@
-import type { JobInfo, Plan } from "../api/schema";
+import type { JobInfo, Plan, SubtaskInfo } from "../api/schema";
 import type { TaskState } from "./states";
 
 /** One vertex of a running job, over its subtasks. Parts of time are 0 to 1, those of the worst subtask. */
@@ -21,8 +21,14 @@ const MS_PER_S = 1_000;
 
 /** The vertices of the plan with what the subtasks count. */
 export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
+  const byVertex = new Map<string, SubtaskInfo[]>();
+  for (const subtask of job.subtasks) {
+    const known = byVertex.get(subtask.vertex);
+    if (known === undefined) byVertex.set(subtask.vertex, [subtask]);
+    else known.push(subtask);
+  }
   return plan.nodes.map((node) => {
-    const subtasks = job.subtasks.filter((subtask) => subtask.vertex === node.id);
+    const subtasks = byVertex.get(node.id) ?? [];
     const states = new Map<TaskState, number>();
     for (const { state } of subtasks) states.set(state, (states.get(state) ?? 0) + 1);
     const rows = subtasks.map(({ metrics }) => metrics.records_in);

@@ -1,7 +1,18 @@
 import "@xyflow/react/dist/style.css";
 
-import { Background, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow } from "@xyflow/react";
+import {
+  Background,
+  type Edge,
+  Handle,
+  type Node,
+  type NodeProps,
+  Position,
+  ReactFlow,
+  ReactFlowProvider,
+} from "@xyflow/react";
 
+import { NODE, type Place } from "./layout";
+import { useIsFar } from "./useIsFar";
 import { usePlaces } from "./usePlaces";
 import "./flow.css";
 
@@ -22,6 +33,7 @@ export interface FlowEdge {
 
 interface Shown extends Record<string, unknown> {
   readonly node: FlowNode;
+  readonly isFar: boolean;
 }
 
 interface Props {
@@ -34,53 +46,68 @@ interface Props {
 const TYPES = { flow: Box };
 
 /** Boxes and what flows between them, from left to right. Every picture has a list or table that says the same. */
-export function FlowGraph({ label, nodes, edge, open }: Props) {
-  const places = usePlaces(nodes);
+export function FlowGraph(props: Props) {
+  const places = usePlaces(props.nodes);
   if (places === null) return <div className="flow skeleton" role="status" aria-label="Laying out" />;
-  const boxes = nodes.map((node): Node<Shown> => ({
-    id: node.id,
-    type: "flow",
-    position: places.get(node.id) ?? { x: 0, y: 0 },
-    data: { node },
-    ariaLabel: node.name,
-  }));
-  const edges = nodes.flatMap((node) =>
-    node.reads.map((source): Edge => {
-      const { label: text, moves } = edge(source, node);
-      const one = { id: `${source} ${node.id}`, source, target: node.id, animated: moves === true };
-      return text === undefined ? one : { ...one, label: text };
-    }),
-  );
   return (
-    <div className="flow" role="group" aria-label={label}>
-      <ReactFlow
-        nodes={boxes}
-        edges={edges}
-        nodeTypes={TYPES}
-        fitView
-        fitViewOptions={{ maxZoom: 1 }}
-        minZoom={0.1}
-        nodesDraggable={false}
-        nodesConnectable={false}
-        onlyRenderVisibleElements
-        onNodeClick={(_event, { id }) => {
-          open?.(id);
-        }}
-      >
-        <Background />
-      </ReactFlow>
+    <div className="flow" role="group" aria-label={props.label}>
+      <ReactFlowProvider>
+        <Drawn {...props} places={places} />
+      </ReactFlowProvider>
     </div>
   );
 }
 
-function Box({ data: { node } }: NodeProps<Node<Shown>>) {
+function Drawn({ nodes, edge, open, places }: Props & { readonly places: ReadonlyMap<string, Place> }) {
+  const isFar = useIsFar();
+  const boxes = nodes.map((node): Node<Shown> => ({
+    id: node.id,
+    type: "flow",
+    position: places.get(node.id) ?? { x: 0, y: 0 },
+    ...NODE,
+    data: { node, isFar },
+    ariaLabel: node.name,
+  }));
+  const edges = nodes.flatMap((node) =>
+    node.reads.map((source): Edge => {
+      const one = { id: `${source} ${node.id}`, source, target: node.id };
+      if (isFar) return one;
+      const { label: text, moves } = edge(source, node);
+      return { ...one, animated: moves === true, ...(text === undefined ? {} : { label: text }) };
+    }),
+  );
+  return (
+    <ReactFlow
+      nodes={boxes}
+      edges={edges}
+      nodeTypes={TYPES}
+      fitView
+      fitViewOptions={{ maxZoom: 1 }}
+      minZoom={0.1}
+      nodesDraggable={false}
+      nodesConnectable={false}
+      onlyRenderVisibleElements
+      onNodeClick={(_event, { id }) => {
+        open?.(id);
+      }}
+    >
+      <Background />
+    </ReactFlow>
+  );
+}
+
+function Box({ data: { node, isFar } }: NodeProps<Node<Shown>>) {
   return (
     <div className={`flow-box ${node.look}`} title={node.title}>
       <Handle type="target" position={Position.Left} isConnectable={false} />
-      <strong>
-        <bdi>{node.name}</bdi>
-      </strong>
-      <span className="quiet">{node.small}</span>
+      {!isFar && (
+        <>
+          <strong>
+            <bdi>{node.name}</bdi>
+          </strong>
+          <span className="quiet">{node.small}</span>
+        </>
+      )}
       <Handle type="source" position={Position.Right} isConnectable={false} />
     </div>
   );

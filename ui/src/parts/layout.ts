@@ -5,7 +5,16 @@ export interface Place {
   readonly y: number;
 }
 
-const NODE = { width: 240, height: 76 } as const;
+/** Of each node, so that nothing has to be measured. */
+export const NODE = { width: 240, height: 76 } as const;
+
+/** From here on nobody looks at a single crossing, and a second is too long to wait. */
+const LARGE = 150;
+const QUICK = {
+  "elk.layered.thoroughness": "1",
+  "elk.layered.nodePlacement.strategy": "SIMPLE",
+  "elk.edgeRouting": "POLYLINE", // the page draws its own lines
+} as const;
 
 const elk = new ELK({
   workerFactory: () =>
@@ -23,6 +32,7 @@ export async function laidOut(
       "elk.direction": "RIGHT",
       "elk.layered.spacing.nodeNodeBetweenLayers": "96",
       "elk.spacing.nodeNode": "32",
+      ...(vertices.length > LARGE ? QUICK : {}),
     },
     children: vertices.map(({ id }) => ({ id, ...NODE })),
     edges: vertices.flatMap(({ id, reads }) =>

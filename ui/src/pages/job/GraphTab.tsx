@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { Suspense, lazy } from "react";
+import { Suspense, lazy, memo, useMemo } from "react";
 
 import { jobQuery, planQuery, serverMsOf, useHoldsUntilMs, useNowMs } from "../../api/queries";
 import type { JobInfo, Plan } from "../../api/schema";
@@ -37,18 +37,21 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
   const nowMs = useNowMs();
   const chosen = useSearch({ from: "/jobs/$job/" }).vertex ?? null;
   const navigate = useNavigate({ from: "/jobs/$job" });
-  const vertices = verticesOf(plan, info);
+  const vertices = useMemo(() => verticesOf(plan, info), [plan, info]);
   const runs = info.ended_ms === null;
   const counters = vertices.flatMap((vertex): [string, number][] => [
     [`${vertex.id} in`, vertex.recordsIn],
     [`${vertex.id} out`, vertex.recordsOut],
   ]);
   const samples = useSamples(new Map(counters), useHoldsUntilMs(`job/${info.job}`, atMs));
-  const rates = new Map([...samples].map(([name, kept]) => [name, runs ? rateOf(kept) : null]));
+  const rates = useMemo(
+    () => new Map([...samples].map(([name, kept]) => [name, runs ? rateOf(kept) : null])),
+    [samples, runs],
+  );
   const bottlenecks = runs ? bottlenecksOf(vertices) : [];
   return (
     <>
-      <Bottlenecks found={bottlenecks} job={info.job} />
+      <Bottlenecks found={bottlenecks} info={info} />
       <Suspense fallback={<div className="graph skeleton" role="status" aria-label="Loading" />}>
         <JobGraph
           vertices={vertices}
@@ -87,7 +90,14 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
           </thead>
           <tbody>
             {vertices.map((vertex) => (
-              <Row key={vertex.id} vertex={vertex} rates={rates} nowMs={nowMs} runs={runs} />
+              <Row
+                key={vertex.id}
+                vertex={vertex}
+                reads={rate(rates.get(`${vertex.id} in`))}
+                writes={rate(rates.get(`${vertex.id} out`))}
+                lag={duration(runs ? since(vertex.watermarkMs, nowMs) : null)}
+                runs={runs}
+              />
             ))}
           </tbody>
         </table>
@@ -98,12 +108,14 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
 
 interface RowProps {
   readonly vertex: Vertex;
-  readonly rates: ReadonlyMap<string, number | null>;
-  readonly nowMs: number | null;
+  readonly reads: string;
+  readonly writes: string;
+  readonly lag: string;
   readonly runs: boolean;
 }
 
-function Row({ vertex, rates, nowMs, runs }: RowProps) {
+/** Remembered: of many vertices few change in a second, and the time does. */
+const Row = memo(function Row({ vertex, reads, writes, lag, runs }: RowProps) {
   const states = [...vertex.states].map(([state, number]) => `${number} ${state.toLowerCase()}`);
   return (
     <tr>
@@ -116,17 +128,17 @@ function Row({ vertex, rates, nowMs, runs }: RowProps) {
         {count(vertex.parallelism)} <span className="quiet">{states.join(", ")}</span>
       </td>
       <td className="number">
-        {count(vertex.recordsIn)} <span className="quiet">{rate(rates.get(`${vertex.id} in`))}</span>
+        {count(vertex.recordsIn)} <span className="quiet">{reads}</span>
       </td>
       <td className="number">
-        {count(vertex.recordsOut)} <span className="quiet">{rate(rates.get(`${vertex.id} out`))}</span>
+        {count(vertex.recordsOut)} <span className="quiet">{writes}</span>
       </td>
       <td className="number">{percent(runs ? vertex.busy : null)}</td>
       <td className={`number pressure-${runs ? pressure(vertex.heldBack) : "ok"}`}>
         {percent(runs ? vertex.heldBack : null)}
       </td>
-      <td className="number">{duration(runs ? since(vertex.watermarkMs, nowMs) : null)}</td>
+      <td className="number">{lag}</td>
       <td className="number">{vertex.skew === null ? "–" : `${vertex.skew.toFixed(1)} ×`}</td>
     </tr>
   );
-}
+});

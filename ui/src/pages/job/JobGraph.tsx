@@ -9,10 +9,15 @@ import {
   type NodeProps,
   Position,
   ReactFlow,
+  ReactFlowProvider,
 } from "@xyflow/react";
+import { useMemo } from "react";
+
 import { percent, rate } from "../../format/numbers";
 import { toneOfVertex } from "../../model/states";
 import { type Vertex, pressure } from "../../model/vertices";
+import { NODE, type Place } from "../../parts/layout";
+import { useIsFar } from "../../parts/useIsFar";
 import { usePlaces } from "../../parts/usePlaces";
 import "../../parts/flow.css";
 
@@ -20,6 +25,7 @@ interface Shown extends Record<string, unknown> {
   readonly vertex: Vertex;
   readonly isBottleneck: boolean;
   readonly isChosen: boolean;
+  readonly isFar: boolean;
 }
 
 interface Props {
@@ -33,54 +39,78 @@ interface Props {
 const TYPES = { vertex: VertexNode };
 
 /** The vertices and what flows between them; edges have the colour of what holds their source back. */
-export function JobGraph({ vertices, rates, bottleneck, chosen, choose }: Props) {
-  const places = usePlaces(vertices);
+export function JobGraph(props: Props) {
+  const places = usePlaces(props.vertices);
   if (places === null) return <div className="graph skeleton" role="status" aria-label="Laying out" />;
-  const nodes = vertices.map((vertex): Node<Shown> => ({
-    id: vertex.id,
-    type: "vertex",
-    position: places.get(vertex.id) ?? { x: 0, y: 0 },
-    data: { vertex, isBottleneck: vertex.id === bottleneck, isChosen: vertex.id === chosen },
-    ariaLabel: vertex.name,
-  }));
-  const byId = new Map(vertices.map((vertex) => [vertex.id, vertex]));
-  const edges = vertices.flatMap((vertex) =>
-    vertex.reads.map((source): Edge => {
-      const flow = rates.get(`${source} out`) ?? null;
-      return {
-        id: `${source}-${vertex.id}`,
-        source,
-        target: vertex.id,
-        label: rate(flow),
-        animated: flow !== null && flow > 0,
-        className: `edge-${pressure(byId.get(source)?.heldBack ?? 0)}`,
-      };
-    }),
-  );
   return (
     <div className="graph" role="group" aria-label="Graph of the job; the table below says the same">
-      <ReactFlow
-        nodes={nodes}
-        edges={edges}
-        nodeTypes={TYPES}
-        fitView
-        minZoom={0.1}
-        nodesDraggable={false}
-        nodesConnectable={false}
-        onlyRenderVisibleElements
-        onNodeClick={(_event, { id }) => {
-          choose(id);
-        }}
-        proOptions={{ hideAttribution: false }}
-      >
-        <Background />
-        <Controls showInteractive={false} />
-      </ReactFlow>
+      <ReactFlowProvider>
+        <Drawn {...props} places={places} />
+      </ReactFlowProvider>
     </div>
   );
 }
 
-function VertexNode({ data: { vertex, isBottleneck, isChosen } }: NodeProps<Node<Shown>>) {
+interface DrawnProps extends Props {
+  readonly places: ReadonlyMap<string, Place>;
+}
+
+function Drawn({ vertices, rates, bottleneck, chosen, choose, places }: DrawnProps) {
+  const isFar = useIsFar();
+  const nodes = useMemo(
+    () =>
+      vertices.map((vertex): Node<Shown> => ({
+        id: vertex.id,
+        type: "vertex",
+        position: places.get(vertex.id) ?? { x: 0, y: 0 },
+        ...NODE,
+        data: { vertex, isBottleneck: vertex.id === bottleneck, isChosen: vertex.id === chosen, isFar },
+        ariaLabel: vertex.name,
+      })),
+    [vertices, places, bottleneck, chosen, isFar],
+  );
+  const flows = isFar ? null : rates; // what changes each second, and is not shown from afar
+  const edges = useMemo(() => edgesOf(vertices, flows), [vertices, flows]);
+  return (
+    <ReactFlow
+      nodes={nodes}
+      edges={edges}
+      nodeTypes={TYPES}
+      fitView
+      minZoom={0.1}
+      nodesDraggable={false}
+      nodesConnectable={false}
+      onlyRenderVisibleElements
+      onNodeClick={(_event, { id }) => {
+        choose(id);
+      }}
+      proOptions={{ hideAttribution: false }}
+    >
+      <Background />
+      <Controls showInteractive={false} />
+    </ReactFlow>
+  );
+}
+
+/** `rates` null: without what flows. */
+function edgesOf(vertices: readonly Vertex[], rates: Props["rates"] | null): Edge[] {
+  const byId = new Map(vertices.map((vertex) => [vertex.id, vertex]));
+  return vertices.flatMap((vertex) =>
+    vertex.reads.map((source): Edge => {
+      const edge = {
+        id: `${source}-${vertex.id}`,
+        source,
+        target: vertex.id,
+        className: `edge-${pressure(byId.get(source)?.heldBack ?? 0)}`,
+      };
+      if (rates === null) return edge;
+      const flow = rates.get(`${source} out`) ?? null;
+      return { ...edge, label: rate(flow), animated: flow !== null && flow > 0 };
+    }),
+  );
+}
+
+function VertexNode({ data: { vertex, isBottleneck, isChosen, isFar } }: NodeProps<Node<Shown>>) {
   const tone = toneOfVertex(vertex.states);
   return (
     <div
@@ -88,15 +118,19 @@ function VertexNode({ data: { vertex, isBottleneck, isChosen } }: NodeProps<Node
       title={vertex.name}
     >
       <Handle type="target" position={Position.Left} isConnectable={false} />
-      <strong>
-        <bdi>{vertex.name}</bdi>
-      </strong>
-      <span className="quiet">
-        {vertex.parallelism} × · busy {percent(vertex.busy)}
-      </span>
-      <span className="meter" aria-hidden="true">
-        <span style={{ width: `${vertex.busy * 100}%` }} />
-      </span>
+      {!isFar && (
+        <>
+          <strong>
+            <bdi>{vertex.name}</bdi>
+          </strong>
+          <span className="quiet">
+            {vertex.parallelism} × · busy {percent(vertex.busy)}
+          </span>
+          <span className="meter" aria-hidden="true">
+            <span style={{ width: `${vertex.busy * 100}%` }} />
+          </span>
+        </>
+      )}
       <Handle type="source" position={Position.Right} isConnectable={false} />
     </div>
   );
