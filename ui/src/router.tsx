@@ -1,5 +1,6 @@
 import {
   Outlet,
+  type RouterHistory,
   type SearchSchemaInput,
   createRootRoute,
   createRoute,
@@ -140,31 +141,37 @@ function NotFound() {
   return <p className="empty">There is no such page. The overview lists all jobs.</p>;
 }
 
-export const router = createRouter({
-  routeTree: root.addChildren([
-    overview,
-    workers,
-    cluster,
-    history,
-    simulation,
-    explain,
-    jobs.addChildren([
-      job.addChildren([
-        graph,
-        exceptions,
-        configuration,
-        checkpoints,
-        timeline,
-        log,
-        plan,
-        state,
-        commits,
-        deadLetters,
-      ]),
+const routeTree = root.addChildren([
+  overview,
+  workers,
+  cluster,
+  history,
+  simulation,
+  explain,
+  jobs.addChildren([
+    job.addChildren([
+      graph,
+      exceptions,
+      configuration,
+      checkpoints,
+      timeline,
+      log,
+      plan,
+      state,
+      commits,
+      deadLetters,
     ]),
   ]),
-  basepath: "/ui",
-});
+]);
+
+const BASE = "/ui";
+
+export const router = createRouter({ routeTree, basepath: BASE });
+
+/** The same pages along another history. */
+export function routerAt(history: RouterHistory) {
+  return createRouter({ routeTree, basepath: BASE, history });
+}
 
 declare module "@tanstack/react-router" {
   interface Register {

@@ -1,0 +1,207 @@
+import type {
+  CheckpointInfo,
+  JobInList,
+  JobInfo,
+  Overview,
+  Plan,
+  SubtaskInfo,
+  TaskMetrics,
+  Vertices,
+} from "../src/api/schema";
+
+export const NOW_MS = Date.UTC(2026, 10, 29, 12);
+export const JOB = "a".repeat(32);
+
+/** Names that people give, and that a page has to bear. */
+export const NAMES = {
+  plain: "flights",
+  long: "x".repeat(300),
+  rightToLeft: "رحلات الطيران",
+  html: "<script>throw new Error('run')</script><img src=x onerror=alert(1)>",
+  lines: "a\nb",
+} as const;
+
+const METRICS: TaskMetrics = {
+  records_in: 1_000,
+  records_out: 900,
+  busy_ms: 100,
+  backpressured_ms: 0,
+  idle_ms: 0,
+  busy_per_s: 400,
+  backpressured_per_s: 20,
+  idle_per_s: 580,
+  watermark: NOW_MS - 5_000,
+  in_queue_length: 0,
+  out_queue_length: 0,
+  in_pool_used: 0,
+  in_pool_size: 0,
+  out_pool_used: 0,
+  out_pool_size: 0,
+  user: {},
+};
+
+const CHECKPOINT: CheckpointInfo = {
+  checkpoint_id: 7,
+  kind: "checkpoint",
+  state: "completed",
+  triggered_ms: NOW_MS - 4_000,
+  duration_ms: 120,
+  state_bytes: 10_000,
+  path: "file:///checkpoints/chk-7",
+  reason: null,
+};
+
+export function jobInList(name: string, state: JobInList["summary"]["state"], id = JOB): JobInList {
+  const ended = ["FINISHED", "FAILED", "CANCELED", "SUSPENDED"].includes(state);
+  return {
+    summary: {
+      job: id,
+      name,
+      state,
+      submitted_ms: NOW_MS - 3_600_000,
+      ended_ms: ended ? NOW_MS - 60_000 : null,
+      restarts: state === "FAILED" ? 3 : 0,
+      tasks: {},
+      job_type: "STREAMING",
+      scheduler: "Default",
+      cluster: "c",
+      writes: {},
+    },
+    figures: ended
+      ? null
+      : {
+          rows_read: 10_000,
+          rows_committed: 9_000,
+          behind: 12,
+          watermark_ms: NOW_MS - 5_000,
+          compiling: false,
+          busiest: 0.4,
+          most_held_back: 0.1,
+          checkpoint: CHECKPOINT,
+          failed_since: 1,
+          writes: [],
+          reads: [],
+          failure: state === "RUNNING" ? null : `ValueError: ${NAMES.html}`,
+          vertices: [{ id: "v0", name }],
+        },
+  };
+}
+
+export function overview(jobs: JobInList[], notes: string[] = []): Overview {
+  return {
+    now_ms: NOW_MS,
+    cluster: "c",
+    version: "0.0.0",
+    workers: 2,
+    slots: 8,
+    free_slots: 3,
+    jobs,
+    notes,
+    dagster_url: null,
+  };
+}
+
+export function subtask(vertex: string, index: number, metrics: Partial<TaskMetrics> = {}): SubtaskInfo {
+  return {
+    vertex,
+    vertex_name: vertex.replace("v", "vertex "),
+    index,
+    attempt: 0,
+    state: "RUNNING",
+    task_manager: "tm-1",
+    metrics: { ...METRICS, ...metrics },
+    past: [],
+    source: null,
+  };
+}
+
+export function job(subtasks: SubtaskInfo[], more: Partial<JobInfo> = {}): JobInfo {
+  return {
+    job: JOB,
+    name: NAMES.plain,
+    lineage: "l",
+    state: "RUNNING",
+    target: "local",
+    submitted_ms: NOW_MS - 3_600_000,
+    job_type: "STREAMING",
+    engine: "",
+    stages: [],
+    ended_ms: null,
+    state_times: {},
+    restarts: 0,
+    checkpoints_completed: 7,
+    checkpoints_failed: 0,
+    latest_checkpoint: CHECKPOINT.path,
+    savepoint: null,
+    resumes_from: null,
+    checkpoints: [CHECKPOINT],
+    exceptions: [],
+    subtasks,
+    sinks: {},
+    metrics: {},
+    late_rows: {},
+    out_of_order_rows: {},
+    dead_letters: {},
+    skipped_rows: {},
+    task_managers: [],
+    failure: null,
+    cluster: "c",
+    digest: "",
+    given: {},
+    writes: {},
+    reads: {},
+    incomplete: "",
+    ...more,
+  };
+}
+
+export function plan(vertices: number, name: string = NAMES.plain): Plan {
+  return {
+    name,
+    type: "STREAMING",
+    nodes: Array.from({ length: vertices }, (_, index) => ({
+      id: `v${index}`,
+      description: `vertex ${index}`,
+      operator: "",
+      operator_strategy: "",
+      optimizer_properties: {},
+      parallelism: 1,
+      inputs:
+        index === 0 ? [] : [{ id: `v${index - 1}`, num: 0, ship_strategy: "HASH", exchange: "pipelined" }],
+    })),
+  };
+}
+
+export function chains(names: readonly string[], parallelism: number): Vertices {
+  return {
+    vertices: names.map((name, index) => ({
+      id: `v${index}`,
+      name,
+      parallelism,
+      max_parallelism: 128,
+      slot_sharing_group: "default",
+      region: 0,
+      offloaded: false,
+      operators: [
+        {
+          uid: name,
+          name,
+          has_own_uid: true,
+          stateful: true,
+          declared_at: "/home/me/pipelines/flights.py:12",
+          writes: [],
+          reads: [],
+        },
+      ],
+      inputs: [],
+    })),
+  };
+}
+
+/** A job of so many vertices and subtasks of each. */
+export function wide(vertices: number, parallelism: number, more: Partial<JobInfo> = {}): JobInfo {
+  const found = Array.from({ length: vertices * parallelism }, (_, index) =>
+    subtask(`v${index % vertices}`, Math.floor(index / vertices), { records_in: index }),
+  );
+  return job(found, more);
+}

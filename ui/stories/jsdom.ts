@@ -1,0 +1,37 @@
+/** What pages use and jsdom lacks. No worker answers, so graphs stay in the state of being laid out. */
+class Nothing {
+  observe(): void {}
+  unobserve(): void {}
+  disconnect(): void {}
+  postMessage(): void {}
+  terminate(): void {}
+  addEventListener(): void {}
+}
+
+/** Node's own wants whole addresses, and signals that are not jsdom's. */
+class PageRequest {
+  readonly url: string;
+  readonly method: string;
+  readonly signal: AbortSignal;
+  readonly headers: Headers;
+
+  constructor(input: string | PageRequest, init: RequestInit = {}) {
+    this.url = typeof input === "string" ? new URL(input, location.href).href : input.url;
+    this.method = init.method ?? (typeof input === "string" ? "GET" : input.method);
+    this.signal = init.signal ?? (typeof input === "string" ? new AbortController().signal : input.signal);
+    this.headers = new Headers(init.headers);
+  }
+
+  clone(): this {
+    return this;
+  }
+}
+
+Object.assign(globalThis, {
+  Request: PageRequest,
+  ResizeObserver: Nothing,
+  Worker: Nothing,
+  scrollTo: () => undefined,
+});
+
+HTMLCanvasElement.prototype.getContext = () => null;
