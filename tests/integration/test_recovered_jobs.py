@@ -59,6 +59,7 @@ ENDING = ("result.before_record", "result.recorded", "job.unpointed")
 SAVING = ("savepoint.stored", "savepoint.answered")
 KEEPING = ("job.kept",)
 STOPPING = ("stop.stored", "stop.refused", "stop.withdrawn")
+RESCALING = ("rescale.stored", "rescale.kept", "rescale.answered")
 COMMITTING = ("committables.stored", "committables.pointed")
 """Of BATCH jobs: see test_recovered_batch."""
 
@@ -141,9 +142,8 @@ def jobs_of(folder: Path) -> JobStore:
 
 def test_every_named_place_of_a_master_has_a_row_here() -> None:
     of_masters = [point for point, folders in points_in_code().items() if folders == {"master"}]
-    assert sorted((*SUBMITTING, *RUNNING, *SAVING, *KEEPING, *STOPPING, *ENDING, *COMMITTING)) == sorted(
-        of_masters
-    )
+    of_users = (*SUBMITTING, *SAVING, *KEEPING, *STOPPING, *RESCALING)
+    assert sorted((*of_users, *RUNNING, *ENDING, *COMMITTING)) == sorted(of_masters)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +288,43 @@ def test_a_job_whose_stop_is_refused_goes_on_wherever_its_master_dies(
     further = Restarted(tmp_path, start, {})
     further.asked(lambda client: await_info(client, job, lambda info: info.state == "RUNNING"))
     assert further.life.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("point", in_the_gate(RESCALING, 0))
+def test_a_change_of_parallelism_is_done_once_wherever_its_master_dies(
+    tmp_path: Path, start: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    crashes = Crashes(tmp_path, monkeypatch)
+    cluster = Restarted(tmp_path, start, crashes.environment(point))
+    job = cluster.asked(lambda client: client.submit(request(tmp_path, rows=None)).job_id)
+    cluster.asked(lambda client: await_info(client, job, lambda info: info.checkpoints_completed >= 2))
+    trigger = "ab" * 16
+    path = f"/unistream/jobs/{job}/rescale"
+    body = json.dumps({"parallelism": {"numbers": 1}, "triggerId": trigger}).encode()
+
+    def ask(client: RestClient) -> object:
+        return json.loads(client.request("POST", path, call=Call.TRIGGER, content=body).content)
+
+    def outcome(client: RestClient) -> Any:
+        return json.loads(client.request("GET", f"{path}/{trigger}").content)["operation"]
+
+    def done(client: RestClient) -> object:
+        eventually(lambda: outcome(client) is not None, "it is over", WAIT_S)
+        return outcome(client)
+
+    assert cluster.asked(ask) == {"request-id": trigger}
+    assert set(cluster.asked(done)["parallelism"].values()) == {1}
+    assert crashes.all_happened
+    assert cluster.deaths == 1
+    assert cluster.asked(ask) == {"request-id": trigger}
+    info: JobInfo = cluster.asked(lambda client: await_info(client, job, lambda info: info.all_tasks_run))
+    assert {task.index for task in info.subtasks} == {0}
+    cluster.asked(lambda client: client.client(job).stop())
+    assert cluster.life.end(signal.SIGTERM) == 0
+    found = numbers(tmp_path)
+    for split in (0, 1):  # each was read up to somewhere
+        rows = [n for n in found if n % 2 == split]
+        assert rows == list(range(split, 2 * len(rows), 2)), "no row is lost or doubled"
 
 
 def has_checkpoint_and_runs(info: JobInfo) -> bool:

@@ -33,12 +33,15 @@ and when a job is submitted and started:
 
     job.kept             what was submitted stays beyond its end, and nobody knows
 
-and when it is stopped by a user:
+and when it is stopped or changed by a user:
 
     stop.stored          the stop is durable, and the job does not know
     stop.refused, stop.withdrawn    the job has refused it; it is not stored any more, and nobody knows
     savepoint.stored     the trigger id of a savepoint is durable, and the job does not know
     savepoint.answered   its outcome is durable, and nobody knows
+    rescale.stored       a change of parallelism is durable, and the job does not know
+    rescale.kept         the job runs with it, and so it would under the next master
+    rescale.answered     its outcome is durable, and nobody knows
 
 and of a BATCH job, before its first committer starts:
 

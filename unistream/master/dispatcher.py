@@ -30,6 +30,7 @@ from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
 from unistream.master.job_views import JobViews
 from unistream.master.kept_jobs import KeptJobs
 from unistream.master.live import scheduler_of
+from unistream.master.operations import RescaleAsked, digest_of_widths
 from unistream.master.ports import MasterPorts
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
@@ -194,22 +195,29 @@ class Dispatcher(JobViews):
         what = "no checkpoint can be taken" if not request.kind.is_savepoint else "no savepoint can be taken"
         return self._running(job, what).request_snapshot(request, trigger)
 
-    def rescale(self, job: JobId, parallelism: Mapping[str, int]) -> Future[str]:
-        """Changes the parallelism of a running job; the answer ("") comes when it runs with it.
+    def rescale(self, job: JobId, parallelism: Mapping[str, int], trigger: str | None = None) -> Future[str]:
+        """Changes the parallelism of a running job; the answer ("") comes when it runs with it, also under
+        the next leader.
 
         Args:
             job: Its id.
             parallelism: By vertex id, vertex name or uid of one of the vertex' operators.
+            trigger: The same id is the same one, also for later leaders.
 
         Raises:
             NotFound, AlreadyEnded
             ConfigError: a name that fits no vertex or several, or an invalid parallelism.
+            Otherwise as `DurableRequests.rescale`.
         """
+        digest = digest_of_widths(parallelism)
+        known = None if trigger is None else self.operation(job, trigger)
+        if known is not None and trigger is not None:
+            return known.of(RescaleAsked(digest), trigger)
         master = self._running(job, "it cannot be rescaled")
         graph = master.journal.graph
         wanted = vertices_named(graph, parallelism)
         with_parallelism(graph, wanted)  # refuses an invalid parallelism; the machine checks again
-        return master.rescale(wanted)
+        return master.rescale(RescaleAsked(digest, wanted), trigger or self._services.new_id())
 
     def step_down(self, reason: str) -> None:
         """Another master leads, or may: all jobs are its own, and the workers of this one end. Bounded."""

@@ -1,7 +1,6 @@
 """One running job in the `JobStore`: its attempts, how it ends, and what it leaves.
 
-Another parallelism is durable before its user is answered, the result before anything is answered or removed
-(FLIP-194).
+The result is durable before anything is answered or removed (FLIP-194).
 """
 
 from __future__ import annotations
@@ -9,18 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from functools import partial
 from typing import Final
 
 import msgspec
 
-from unistream.base.errors import OutcomeUnknown, Transient, UnistreamError, Unreachable
+from unistream.base.errors import OutcomeUnknown, Transient, UnistreamError
 from unistream.base.ids import VertexId
 from unistream.core import contract
 from unistream.master.job_setup import JobSetup
 from unistream.master.job_store import JobStore
-from unistream.master.ordered import InOrder, WorkPool
+from unistream.master.ordered import WorkPool
 from unistream.model.graph import JobType
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import AttemptCounter, Leftover, Sealed, StoredOperation, StoredResult
@@ -54,7 +51,6 @@ class DurableJob:
         self._sealed = setup.start.sealed
         self._used = setup.start.used
         self._used_lock = threading.Lock()
-        self._rescales = InOrder(pool)
 
     def attempting(self, number: int, restarts: int) -> None:
         """An attempt of this number is about to start, after so many restarts: a later leader uses other
@@ -84,49 +80,15 @@ class DurableJob:
             self._jobs.set_committing(self._setup.job, sealed)
             self._sealed = sealed
 
-    def rescaled(self, parallelism: Mapping[VertexId, int], answer: Future[str]) -> Future[str]:
-        """What the user of a change of parallelism gets: `answer`, once the next leader would know it, too.
-        Raises Unreachable in it: the job runs so, and that could not be stored; others as the `JobStore`."""
-        durable: Future[str] = Future()
-        answer.add_done_callback(partial(self._is_rescaled, dict(parallelism), durable))
-        return durable
-
-    def _is_rescaled(
-        self, parallelism: dict[VertexId, int], durable: Future[str], answer: Future[str]
-    ) -> None:
-        if not durable.set_running_or_notify_cancel():
-            durable = Future()  # nobody waits for it
-        error = answer.exception()
-        if error is not None:
-            durable.set_exception(error)
-        elif self._rescales.submit(self._keep_parallelism, parallelism, durable).cancelled():
-            durable.set_exception(self._not_kept("the cluster is shut down"))
-
-    def _keep_parallelism(self, parallelism: dict[VertexId, int], durable: Future[str]) -> None:
-        try:
-            self._store_parallelism(parallelism)
-        except (Transient, OutcomeUnknown) as error:
-            durable.set_exception(self._not_kept(str(error)))
-        except Exception as error:
-            durable.set_exception(error)
-        else:
-            durable.set_result("")
-
-    def _not_kept(self, why: str) -> Unreachable:
-        job = self._setup.job
-        logger.warning("event=parallelism_not_stored job=%s reason=%r", job, why)
-        return Unreachable(
-            f"job {job} runs with that parallelism, but not under another master, since that could not be "
-            f"stored: {why}; request it again"
-        )
-
-    def _store_parallelism(self, parallelism: dict[VertexId, int]) -> None:
+    def keep_parallelism(self, parallelism: Mapping[VertexId, int]) -> None:
+        """The next leader starts the job with it. Raises as the `JobStore`."""
         job = self._setup.job
         if self._jobs.pointer(job) is None:
             return  # it has ended meanwhile
         stored = self._jobs.load(job)
         wider = {**stored.parallelism, **parallelism}
-        self._jobs.change(msgspec.structs.replace(stored, parallelism=wider))
+        if wider != stored.parallelism:
+            self._jobs.change(msgspec.structs.replace(stored, parallelism=wider))
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""The stops and savepoints of one job in the `JobStore`: what a client is answered holds under later leaders.
+"""The stops, savepoints and changes of parallelism of one job in the `JobStore`: what a client is answered
+holds under later leaders.
 
     stored ──► given to the job ──► done: the job has its result (a savepoint: its outcome is stored)
                         │                 └──► answered
@@ -6,8 +7,10 @@
 
 A stop is stored before the job gets it, so the next leader goes on with it. A refusal is answered after it is
 withdrawn, so no later leader stops a job whose user was answered that it goes on. While the store does not
-answer, the stop is under way; a master that leaves the job leaves its answer to the next one, too. Savepoints
-are stored only for the trigger id of their clients (see `operations`): the next leader does not take them.
+answer, the stop is under way; a master that leaves the job leaves its answer to the next one, too. It is the
+same with another parallelism: once the job runs with it, that is stored, then the outcome; a leader that
+comes between asks the job once more, which has it already. Savepoints are stored only for the trigger id of
+their clients (see `operations`): the next leader does not take them.
 """
 
 from __future__ import annotations
@@ -23,13 +26,20 @@ from typing import Final
 import msgspec
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Transient, Unreachable
-from unistream.core.contract import AnswerRequest, SnapshotRequest
+from unistream.base.errors import (
+    ConfigError,
+    Fenced,
+    OutcomeUnknown,
+    Transient,
+    UnistreamError,
+    Unreachable,
+)
+from unistream.core.contract import AnswerRequest, RescaleRequested, SnapshotRequest
 from unistream.master import operations
 from unistream.master.job_setup import JobSetup
 from unistream.master.job_store import JobStore
 from unistream.master.open_requests import OpenRequests
-from unistream.master.operations import Operation, Operations
+from unistream.master.operations import Operation, Operations, Request, RescaleAsked
 from unistream.master.until_written import UntilWritten
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
@@ -41,19 +51,27 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A stop, or a savepoint with a trigger id.
+    """A stop, a change of parallelism, or a savepoint with a trigger id.
 
     Attributes:
-        triggers: Of its clients; a stop may have several.
+        triggers: Of its clients; all but a savepoint may have several.
         given: Its id at the job; "": the job does not have it.
         outcome: What the job has answered: to be stored, and then answered.
     """
 
-    wanted: SnapshotRequest
+    wanted: Request
     answer: Future[str] = field(default_factory=Future)
     triggers: list[str] = field(default_factory=list)
     given: str = ""
     outcome: str | BaseException | None = None
+
+    @property
+    def is_stop(self) -> bool:
+        return isinstance(self.wanted, SnapshotRequest) and self.wanted.kind.is_synchronous
+
+    @property
+    def is_rescale(self) -> bool:
+        return isinstance(self.wanted, RescaleAsked)
 
 
 class DurableRequests:
@@ -62,6 +80,7 @@ class DurableRequests:
     Args:
         requests: What the job answers.
         post: Hands a request to the job.
+        keep_parallelism: Makes the parallelism that the job has reached durable. Raises as the `JobStore`.
     """
 
     def __init__(
@@ -70,7 +89,9 @@ class DurableRequests:
         jobs: JobStore,
         until_written: UntilWritten,
         requests: OpenRequests,
-        post: Callable[[SnapshotRequest], None],
+        *,
+        post: Callable[[SnapshotRequest | RescaleRequested], None],
+        keep_parallelism: Callable[[], None],
     ) -> None:
         self._job = setup.job
         self._savepoint_dir = setup.savepoint_dir
@@ -78,18 +99,26 @@ class DurableRequests:
         self._until_written = until_written
         self._requests = requests
         self._post = post
+        self._keep_parallelism = keep_parallelism
         self._lock = threading.RLock()
         self._state: str | None = None  # in which the job has ended
         self._operations: Operations = setup.start.operations
         former = setup.start.stop
         self._stop = None if former is None else _Asked(former)
-        self._to_give = self._stop
         self._asked: dict[str, _Asked] = {}  # by trigger id
+        rescales: dict[str, _Asked] = {}  # by digest, which all clients of one request share
         for one in self._operations:
             if not one.is_over:  # also of a stop whose savepoint is complete: the job only has to end
-                asked = self._stop or _Asked(operations.request_of(one))
+                asked = _Asked(operations.request_of(one))
+                if isinstance(asked.wanted, RescaleAsked):
+                    asked = rescales.setdefault(asked.wanted.digest, asked)
+                else:
+                    asked = self._stop or asked
                 self._asked[one.trigger] = asked
                 asked.triggers.append(one.trigger)
+        self._stop_to_give = self._stop
+        self._to_give = list(rescales.values())
+        self._given: _Asked | None = None  # of those
 
     def snapshot(self, wanted: SnapshotRequest, trigger: str | None = None) -> Future[str]:
         """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
@@ -104,19 +133,38 @@ class DurableRequests:
         """
         given = replace(wanted, target=wanted.target or self._savepoint_dir)
         with self._lock:
-            known = None if trigger is None else self.operation(trigger)
-            if known is not None and trigger is not None:
-                return known.of(wanted, trigger)
+            known = self._known(wanted, trigger)
+            if known is not None:
+                return known
             stops = wanted.kind.is_synchronous
             if not stops and trigger is None:
                 return self._give(given)[1]
-            under_way = self._under_way(given) if stops else None
-            asked = under_way or _Asked(given)
-            if under_way is None or trigger is not None:
-                self._store(asked, wanted, trigger)
-            if under_way is None:
-                self._give_durable(asked)
-            return asked.answer
+            return self._join(self._stop_under_way(given) if stops else None, _Asked(given), wanted, trigger)
+
+    def rescale(self, wanted: RescaleAsked, trigger: str) -> Future[str]:
+        """The answer ("") comes once the job runs with it, under this leader and the next. The same change
+        that is requested again while it is under way is the same one. Errors are those of `snapshot`."""
+        with self._lock:
+            known = self._known(wanted, trigger)
+            if known is not None:
+                return known
+            alike = (one for one in self._asked.values() if one.wanted == wanted and one.outcome is None)
+            return self._join(next(alike, None), _Asked(wanted), wanted, trigger)
+
+    def _known(self, wanted: Request, trigger: str | None) -> Future[str] | None:
+        known = None if trigger is None else self.operation(trigger)
+        return None if known is None or trigger is None else known.of(wanted, trigger)
+
+    def _join(
+        self, under_way: _Asked | None, new: _Asked, wanted: Request, trigger: str | None
+    ) -> Future[str]:
+        """What is under way, or a new one. `wanted`: as its client has sent it."""
+        asked = under_way or new
+        if under_way is None or trigger is not None:
+            self._store(asked, wanted, trigger)
+        if under_way is None:
+            self._give_durable(asked)
+        return asked.answer
 
     def operation(self, trigger: str) -> Operation | None:
         """None: there is none under this trigger id, or no longer."""
@@ -127,11 +175,13 @@ class DurableRequests:
             return Operation(operations.request_of(found), asked.answer, found.resumes_from)
 
     def job_runs(self) -> None:
-        """The job gets the stop that an earlier leader has stored."""
+        """The job gets what an earlier leader has stored: the stop, and changes of parallelism, one after the
+        other."""
         with self._lock:
-            stop, self._to_give = self._to_give, None
+            stop, self._stop_to_give = self._stop_to_give, None
             if stop is not None:
                 self._give_durable(stop)
+            self._give_next()
 
     def cancelled(self) -> None:
         """A cancellation is accepted. Raises as the `JobStore`."""
@@ -162,9 +212,11 @@ class DurableRequests:
                 answer = answers.get(one.given)
                 if answer is not None:
                     outcome = answer.path if answer.path is not None else ConfigError(answer.error)
-                elif outcome is None and one.wanted.kind.is_synchronous:
+                elif outcome is None and one.is_stop:
                     outcome = stopped_with
-                found = _with_outcome(found, one, outcome or ConfigError(reason), resumes_from)
+                if outcome is None:
+                    outcome = ConfigError(reason)
+                found = _with_outcome(found, one, outcome, resumes_from)
             return found
 
     def job_ended(self, state: str, known: Operations) -> None:
@@ -187,11 +239,12 @@ class DurableRequests:
 
     # --- one of them ------------------------------------------------------------------------------
 
-    def _under_way(self, given: SnapshotRequest) -> _Asked | None:
+    def _stop_under_way(self, given: SnapshotRequest) -> _Asked | None:
         """The same stop, which was requested before; None: the job is not being stopped."""
         stop = self._stop
         if stop is None or stop.answer.done():
             return None
+        assert isinstance(stop.wanted, SnapshotRequest)
         if _stored(stop.wanted) != _stored(given):
             how = "with" if stop.wanted.kind is _DRAIN else "without"
             raise ConfigError(
@@ -199,20 +252,22 @@ class DurableRequests:
             )
         return stop
 
-    def _store(self, asked: _Asked, wanted: SnapshotRequest, trigger: str | None) -> None:
+    def _store(self, asked: _Asked, wanted: Request, trigger: str | None) -> None:
         """It counts from now on. Raises as the `JobStore`: it does not."""
         known, stop = self._operations, self._stop
         if trigger is not None:
             known = operations.begun(known, trigger, wanted)
-        if wanted.kind.is_synchronous:
+        if asked.is_stop:
             stop = asked
         try:
             self._jobs.set_request(self._job, _to_do(stop, known))
         except (Transient, OutcomeUnknown):
             self._until_written.add(self._write)  # it may be stored, and nobody was answered that it is
             raise
-        if wanted.kind.is_synchronous:
+        if asked.is_stop:
             crash_point("stop.stored")
+        elif asked.is_rescale:
+            crash_point("rescale.stored")
         else:
             crash_point("savepoint.stored")
         self._operations, self._stop = known, stop
@@ -222,11 +277,19 @@ class DurableRequests:
             for old in self._asked.keys() - {one.trigger for one in known}:
                 del self._asked[old]
 
-    def _give(self, wanted: SnapshotRequest) -> tuple[str, Future[str]]:
+    def _give(self, wanted: Request) -> tuple[str, Future[str]]:
         request, answer = self._requests.add()
-        if request is not None:
+        if request is not None and isinstance(wanted, RescaleAsked):
+            self._post(RescaleRequested(request=request, parallelism=dict(wanted.parallelism)))
+        elif request is not None and isinstance(wanted, SnapshotRequest):
             self._post(replace(wanted, id=request))
         return request or "", answer
+
+    def _give_next(self) -> None:
+        """Of the changes that an earlier leader has stored: the job takes one at a time."""
+        if self._to_give and (self._given is None or self._given.outcome is not None):
+            self._given = self._to_give.pop(0)
+            self._give_durable(self._given)
 
     def _give_durable(self, asked: _Asked) -> None:
         asked.given, answer = self._give(asked.wanted)
@@ -241,24 +304,44 @@ class DurableRequests:
                 _settle(asked.answer, outcome) if error is None else self._fail(asked, error)
                 return
             asked.outcome = outcome
-        if asked.wanted.kind.is_synchronous:
+        if asked.is_stop:
             crash_point("stop.refused")
         self._until_written.add(partial(self._answer, asked, outcome))
+        with self._lock:
+            self._give_next()
 
     def _answer(self, asked: _Asked, outcome: str | BaseException) -> None:
         """Raises as the `JobStore`."""
-        with self._lock:
-            self._operations = _with_outcome(self._operations, asked, outcome)
         try:
+            if asked.is_rescale and isinstance(outcome, str):
+                outcome = self._as_kept(outcome)
+            with self._lock:
+                self._operations = _with_outcome(self._operations, asked, outcome)
             self._write()
         except Fenced as fenced:
             _settle(asked.answer, self._left(str(fenced)))
             raise
-        if asked.wanted.kind.is_synchronous:
+        if asked.is_stop:
             crash_point("stop.withdrawn")
+        elif asked.is_rescale:
+            crash_point("rescale.answered")
         else:
             crash_point("savepoint.answered")
         _settle(asked.answer, outcome)
+
+    def _as_kept(self, outcome: str) -> str | ConfigError:
+        """Of a job that runs with another parallelism, once that is stored. Raises as the `JobStore`."""
+        try:
+            self._keep_parallelism()
+        except (Fenced, Transient, OutcomeUnknown):
+            raise
+        except UnistreamError as error:  # what is stored of the job cannot be read
+            return ConfigError(
+                f"job {self._job} runs with that parallelism, but not under another master, since that could "
+                f"not be stored: {error}"
+            )
+        crash_point("rescale.kept")
+        return outcome
 
     def _write(self) -> None:
         """What is to be done, as it is now. Raises as the `JobStore`."""
@@ -285,7 +368,10 @@ def stop_of(request: StoredRequest) -> SnapshotRequest | None:
 
 def _to_do(stop: _Asked | None, known: Operations) -> StoredRequest:
     goes_on = stop is None or stop.outcome is not None or stop.answer.done()
-    request = StoredRequest() if stop is None or goes_on else _stored(stop.wanted)
+    request = StoredRequest()
+    if stop is not None and not goes_on:
+        assert isinstance(stop.wanted, SnapshotRequest)
+        request = _stored(stop.wanted)
     return msgspec.structs.replace(request, operations=known)
 
 
@@ -297,10 +383,11 @@ def _with_outcome(
     known: Operations, asked: _Asked, outcome: str | BaseException, resumes_from: str | None = None
 ) -> Operations:
     path = outcome if isinstance(outcome, str) else None
+    drains = isinstance(asked.wanted, SnapshotRequest) and asked.wanted.kind is _DRAIN
     return operations.settled(
         *(known, lambda one: one.trigger in asked.triggers),
         path=path,
-        resumes_from=resumes_from if asked.wanted.kind is _DRAIN and path is not None else None,
+        resumes_from=resumes_from if drains and path is not None else None,
         error=None if path is not None else str(outcome),
     )
 

@@ -45,7 +45,7 @@ from unistream.master.journal import Journal
 from unistream.master.live import live_info, live_summary, state_of, totals_so_far, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
-from unistream.master.operations import Operation
+from unistream.master.operations import Operation, RescaleAsked
 from unistream.master.outgoing import Outgoing
 from unistream.master.pictures import Picture, Pictures
 from unistream.master.ports import MasterPorts
@@ -111,7 +111,10 @@ class JobMaster:
         self._outgoing = Outgoing(*(setup.job, ports.senders, self.post, self._committing, self._attempting))
         self._story, self._requests = deque[str](maxlen=STORY_EVENTS), OpenRequests()
         asked = (setup, ports.jobs, until_written, self._requests)
-        self._durable_requests = DurableRequests(*asked, self._loop.post)
+        self._durable_requests = DurableRequests(
+            *asked, post=self._loop.post, keep_parallelism=self._keep_parallelism
+        )
+        self._reached: Mapping[VertexId, int] = {}  # the parallelism, when a change was answered last
         self._pictures = Pictures(self._machine, services.clock, self._loop)
         self._end: contract.JobEnded | None = None
         self._ended = threading.Event()
@@ -135,24 +138,9 @@ class JobMaster:
         """See `DurableRequests.operation`."""
         return self._durable_requests.operation(trigger)
 
-    def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
-        """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it, also
-        under the next leader.
-
-        The future raises ConfigError with the reason if it is impossible, AlreadyEnded if the job has ended;
-        Unreachable, Fenced: it runs with it, and the next leader may not know.
-
-        Raises:
-            ConfigError: it is impossible, whatever the job does.
-            Unreachable: the job is too busy to say how wide it is.
-        """
-        view = self._pictures.certain_view() if self._end is None else self._pictures.view
-        after = widths(view, parallelism)
-        request, answer = self._requests.add()
-        durable = self._durable.rescaled(after, answer)
-        if request is not None:
-            self._loop.post(contract.RescaleRequested(request=request, parallelism=dict(parallelism)))
-        return durable
+    def rescale(self, wanted: RescaleAsked, trigger: str) -> Future[str]:
+        """See `DurableRequests.rescale`."""
+        return self._durable_requests.rescale(wanted, trigger)
 
     def cancel(self) -> None:
         """Raises Fenced, Unreachable, OutcomeUnknown: it could not be made durable."""
@@ -314,9 +302,14 @@ class JobMaster:
             case _ if isinstance(command, EngineOrder):
                 self._engine.perform(command)
             case contract.AnswerRequest():
-                self._requests.answer(command)
+                self._answer(command)
             case _:
                 self._record(command)
+
+    def _answer(self, command: contract.AnswerRequest) -> None:
+        if command.path == "":  # another parallelism: what the machine has now, not an older picture
+            self._reached = widths(self._machine.view())
+        self._requests.answer(command)
 
     def _record(
         self,
@@ -355,6 +348,10 @@ class JobMaster:
 
     def _committing_staged(self, staged: Sequence[bytes]) -> None:
         self._durable.committing(Sealed(lineage=self.setup.lineage, staged=tuple(staged)))
+
+    def _keep_parallelism(self) -> None:
+        """The newest, so that one that is tried again later does not take the place of a newer one."""
+        self._durable.keep_parallelism(self._reached)
 
     def _attempting(self, number: int) -> None:
         self._durable.attempting(number, self._restarts)

@@ -136,8 +136,8 @@ class JobViews:
         return worker_log(self._services.log_dir, task_manager)
 
     def operation(self, job: JobId, trigger: str) -> Operation | None:
-        """A savepoint or a stop that was started under this trigger id, by this leader or an earlier one;
-        None: there is none, or no longer. Raises Unreachable."""
+        """What was started under this trigger id, by this leader or an earlier one; None: there is none, or
+        no longer. Raises Unreachable."""
         recovering, master = self._unended(job)
         jobs = self._ports.jobs
         if master is not None:

@@ -23,6 +23,7 @@ _BEFORE: Final[Mapping[str, JobStatus]] = {
     JobStatus.FAILED.value: JobStatus.FAILING,
 }
 """What a job shows that is about to end so."""
+NO_CHANGE: Final[Mapping[VertexId, int]] = {}
 
 
 def state_of(view: JobView, ended: tuple[JobEnded, int] | None) -> str:
@@ -130,8 +131,9 @@ def scheduler_of(graph: JobGraph) -> str:
     return "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default"
 
 
-def widths(view: JobView, parallelism: Mapping[VertexId, int]) -> dict[VertexId, int]:
-    """The parallelism of every vertex of the job after a change of some: vertices that forward edges join to
-    them follow. Raises ConfigError: it is impossible."""
-    graph = with_parallelism(view.wanted or view.graph, parallelism)
+def widths(view: JobView, changed: Mapping[VertexId, int] = NO_CHANGE) -> dict[VertexId, int]:
+    """The parallelism of every vertex of the job with enough slots, after a change of some: vertices that
+    forward edges join to them follow. Raises ConfigError: it is impossible."""
+    wanted = view.wanted or view.graph
+    graph = with_parallelism(wanted, changed) if changed else wanted
     return {vertex.id: vertex.parallelism for vertex in graph.vertices}

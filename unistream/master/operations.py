@@ -1,23 +1,29 @@
-"""The savepoints and stops of one job by the trigger ids of their clients, as later leaders find them. Pure.
+"""What clients have started of one job under trigger ids, as later leaders find it: savepoints, stops and
+changes of parallelism. Pure.
 
     in progress ──► path       it is complete
          └────────► error      it has failed, was refused, or was cut off with its master
 
-A stop outlives its master, and so does its operation. A savepoint does not: it may be taken again.
+A stop and a change of parallelism outlive their master, and so do their operations. A savepoint does not: it
+may be taken again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from unistream.base.errors import ConfigError
+from unistream.base.ids import VertexId
 from unistream.core.contract import SnapshotRequest
-from unistream.model.stored_job import StoredOperation
+from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.stored_job import StoredOperation, StoredRescale
 
 KEPT_MAX: Final = 16
 """Of one job. A client asks within minutes, and few ask at once. All are one value together with the stop,
@@ -32,34 +38,61 @@ Operations: TypeAlias = tuple[StoredOperation, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class RescaleAsked:
+    """Another parallelism. The same `digest` is the same request, also where `parallelism` is not known any
+    more."""
+
+    digest: str
+    parallelism: Mapping[VertexId, int] = field(default_factory=dict, compare=False)
+
+
+Request: TypeAlias = SnapshotRequest | RescaleAsked
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One of them, for who asks. `resumes_from`: see `StoredOperation`."""
 
-    request: SnapshotRequest
+    request: Request
     answer: Future[str]
     resumes_from: str | None = None
 
-    def of(self, request: SnapshotRequest, trigger: str) -> Future[str]:
+    @property
+    def is_rescale(self) -> bool:
+        return isinstance(self.request, RescaleAsked)
+
+    def of(self, request: Request, trigger: str) -> Future[str]:
         """The answer to the same request. Raises ConfigError: it is another one."""
         if request != self.request:
             raise ConfigError(f"trigger id {trigger} is the one of another request; choose a new one")
         return self.answer
 
 
-def begun(known: Operations, trigger: str, request: SnapshotRequest) -> Operations:
+def digest_of_widths(parallelism: Mapping[str, int]) -> str:
+    """Of a change of parallelism, as its client names the vertices."""
+    return hashlib.sha256(msgspec.json.encode(dict(parallelism), order="sorted")).hexdigest()
+
+
+def begun(known: Operations, trigger: str, request: Request) -> Operations:
     """With a new one; the oldest that is over makes room for it, else the oldest savepoint."""
     if len(known) >= KEPT_MAX:
-        oldest = sorted(known, key=lambda one: (not one.is_over, one.kind.is_synchronous))[0]
+        oldest = sorted(known, key=lambda one: (not one.is_over, one.outlives_its_master))[0]
         known = tuple(one for one in known if one is not oldest)
-    new = StoredOperation(
+    return (*known, _stored(trigger, request))
+
+
+def _stored(trigger: str, request: Request) -> StoredOperation:
+    if isinstance(request, RescaleAsked):
+        rescale = StoredRescale(digest=request.digest, parallelism=dict(request.parallelism))
+        return StoredOperation(trigger=trigger, kind=SnapshotKind.CHECKPOINT, rescale=rescale)
+    return StoredOperation(
         trigger=trigger, kind=request.kind, target=request.target, savepoint_format=request.format
     )
-    return (*known, new)
 
 
 def taken_over(known: Operations) -> Operations:
     """By the next leader: savepoints in progress were cut off."""
-    return settled(known, lambda one: not one.kind.is_synchronous, error=CUT_OFF)
+    return settled(known, lambda one: not one.outlives_its_master, error=CUT_OFF)
 
 
 def settled(
@@ -73,20 +106,22 @@ def settled(
     """Those in progress that `which` chooses have this outcome."""
     if error is not None:
         error = error[:ERROR_CHARS_MAX]
-    return tuple(
-        replace(one, path=path, resumes_from=resumes_from, error=error)
-        if not one.is_over and which(one)
-        else one
-        for one in known
-    )
+
+    def over(one: StoredOperation) -> StoredOperation:
+        rescale = None if one.rescale is None else replace(one.rescale, parallelism={})
+        return replace(one, path=path, resumes_from=resumes_from, error=error, rescale=rescale)
+
+    return tuple(over(one) if not one.is_over and which(one) else one for one in known)
 
 
 def find(known: Sequence[StoredOperation], trigger: str) -> StoredOperation | None:
     return next((one for one in known if one.trigger == trigger), None)
 
 
-def request_of(one: StoredOperation) -> SnapshotRequest:
+def request_of(one: StoredOperation) -> Request:
     """As it was requested."""
+    if one.rescale is not None:
+        return RescaleAsked(one.rescale.digest, one.rescale.parallelism)
     return SnapshotRequest(kind=one.kind, target=one.target, format=one.savepoint_format)
 
 

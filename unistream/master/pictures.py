@@ -11,13 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from unistream.base.clock import Clock
-from unistream.base.errors import Unreachable
 from unistream.core.contract import JobView
 from unistream.master.loop import Loop
 from unistream.model.checkpoint_figures import CheckpointsInfo
 
 TIMEOUT_S: Final = 1.0  # a caller that waits longer gets an older picture
-DECISION_TIMEOUT_S: Final = 30.0  # one that decides by it gets none
 
 _NEVER: Final = -1
 
@@ -63,15 +61,6 @@ class Pictures:
         """The machine is about to change."""
         self._view_at = _NEVER
 
-    def certain_view(self) -> JobView:
-        """After all events posted before, for who decides by it: an older picture may lack what was requested
-        a moment ago. Raises Unreachable: the job is too busy to be asked."""
-        if not self._refresh(self._take_view, DECISION_TIMEOUT_S):
-            raise Unreachable(
-                f"the job has not answered within {DECISION_TIMEOUT_S:.0f} s: it is busy; try again"
-            )
-        return self.view
-
     def new_checkpoints(self) -> CheckpointsInfo:
         """After all events posted before."""
         self._refresh(self._take_checkpoints)
@@ -89,14 +78,13 @@ class Pictures:
             if isinstance(event, Picture):
                 event.taken.set()
 
-    def _refresh(self, take: Callable[[], None], timeout_s: float | None = None) -> bool:
-        """Whether it was taken in time."""
+    def _refresh(self, take: Callable[[], None]) -> None:
         if self._loop.is_own_thread:
             take()
-            return True
+            return
         wanted = Picture(take)
         self._loop.post(wanted)
-        return wanted.taken.wait(TIMEOUT_S if timeout_s is None else timeout_s)
+        wanted.taken.wait(TIMEOUT_S)
 
     def _take_view(self) -> None:
         posted = self._loop.posted

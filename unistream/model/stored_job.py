@@ -86,12 +86,24 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
+class StoredRescale(msgspec.Struct, frozen=True, kw_only=True):
+    """Another parallelism for a job. `digest`: of the request as its client has sent it. `parallelism`: what
+    is to be done; empty once it is."""
+
+    digest: str
+    parallelism: dict[VertexId, int] = {}
+
+
 class StoredOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """A savepoint or a stop that a client has started under this trigger id (Flink's), and its outcome.
+    """A savepoint, a stop or a change of parallelism that a client has started under this trigger id
+    (Flink's), and its outcome.
 
     Attributes:
+        kind: Of a change of parallelism: that of the snapshot with which it begins.
+        rescale: The change of parallelism; None: it is none.
         target: As requested; None: the default.
-        path: Its savepoint, once it is complete (a stop: once the job has ended).
+        path: Its savepoint, once it is complete (a stop: once the job has ended). A change of parallelism:
+            empty, once the job runs with it, under this leader and the next.
         resumes_from: After a drain the savepoint from which a job can be resumed.
         error: Why it has failed.
     """
@@ -100,6 +112,7 @@ class StoredOperation(msgspec.Struct, frozen=True, kw_only=True):
     kind: SnapshotKind
     target: str | None = None
     savepoint_format: SavepointFormat = SavepointFormat.CANONICAL
+    rescale: StoredRescale | None = None
     path: str | None = None
     resumes_from: str | None = None
     error: str | None = None
@@ -107,6 +120,11 @@ class StoredOperation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.path is not None or self.error is not None
+
+    @property
+    def outlives_its_master(self) -> bool:
+        """The next leader goes on with it."""
+        return self.kind.is_synchronous or self.rescale is not None
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):

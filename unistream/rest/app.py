@@ -229,6 +229,8 @@ class _Api:
     def savepoint_status(self, id_: str, trigger: str) -> Response:
         job, id_ = job_id(id_), trigger_id(trigger)
         known = self._dispatcher.operation(job, id_)
+        if known is not None and known.is_rescale:
+            raise NotFound(f"there is no savepoint operation {id_} of job {job}")
         path = self._triggers.outcome(job, id_, known=None if known is None else known.answer)
         if path is None:
             return operation(None)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent import futures
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import JobId, VertexId
 from unistream.master.dispatcher import Dispatcher
+from unistream.master.operations import RescaleAsked, digest_of_widths
 from unistream.model.graph import JobGraph
 from unistream.rest.answers import json_answer, operation
 from unistream.rest.requests import body_of, chosen_trigger, job_id, trigger_id
@@ -120,15 +122,20 @@ class ScalingApi:
         return await run_in_threadpool(self._rescale, id_, body)
 
     def _rescale(self, id_: str, body: RescaleBody) -> Response:
-        job = job_id(id_)
-        begin = lambda _trigger: self._dispatcher.rescale(job, body.parallelism)  # noqa: E731
-        trigger = chosen_trigger(body.trigger)
+        job, trigger = job_id(id_), chosen_trigger(body.trigger)
+        known = None if trigger is None else self._dispatcher.operation(job, trigger)
+        if known is not None and trigger is not None:  # an earlier leader may have begun it
+            known.of(RescaleAsked(digest_of_widths(body.parallelism)), trigger)
+            return json_answer({"request-id": trigger}, 202)
+        begin = partial(self._dispatcher.rescale, job, body.parallelism)
         started = self._triggers.start(job, begin, what=WHAT, trigger=trigger, request=body.parallelism)
         return json_answer({"request-id": started}, 202)
 
     def status(self, id_: str, trigger: str) -> Response:
-        job = job_id(id_)
-        if self._triggers.outcome(job, trigger_id(trigger), WHAT) is None:
+        job, asked = job_id(id_), trigger_id(trigger)
+        known = self._dispatcher.operation(job, asked)
+        answer = known.answer if known is not None and known.is_rescale else None
+        if self._triggers.outcome(job, asked, WHAT, known=answer) is None:
             return operation(None)
         graph = self._dispatcher.wanted_graph(job)
         return operation({"parallelism": {vertex.id: vertex.parallelism for vertex in graph.vertices}})
