@@ -33,7 +33,14 @@ from unistream.worker.code import pack
 
 pytestmark = [pytest.mark.spark]
 
-SPARK = Configuration({"spark.master": "local[2]", "parallelism.default": "3"})
+SPARK = Configuration(
+    {
+        "spark.master": "local[2]",
+        "parallelism.default": "3",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +91,8 @@ def test_a_job_is_one_spark_job_with_readable_stages_and_its_commit(
     assert "committer" in info.stages[-1].name
     assert info.stages[0].rows_out > info.stages[0].tasks
     assert sum(stage.shuffle_bytes for stage in info.stages) > 10_000
+    assert (info.engine_page or "").startswith("http")
+    assert info.engine_page == context().uiWebUrl
     store = context()._jsc.sc().statusStore()
     jobs = store.jobsList(None)
     mine = [jobs.apply(n) for n in range(jobs.size()) if str(job.job_id) in str(jobs.apply(n).jobGroup())]

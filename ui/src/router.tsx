@@ -137,6 +137,12 @@ const plan = createRoute({
   component: lazyRouteComponent(() => import("./pages/job/PlanTab"), "PlanTab"),
 });
 
+const batch = createRoute({
+  getParentRoute: () => job,
+  path: "/batch",
+  component: lazyRouteComponent(() => import("./pages/job/BatchTab"), "BatchTab"),
+});
+
 function NotFound() {
   return <p className="empty">There is no such page. The overview lists all jobs.</p>;
 }
@@ -160,6 +166,7 @@ const routeTree = root.addChildren([
       state,
       commits,
       deadLetters,
+      batch,
     ]),
   ]),
 ]);

@@ -226,6 +226,7 @@ class _SparkJob:
         except ConfigError as error:
             return self._failed(TaskFailure(kind="ConfigError", message=str(error), recoverable=False))
         self._context = context
+        self._run.listener.page(context.uiWebUrl)
         context.setJobGroup(self._group, f"{self._run.job.graph.name}: {self._what}", interruptOnCancel=True)
         reports = reports_accumulator(context)
         progress = RunProgress(

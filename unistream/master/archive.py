@@ -38,7 +38,8 @@ def archived(info: JobInfo, checkpoints: CheckpointsInfo) -> ArchiveRecord:
     """The archive of a job that has ended. What does not fit is left out, and `JobInfo.incomplete` says
     what."""
     assert info.ended_ms is not None
-    document = ArchivedJob(info=replace(info, task_managers=()), checkpoints=checkpoints)
+    info_kept = replace(info, task_managers=(), engine_page=None)  # Spark ends, too
+    document = ArchivedJob(info=info_kept, checkpoints=checkpoints)
     content, left_out = _encode(document), list[str]()
     for what, reduce in _REDUCTIONS:
         if len(content) <= CONTENT_BYTES_MAX:

@@ -148,6 +148,9 @@ class EngineRuns:
     def committed(self, report: CommitReported) -> None:
         self._journal.commit(report)
 
+    def page(self, url: str | None) -> None:
+        self._journal.engine_shown_at(url)
+
     def progress(self, stages: Sequence[StageProgress]) -> None:
         if not self._commits:
             self._stages = tuple(stages)

@@ -182,6 +182,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         job_type: STREAMING or BATCH: a BATCH job takes no snapshots.
         engine: "native" (workers of the built-in runtime), or "spark" for a BATCH job that Spark runs.
         stages: Of the current or last run on Spark, in order; the commit of its output is the last.
+        engine_page: Spark's own UI, as long as that Spark runs; null: it has none, or is not known.
         state_times: First time at which the job was in a state.
         latest_checkpoint: Directory of the newest completed checkpoint or savepoint.
         savepoint: Directory of the newest completed savepoint, also of a stop.
@@ -217,6 +218,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     job_type: str = "STREAMING"
     engine: str = "native"
     stages: tuple[StageProgress, ...] = ()
+    engine_page: str | None = None
     ended_ms: int | None = None
     state_times: dict[str, int] = {}
     restarts: int = 0

@@ -87,6 +87,7 @@ class Journal:
         self._skipped = skipped_rows(job)
         self._sinks = SinkTotals(restored, {} if own is None else own.totals.sinks)
         self._stages: tuple[StageProgress, ...] = ()
+        self._engine_page: str | None = None
         self.log = JobLog(clock)
         self._read: OrderedDict[CheckpointId, tuple[SourcePositions, ...]] = OrderedDict()
         for known in () if own is None else (*own.older, own):
@@ -290,6 +291,12 @@ class Journal:
             self._stages = tuple(stages)
             self._note()
 
+    def engine_shown_at(self, url: str | None) -> None:
+        """Where the engine shows what it runs."""
+        with self._lock:
+            self._engine_page = url
+            self._note()
+
     def _ended_attempt(self, known: _Known) -> None:
         for counts in self._counts:
             counts.over(known.metrics.user)
@@ -329,6 +336,11 @@ class Journal:
         """The same for the next leader."""
         with self._lock:
             return self._sinks.so_far
+
+    @property
+    def engine_page(self) -> str | None:
+        """See `JobInfo.engine_page`."""
+        return self._engine_page
 
     @property
     def stages(self) -> tuple[StageProgress, ...]:

@@ -65,6 +65,7 @@ def live_info(
         job_type=setup.graph.job_type.value,
         engine=setup.engine,
         stages=journal.stages,
+        engine_page=journal.engine_page,
         ended_ms=ended_ms,
         state_times=state_times_of(journal, ended),
         restarts=view.restarts,

@@ -31,6 +31,9 @@ class EngineListener(Protocol):
     def progress(self, stages: Sequence[StageProgress]) -> None:
         """All stages of the run, a few times a second while something changes."""
 
+    def page(self, url: str | None) -> None:
+        """Where people see the run in the engine's own UI; None: it has none. At the begin of a run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:

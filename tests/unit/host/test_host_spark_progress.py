@@ -63,6 +63,8 @@ class Collected:
 
     def progress(self, _stages: Sequence[StageProgress]) -> None: ...
 
+    def page(self, _url: str | None) -> None: ...
+
 
 def line(text: str) -> LogLine:
     return LogLine(at_ms=1, level="INFO", logger="orders", message=text)

@@ -95,10 +95,12 @@ def test_an_archive_reads_back_as_it_was() -> None:
     assert (document.info, document.checkpoints) == (info(), checkpoints())
 
 
-def test_workers_that_were_there_are_not_kept() -> None:
-    document = restored(archived(info(task_managers=(TaskManagerInfo(id="tm", slots=1),)), checkpoints()), 9)
+def test_what_ends_with_the_cluster_is_not_kept() -> None:
+    ends = {"task_managers": (TaskManagerInfo(id="tm", slots=1),), "engine_page": "http://driver:4040"}
+    document = restored(archived(info(**ends), checkpoints()), 9)
     assert document is not None
     assert document.info.task_managers == ()
+    assert document.info.engine_page is None
 
 
 def test_text_that_json_cannot_hold_is_escaped() -> None:

@@ -56,12 +56,13 @@ class Master:
         self.engine = Engine()
         self.events: list[contract.Event] = []
         self._pool = Pool("engine-runs", 1)
+        self.journal = Journal(setup.job, setup.graph, NOBODY, ManualClock())
         self._runs = EngineRuns(
             setup,
             lambda: self.engine,
             lambda _sha256: b"code",
             pool=self._pool,
-            journal=Journal(setup.job, setup.graph, NOBODY, ManualClock()),
+            journal=self.journal,
             post=self.events.append,
         )
 
@@ -159,5 +160,8 @@ def test_a_run_of_the_part_alone(lead: Callable[[], Master]) -> None:
     assert run.job.part == (master.setup.graph.vertices[0].id,)
     assert (run.run, run.first_attempt) == (1, 0)
     assert run.job.memory_bytes > 0
+    for page in "http://driver:4040", None:  # another Spark may have no UI
+        run.listener.page(page)
+        assert master.journal.engine_page == page
     master.perform(contract.CancelRun())
     assert master.engine.cancelled == [master.setup.job]

@@ -17,6 +17,7 @@ import "./job.css";
 
 const TABS = [
   ["/jobs/$job", "Graph"],
+  ["/jobs/$job/batch", "Batch"],
   ["/jobs/$job/timeline", "Timeline"],
   ["/jobs/$job/checkpoints", "Checkpoints"],
   ["/jobs/$job/state", "State"],
@@ -27,6 +28,12 @@ const TABS = [
   ["/jobs/$job/plan", "Plan"],
   ["/jobs/$job/configuration", "Configuration"],
 ] as const;
+
+/** Stages are those of a bounded job, or of a bounded part of a stream that an engine runs. */
+function tabsOf(info: JobInfo) {
+  const hasStages = info.job_type === "BATCH" || info.stages.length > 0;
+  return TABS.filter(([, text]) => text !== "Batch" || hasStages);
+}
 
 /** One job: what stands above all of its pages. */
 export function JobPage() {
@@ -65,7 +72,7 @@ function Head({ info }: { info: JobInfo }) {
         </Notice>
       )}
       <nav className="tabs" aria-label="Of this job">
-        {TABS.map(([to, text]) => (
+        {tabsOf(info).map(([to, text]) => (
           <Link
             key={to}
             to={to}
