@@ -68,6 +68,12 @@ def test_a_job_is_saved_rescaled_drained_started_again_and_cancelled(
     check_case("actions", "wholeLife", cluster.rest_url, job=flights(), **window)
 
 
+def test_a_job_is_upgraded_over_a_reload_and_goes_back_where_it_does_not_come_up(
+    cluster: EmbeddedCluster, flights: Callable[[], str]
+) -> None:
+    check_case("upgrades", "upgraded", cluster.rest_url, job=flights())
+
+
 def test_what_cannot_be_done_is_said_in_the_words_of_the_server(
     cluster: EmbeddedCluster, flights: Callable[[], str]
 ) -> None:

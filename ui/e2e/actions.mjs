@@ -224,7 +224,7 @@ export async function refusals(ui, { job }) {
   await dialog.waitFor({ state: "hidden" });
 }
 
-async function hideAll(ui) {
+export async function hideAll(ui) {
   const hide = ui.page.getByRole("button", { name: /^Hide/ });
   while ((await hide.count()) > 0) await hide.first().click();
 }

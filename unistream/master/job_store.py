@@ -243,9 +243,9 @@ class JobStore:
         known = self.kept(name)
         if known is not None and known.job != job:
             raise ConfigError(f"job {known.job} is kept under this name already, not {job}")
-        if known is not None:
-            return known
         pointer = self.pointer(job)
+        if known is not None:
+            return known if pointer is None else self._kept_as(name, known, pointer)
         if pointer is None:
             raise NotFound(f"there is no job {job} in this cluster, or it has ended")
         kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms, for_restart=for_restart)
@@ -256,6 +256,15 @@ class JobStore:
         oldest = sorted(alike, key=lambda item: item[1].kept_ms)
         for old, _ in oldest[: max(0, len(oldest) - KEPT_MAX)]:
             self._release(old)
+        return kept
+
+    def _kept_as(self, name: str, known: KeptJob, pointer: JobPointer) -> KeptJob:
+        """As the job is now: its parallelism may have been changed since it was kept."""
+        kept = msgspec.structs.replace(known, pointer=pointer)
+        if kept != known:
+            self._kept = None
+            self._put(f"{KEPT}/{name}", kept)
+            self._remove_unneeded((known.pointer.stored,))
         return kept
 
     def _is_stream(self, job: JobId) -> bool:

@@ -1,7 +1,7 @@
 """What was submitted of a job, kept beyond its end: so that an upgrade can go back to the old version.
 
     keep      while the job runs: its description and code stay, under a name of the client's
-    start     a new job from them, with a savepoint
+    start     a new job from them, with a savepoint; also with other options or another parallelism
     release   they go, unless another job needs them
 
 A stream that has failed is kept by the cluster itself, under the name that the web UI takes.
@@ -12,19 +12,23 @@ again; the oldest goes first. All are durable before they are answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import structs
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.core.job import with_parallelism
+from unistream.master.changed_submission import changed
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_store import JobStore, place_of
 from unistream.master.leadership import Leadership
 from unistream.model.stored_job import KeptJob
 
 NAME_CHARS_MAX: Final = 200
+NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class KeptJobs:
@@ -65,26 +69,45 @@ class KeptJobs:
         self._leadership.demand()
         self._jobs.release(_place(name))
 
-    def start(self, name: str, savepoint: str, request_id: str) -> JobId:
+    def start(
+        self,
+        name: str,
+        savepoint: str,
+        request_id: str,
+        *,
+        config: Mapping[str, str] = NOTHING,
+        parallelism: Mapping[str, int] = NOTHING,
+    ) -> JobId:
         """A new job of what is kept; sent again under its request id it is the same one.
+
+        Args:
+            name: Under which it is kept.
+            savepoint: Where it begins.
+            request_id: Of the new job.
+            config: Options that take the place of its own.
+            parallelism: By vertex id, vertex name or operator uid.
 
         Raises:
             NotFound: none is kept under the name.
-            ConfigError, CorruptSnapshot: as `Dispatcher.submit`.
+            ConfigError, CorruptSnapshot: as `Dispatcher.submit` and `changed_submission.changed`.
         """
-        kept = self.kept(name)
-        stored, code = self._jobs.load_kept(kept)
+        wanted = changed(self._submitted(name), config, parallelism)
+        return self._submit(structs.replace(wanted, savepoint=savepoint, request_id=request_id))
+
+    def check(self, name: str, config: Mapping[str, str], parallelism: Mapping[str, int]) -> None:
+        """Whether it could be started so, as far as that is known before its savepoint is. Raises as
+        `start`."""
+        changed(self._submitted(name), config, parallelism)
+
+    def _submitted(self, name: str) -> SubmitRequest:
+        stored, code = self._jobs.load_kept(self.kept(name))
         graph = with_parallelism(stored.graph, stored.parallelism) if stored.parallelism else stored.graph
-        return self._submit(
-            SubmitRequest(
-                graph=graph,
-                artifact=code,
-                config=stored.config,
-                savepoint=savepoint,
-                request_id=request_id,
-                allow_non_restored=stored.allow_non_restored,
-                given=stored.given,
-            )
+        return SubmitRequest(
+            graph=graph,
+            artifact=code,
+            config=stored.config,
+            allow_non_restored=stored.allow_non_restored,
+            given=stored.given,
         )
 
 

@@ -3,7 +3,8 @@
 PUT     NAME {"job": ID, "forRestart": false}                 keep it
 GET     NAME                                                  which job it is
 GET     ?job=ID                                               all that is kept of a job
-POST    NAME/start {"savepointPath": …, "requestId": …}       a new job of it
+POST    NAME/check {"config": {…}, "parallelism": {…}}        whether it could be started so
+POST    NAME/start {"savepointPath": …, "requestId": …}       a new job of it, also with those
 DELETE  NAME                                                  it is not needed any more
 """
 
@@ -31,11 +32,22 @@ class KeepBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     for_restart: bool = False
 
 
+class ChangesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`config`: options that take the place of those of the job. `parallelism`: by vertex id, vertex name or
+    operator uid."""
+
+    config: dict[str, str] = {}
+    parallelism: dict[str, int] = {}
+
+
 class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """`request_id`: sent again with the same one, it is the same new job."""
+    """`request_id`: sent again with the same one, it is the same new job. `config`, `parallelism`: see
+    `ChangesBody`."""
 
     savepoint_path: str
     request_id: str
+    config: dict[str, str] = {}
+    parallelism: dict[str, int] = {}
 
 
 class KeptJobsApi:
@@ -49,6 +61,7 @@ class KeptJobsApi:
         router.get(PATH)(self.kept)
         router.get("/unistream/kept-jobs")(self.kept_of)
         router.delete(PATH)(self.release)
+        router.post(f"{PATH}/check")(self.check)
         router.post(f"{PATH}/start")(self.start)
 
     async def keep(self, name: str, request: Request) -> Response:
@@ -74,8 +87,21 @@ class KeptJobsApi:
     async def start(self, name: str, request: Request) -> Response:
         """Answered as a submission."""
         body = await body_of(request, StartBody)
-        job = await run_in_threadpool(self._kept.start, name, body.savepoint_path, body.request_id)
-        return json_answer({"jobid": job})
+        start = partial(
+            self._kept.start,
+            name,
+            body.savepoint_path,
+            body.request_id,
+            config=body.config,
+            parallelism=body.parallelism,
+        )
+        return json_answer({"jobid": await run_in_threadpool(start)})
+
+    async def check(self, name: str, request: Request) -> Response:
+        """400: it could not, and why."""
+        body = await body_of(request, ChangesBody)
+        await run_in_threadpool(self._kept.check, name, body.config, body.parallelism)
+        return json_answer({})
 
 
 def _shown(kept: KeptJob) -> Response:

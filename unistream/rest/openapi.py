@@ -25,7 +25,7 @@ from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
 from unistream.rest import checkpoint_shapes, event_log, figures, job_commits, savepoints, shapes, vertices
 from unistream.rest.explain import JobExplained
-from unistream.rest.kept_jobs import KeepBody, StartBody
+from unistream.rest.kept_jobs import ChangesBody, KeepBody, StartBody
 from unistream.rest.refusal import RefusalBody
 from unistream.rest.requests import CheckpointBody, SavepointBody, StopBody
 from unistream.rest.run_links import AttachBody, TakeOverBody, WatchBody
@@ -125,6 +125,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "PUT /unistream/kept-jobs/{name}": Operation(shapes.KeptShown, KeepBody),
     "GET /unistream/kept-jobs/{name}": Operation(shapes.KeptShown),
     "DELETE /unistream/kept-jobs/{name}": Operation(shapes.Nothing),
+    "POST /unistream/kept-jobs/{name}/check": Operation(shapes.Nothing, ChangesBody),
     "POST /unistream/kept-jobs/{name}/start": Operation(shapes.Submitted, StartBody),
     "GET /unistream/run-links": Operation(shapes.Found, query=(("key", "string"), ("job", "string"))),
     "POST /unistream/run-links/attach": Operation(RunLink, AttachBody),

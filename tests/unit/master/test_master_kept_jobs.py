@@ -8,14 +8,17 @@ import pytest
 from msgspec import structs
 
 from tests.unit.master.conftest import request
-from tests.unit.master.served_cluster import Api
+from tests.unit.master.served_cluster import WAIT_S, Api
 from tests.unit.master.test_master_artifacts import CODE, Cluster, end, job, submit
 from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, Fenced, NotFound
 from unistream.base.ids import JobId, LineageId, OperatorUid
+from unistream.core.contract import SnapshotRequest
+from unistream.master.changed_submission import changed
 from unistream.master.job_setup import digest_of
 from unistream.master.job_store import KEPT_MAX, JobStore, place_of, restart_name
 from unistream.model.graph import JobType
+from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredResult
 
 A, B = JobId("a"), JobId("b")
@@ -43,6 +46,21 @@ def test_code_stays_until_it_is_released(cluster: Cluster) -> None:
     later.release("up")
     assert cluster.stored() == set()
     assert later.kept("up") is None
+
+
+def test_what_is_kept_twice_is_the_job_as_it_is_the_second_time(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    before = jobs.keep("up", A, 5)
+    vertex = jobs.load(A).graph.vertices[0].id
+    jobs.change(structs.replace(jobs.load(A), parallelism={vertex: 3}))
+    assert jobs.load_kept(before)[0].parallelism == {}, "what is kept stays"
+    after = jobs.keep("up", A, 9)
+    assert (after.kept_ms, jobs.kept("up")) == (5, after)
+    assert jobs.load_kept(after)[0].parallelism == {vertex: 3}
+    end(jobs, "a")
+    jobs.release("up")
+    assert cluster.stored() == set()
 
 
 def test_what_a_job_still_needs_stays_when_it_is_released(cluster: Cluster) -> None:
@@ -241,3 +259,60 @@ def test_the_digest_is_of_all_that_is_submitted_and_of_nothing_else() -> None:
         structs.replace(base, graph=structs.replace(base.graph, name="other")),
     ]
     assert len({digest_of(one) for one in (base, *others)}) == 4
+
+
+INTERVAL = "execution.checkpointing.interval"
+
+
+@pytest.mark.parametrize(
+    ("config", "parallelism", "why"),
+    [
+        pytest.param({"parallelism.default": "3"}, {}, "cannot be changed without a new", id="graph"),
+        pytest.param({"rest.port": "3"}, {}, "cannot be changed without a new", id="of the cluster"),
+        pytest.param({INTERVAL: "soon"}, {}, "'soon'", id="no duration"),
+        pytest.param({"restart-strategy.typ": "none"}, {}, "restart-strategy.type", id="no such option"),
+        pytest.param({INTERVAL: "****"}, {}, "is hidden here", id="a secret that is not shown"),
+        pytest.param({}, {"x": 3}, "no vertex 'x'", id="no such vertex"),
+        pytest.param({}, {"source": 129}, "give a number from 1 to 128", id="too many subtasks"),
+        pytest.param({}, {"source": 0}, "give a number from 1 to 128", id="none at all"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_before_anything_is_stopped(
+    api: Api, config: dict[str, str], parallelism: dict[str, int], why: str
+) -> None:
+    job = str(api.cluster.dispatcher.submit(request()))
+    path = "/unistream/kept-jobs/up"
+    api.http.put(path, json={"job": job})
+    changes = {"config": config, "parallelism": parallelism}
+    start = {"savepointPath": "/not/there", "requestId": "new", **changes}
+    for answer in api.http.post(f"{path}/check", json=changes), api.http.post(f"{path}/start", json=start):
+        assert (answer.status_code, why in answer.json()["errors"][0]) == (400, True), answer.text
+
+
+def test_a_new_job_has_what_was_changed_and_all_else_of_the_old_one() -> None:
+    old = structs.replace(request(config={"execution.checkpointing.mode": "EXACTLY_ONCE"}), given={"a": "b"})
+    new = changed(old, {INTERVAL: "7 s"}, {"source": 3})
+    assert [vertex.parallelism for vertex in new.graph.vertices] == [3, 2]
+    assert new.config == {**old.config, INTERVAL: "7 s"}
+    assert new.graph.config == {**old.graph.config, INTERVAL: "7 s"}
+    assert new.given == {"a": "b", INTERVAL: "7 s"}, "a further version keeps it"
+    assert new.artifact == old.artifact
+    assert changed(old, {}, {}) == old
+
+
+def test_a_job_is_started_again_with_what_was_changed(api: Api, checkpointed: dict[str, str]) -> None:
+    dispatcher = api.cluster.dispatcher
+    job = dispatcher.submit(request(config=checkpointed))
+    path = "/unistream/kept-jobs/up"
+    assert api.http.put(path, json={"job": str(job), "forRestart": True}).status_code == 200
+    changes = {"config": {INTERVAL: "7 s"}, "parallelism": {"source": 1}}
+    assert api.http.post(f"{path}/check", json=changes).json() == {}
+    assert dispatcher.wait_for(job, lambda info: info.all_tasks_run, WAIT_S)
+    saved = dispatcher.snapshot(job, SnapshotRequest(kind=SnapshotKind.SAVEPOINT)).result(WAIT_S)
+    body = {"savepointPath": saved, "requestId": "new", **changes}
+    answers = [api.http.post(f"{path}/start", json=body).json() for _ in range(2)]
+    assert answers[0] == answers[1], "told twice it is one job"
+    new = JobId(answers[0]["jobid"])
+    graph = dispatcher.graph(new)
+    assert [vertex.parallelism for vertex in graph.vertices] == [1, 2]
+    assert graph.config[INTERVAL] == "7 s"

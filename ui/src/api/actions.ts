@@ -71,10 +71,33 @@ export async function stateOf(job: string, signal: AbortSignal) {
   return dataOf(await client.GET("/jobs/{id_}/status", { params: { path: { id_: job } }, signal })).status;
 }
 
-/** The id of a new job of what is kept. */
-export async function start(job: string, requestId: string, savepointPath: string, signal: AbortSignal) {
+export interface Changes {
+  readonly config: Record<string, string>;
+  readonly parallelism: Record<string, number>;
+}
+
+/** Whether what is kept could be started with them. */
+export async function check(job: string, changes: Changes, signal: AbortSignal) {
   const path = { name: keptName(job) };
-  const body = { savepointPath, requestId };
+  dataOf(await client.POST("/unistream/kept-jobs/{name}/check", { params: { path }, body: changes, signal }));
+}
+
+/** A checkpoint now, which is one for each trigger id. */
+export async function askCheckpoint(job: string, triggerId: string, signal: AbortSignal) {
+  const body = { checkpointType: "CONFIGURED", triggerId };
+  dataOf(await client.POST("/jobs/{id_}/checkpoints", { params: { path: { id_: job } }, body, signal }));
+}
+
+/** The id of a new job of what is kept. */
+export async function start(
+  job: string,
+  requestId: string,
+  savepointPath: string,
+  signal: AbortSignal,
+  changes: Changes = { config: {}, parallelism: {} },
+) {
+  const path = { name: keptName(job) };
+  const body = { savepointPath, requestId, ...changes };
   return dataOf(await client.POST("/unistream/kept-jobs/{name}/start", { params: { path }, body, signal }))
     .jobid;
 }

@@ -62,12 +62,12 @@ function retention(enabled: boolean, delete_on_cancellation: boolean): Checkpoin
 
 describe("which actions a job has", () => {
   test.each<[string, Partial<Job>, boolean, Action[]]>([
-    ["a stream", {}, false, ["savepoint", "rescale", "stop", "drain", "cancel"]],
+    ["a stream", {}, false, ["savepoint", "rescale", "upgrade", "stop", "drain", "cancel"]],
     [
       "a stream that restarts",
       { state: "RESTARTING" },
       false,
-      ["savepoint", "rescale", "stop", "drain", "cancel"],
+      ["savepoint", "rescale", "upgrade", "stop", "drain", "cancel"],
     ],
     ["a batch job takes no snapshots", { job_type: "BATCH" }, false, ["cancel"]],
     ["one that has ended, and is kept", { state: "FINISHED" }, true, ["start"]],
@@ -99,6 +99,9 @@ describe("what is in the way", () => {
     ["cancel", { state: "FAILING" }, {}, /failing/],
     ["cancel", { state: "FINISHED" }, {}, /has ended as FINISHED/],
     ["rescale", { state: "CANCELED" }, {}, /has ended as CANCELED/],
+    ["upgrade", {}, { underWay: ["stop"] }, /being stopped already/],
+    ["stop", {}, { underWay: ["upgrade"] }, /being upgraded/],
+    ["cancel", {}, { underWay: ["upgrade"] }, null],
     ["start", { state: "FINISHED", ...point }, { kept: true }, null],
     ["start", { state: "FINISHED" }, { kept: true }, /No savepoint/],
     ["start", { state: "FINISHED", ...point }, { underWay: ["start"] }, /being started already/],
@@ -164,6 +167,7 @@ describe("what will happen", () => {
     ["savepoint", false],
     ["rescale", false],
     ["start", false],
+    ["upgrade", true],
     ["stop", true],
     ["drain", true],
     ["cancel", true],

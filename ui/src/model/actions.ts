@@ -3,7 +3,7 @@ import { duration, since } from "../format/times";
 import { isOver } from "./states";
 
 /** What can be done to a job, in the order of the buttons: what ends it comes last. */
-export type Action = "savepoint" | "rescale" | "stop" | "drain" | "cancel" | "start";
+export type Action = "savepoint" | "rescale" | "upgrade" | "stop" | "drain" | "cancel" | "start";
 
 /** What decides about actions. What is not known yet is null. */
 export interface Subject {
@@ -30,7 +30,9 @@ export interface Subject {
 /** Those that its kind of job can ever take in its part of life. */
 export function actionsOf({ job, kept }: Pick<Subject, "job" | "kept">): Action[] {
   if (isOver(job.state)) return kept ? ["start"] : [];
-  return job.job_type === "BATCH" ? ["cancel"] : ["savepoint", "rescale", "stop", "drain", "cancel"];
+  return job.job_type === "BATCH"
+    ? ["cancel"]
+    : ["savepoint", "rescale", "upgrade", "stop", "drain", "cancel"];
 }
 
 /** Why it cannot be done now, and when it can; null: it can. */
@@ -44,6 +46,7 @@ export function hindranceOf(action: Action, subject: Subject): string | null {
   if (job.state === "CANCELLING") return "The job is being cancelled.";
   if (job.state === "FAILING") return "The job is failing: nothing can be done to it any more.";
   if (action === "cancel") return null;
+  if (underWay.includes("upgrade")) return "The job is being upgraded: see below.";
   if (underWay.includes("stop") || underWay.includes("drain")) {
     return "The job is being stopped already: see below.";
   }
@@ -89,6 +92,15 @@ export function consequencesOf(action: Action, subject: Subject): Consequences {
         then: "The job goes on with it until it ends. If the slots do not come in time, nothing has happened.",
         confirm: "Rescale",
         isEnd: false,
+      };
+    case "upgrade":
+      return {
+        title: "Upgrade: other options, another parallelism",
+        rows: `The job stops: no row is read after its savepoint. ${visible(subject)} The new job reads on from there; none is lost or doubled. For some seconds, or until slots are there, no rows flow.`,
+        state: "It is in the savepoint, and the new job begins with it. Open windows go on.",
+        then: "A new job runs, with an id of its own. If it has no checkpoint in the end (it is refused, it fails), it is ended, and the job as it was starts again from the same savepoint.",
+        confirm: "Upgrade the job",
+        isEnd: true,
       };
     case "stop":
       return {

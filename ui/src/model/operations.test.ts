@@ -73,6 +73,7 @@ describe("an operation, answer by answer", () => {
     ["stop", "keep"],
     ["drain", "keep"],
     ["cancel", "keep"],
+    ["upgrade", "keep"],
   ])("%s begins with %s", (action, step) => {
     expect(ask(action).step).toBe(step);
   });

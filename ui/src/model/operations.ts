@@ -1,11 +1,37 @@
 import type { Action } from "./actions";
+import { toldOfUpgrade } from "./upgrades";
 
 /** What somebody asked for, in the words of the API. */
 export interface Wanted {
   readonly directory?: string;
   readonly parallelism?: Readonly<Record<string, number>>;
   readonly savepoint?: string;
+  readonly config?: Readonly<Record<string, string>>;
 }
+
+/** What an upgrade has made by now. `why`: it goes back. `endedAt`: the step with which it was over. */
+export interface Made {
+  readonly savepoint?: string;
+  readonly newJob?: string;
+  readonly why?: string;
+  readonly endedAt?: Step;
+}
+
+/**
+ * keep: what was submitted of the job, so that it can be started again; ask; watch how it goes. Of an upgrade also: check
+ * the changes, start the job with them, prove that it comes up, start the old one (back).
+ */
+export type Step = "keep" | "check" | "ask" | "watch" | "start" | "prove" | "back" | "over";
+const STEPS: readonly unknown[] = [
+  "keep",
+  "check",
+  "ask",
+  "watch",
+  "start",
+  "prove",
+  "back",
+  "over",
+] satisfies Step[];
 
 export type Outcome =
   | {
@@ -18,8 +44,10 @@ export type Outcome =
     }
   /** Nothing has changed, says the server. */
   | { readonly is: "refused"; readonly why: string }
-  /** It was begun, and did not succeed. */
-  | { readonly is: "failed"; readonly why: string }
+  /** It was begun, and did not succeed. `location`: from where a job can start. */
+  | { readonly is: "failed"; readonly why: string; readonly location?: string }
+  /** The job with the changes did not come up, and the one before goes on as a new job. */
+  | { readonly is: "went back"; readonly why: string; readonly newJob: string }
   /** Nobody knows it any more. */
   | { readonly is: "unknown"; readonly why: string };
 
@@ -33,16 +61,16 @@ export interface Operation {
   readonly action: Action;
   readonly startedMs: number;
   readonly wanted: Wanted;
-  /** keep: what was submitted of the job, so that it can be started again; ask; watch how it goes. */
-  readonly step: "keep" | "ask" | "watch" | "over";
+  readonly step: Step;
   readonly kept: boolean;
+  readonly made?: Made;
   /** Why it could not go on last time, such as that nobody has answered; null: it could. */
   readonly trouble: string | null;
   readonly outcome: Outcome | null;
 }
 
 export function begun(asked: Pick<Operation, "id" | "job" | "action" | "startedMs" | "wanted">): Operation {
-  const endsJob = asked.action === "stop" || asked.action === "drain" || asked.action === "cancel";
+  const endsJob = ["stop", "drain", "cancel", "upgrade"].includes(asked.action);
   return { ...asked, step: endsJob ? "keep" : "ask", kept: false, trouble: null, outcome: null };
 }
 
@@ -51,6 +79,8 @@ export type Told =
   | { readonly is: "accepted" | "running" }
   | Extract<Outcome, { is: "done" }>
   | { readonly is: "refused"; readonly status: number; readonly why: string }
+  /** What was begun has not come up. */
+  | { readonly is: "failed"; readonly why: string }
   | { readonly is: "away"; readonly why: string };
 
 const NOT_FOUND = 404;
@@ -61,6 +91,8 @@ const LATER = [401, 407, 502, 503, 504];
 /** The operation after an answer. */
 export function told(operation: Operation, answer: Told): Operation {
   if (operation.step === "over") return operation;
+  if (operation.action === "upgrade") return toldOfUpgrade(operation, answer, LATER);
+  if (answer.is === "failed") return over(operation, { is: "failed", why: answer.why });
   if (answer.is === "away") return { ...operation, trouble: answer.why };
   if (answer.is === "refused") return refused(operation, answer);
   const here = operation.trouble === null ? operation : { ...operation, trouble: null };
@@ -71,6 +103,11 @@ export function told(operation: Operation, answer: Told): Operation {
       return answer.is === "done" ? over(here, answer) : { ...here, step: "watch" };
     case "watch":
       return answer.is === "done" ? over(here, answer) : here;
+    case "check":
+    case "start":
+    case "prove":
+    case "back":
+      return here; // of upgrades alone
   }
 }
 
@@ -84,6 +121,10 @@ function refused(operation: Operation, { status, why }: { status: number; why: s
     case "ask":
       return over(operation, { is: "refused", why });
     case "watch":
+    case "check":
+    case "start":
+    case "prove":
+    case "back":
     case "over":
       return over(operation, { is: status === NOT_FOUND ? "unknown" : "failed", why });
   }
@@ -119,12 +160,11 @@ function isOperation(value: unknown): value is Operation {
   if (typeof value !== "object" || value === null) return false;
   const one = value as Partial<Record<keyof Operation, unknown>>;
   const isText = [one.id, one.job, one.action].every((part) => typeof part === "string");
-  const steps: readonly unknown[] = ["keep", "ask", "watch", "over"];
   const hasEnd = one.step !== "over" || (typeof one.outcome === "object" && one.outcome !== null);
   return (
     isText &&
     typeof one.startedMs === "number" &&
-    steps.includes(one.step) &&
+    STEPS.includes(one.step) &&
     hasEnd &&
     typeof one.wanted === "object" &&
     one.wanted !== null

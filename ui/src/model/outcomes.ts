@@ -22,6 +22,7 @@ export interface Saying {
 const NAMES: Record<Action, string> = {
   savepoint: "Savepoint",
   rescale: "Change of the parallelism",
+  upgrade: "Upgrade",
   stop: "Stop with a savepoint",
   drain: "Drain",
   cancel: "Cancellation",
@@ -46,7 +47,19 @@ export function sayingOf(operation: Operation, progress: string | null = null): 
     case "refused":
       return { ...plain, tone: "bad", sentence: `Refused, and nothing has changed: ${outcome.why}` };
     case "failed":
-      return { ...plain, tone: "bad", sentence: `It did not succeed: ${outcome.why}` };
+      return {
+        ...plain,
+        tone: "bad",
+        sentence: `It did not succeed: ${outcome.why}`,
+        ...(outcome.location === undefined ? {} : placeOf(outcome.location)),
+      };
+    case "went back":
+      return {
+        ...plain,
+        tone: "bad",
+        sentence: `The job with the changes did not come up: ${ended(outcome.why)} The job as it was goes on from the same savepoint, as a new job.`,
+        newJob: outcome.newJob,
+      };
     case "unknown":
       return {
         ...plain,
@@ -58,12 +71,25 @@ export function sayingOf(operation: Operation, progress: string | null = null): 
   }
 }
 
+/** With a point, since another sentence follows. */
+function ended(why: string): string {
+  return /[.!?]$/.test(why) ? why : `${why}.`;
+}
+
 function phaseOf({ step, action }: Operation): string {
   switch (step) {
     case "keep":
       return "What was submitted of the job is kept, so that it can be started again.";
     case "ask":
       return "It is asked for.";
+    case "check":
+      return "The changes are checked; nothing has been stopped.";
+    case "start":
+      return "The job has stopped. It is being started with the changes.";
+    case "prove":
+      return "The new job has to complete a checkpoint.";
+    case "back":
+      return "The new job did not come up: the one before is being started again.";
     case "watch":
     case "over":
       return watchedOf(action);
@@ -76,6 +102,7 @@ function watchedOf(action: Action): string {
       return "The savepoint is being taken.";
     case "rescale":
       return "Slots and a checkpoint come first, then the tasks start again.";
+    case "upgrade":
     case "stop":
     case "drain":
       return "The savepoint is being taken, then sinks commit and the job ends.";
@@ -89,6 +116,7 @@ function watchedOf(action: Action): string {
 function whereToLook(action: Action): string {
   switch (action) {
     case "savepoint":
+    case "upgrade":
     case "stop":
     case "drain":
       return "The list of checkpoints says whether there is a savepoint.";
@@ -140,7 +168,17 @@ function doneOf({ action }: Operation, done: Done): Pick<Saying, "tone" | "sente
     }
     case "start":
       return { tone: "good", sentence: "A new job goes on from there.", newJob: done.newJob ?? null };
+    case "upgrade":
+      return {
+        tone: "good",
+        sentence: "A new job goes on with the changes, and has a checkpoint.",
+        newJob: done.newJob ?? null,
+      };
   }
+}
+
+function placeOf(path: string): Pick<Saying, "places" | "command"> {
+  return { places: [{ what: "A job can start from", path }], command: startCommand(path) };
 }
 
 /** For a POSIX shell, whatever the path has in it. */

@@ -17,6 +17,7 @@ import { type Operation, type Told, told } from "../model/operations";
 import { waitsFor } from "../model/actions";
 import { isOver } from "../model/states";
 import { operation, store, useOperations } from "../parts/operations";
+import { upgradeStep } from "./upgrade";
 
 const PAUSE_MS = 1_000;
 
@@ -63,13 +64,15 @@ async function answerTo(wanted: Operation, signal: AbortSignal): Promise<Told | 
   }
 }
 
-async function request({ step, action, job, id, wanted }: Operation, signal: AbortSignal): Promise<Told> {
+async function request(operation: Operation, signal: AbortSignal): Promise<Told> {
+  const { step, action, job, id, wanted } = operation;
   const directory = wanted.directory ?? null;
   if (step === "keep") {
     await keep(job, signal);
     return { is: "accepted" };
   }
   if (step === "watch") return watched(action, job, id, signal);
+  if (step !== "ask") return upgradeStep(operation, signal);
   if (action !== "cancel" && action !== "start") {
     // All its tasks ran when somebody asked; since then it may have restarted, or another JobManager starts it again.
     const waits = waitsFor(await jobOf(job, signal));
@@ -79,6 +82,7 @@ async function request({ step, action, job, id, wanted }: Operation, signal: Abo
     case "savepoint":
       await askSavepoint(job, id, directory, signal);
       break;
+    case "upgrade":
     case "stop":
     case "drain":
       await askStop(job, id, { directory, drain: action === "drain" }, signal);
@@ -103,6 +107,7 @@ async function watched(
 ): Promise<Told> {
   switch (action) {
     case "savepoint":
+    case "upgrade":
     case "stop":
     case "drain": {
       const made = await savepointOf(job, id, signal);

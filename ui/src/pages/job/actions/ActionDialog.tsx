@@ -6,6 +6,7 @@ import type { Wanted } from "../../../model/operations";
 import { Notice } from "../../../parts/Notice";
 import { RescaleFields } from "./RescaleFields";
 import { StartFields } from "./StartFields";
+import { UpgradeFields } from "./UpgradeFields";
 
 interface Props {
   readonly action: Action;
@@ -68,7 +69,7 @@ export function ActionDialog({ action, subject, job, begin, close }: Props) {
 
 /** What is asked for if nobody fills in anything; null: something has to be chosen. */
 function firstWanted(action: Action): Wanted | null {
-  return action === "rescale" || action === "start" ? null : {};
+  return action === "rescale" || action === "upgrade" || action === "start" ? null : {};
 }
 
 interface FieldsProps extends Pick<Props, "action" | "subject" | "job"> {
@@ -83,6 +84,8 @@ function Fields({ action, subject, job, change }: FieldsProps) {
       return <DirectoryField change={change} />;
     case "rescale":
       return <RescaleFields job={job.job} change={change} />;
+    case "upgrade":
+      return <UpgradeFields job={job.job} change={change} />;
     case "start":
       return <StartFields subject={subject} change={change} />;
     case "cancel":

@@ -14,6 +14,7 @@ import "./actions.css";
 const BUTTONS: Record<Action, string> = {
   savepoint: "Savepoint",
   rescale: "Rescale",
+  upgrade: "Upgrade",
   stop: "Stop",
   drain: "Drain",
   cancel: "Cancel",

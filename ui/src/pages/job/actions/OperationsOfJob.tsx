@@ -6,6 +6,7 @@ import type { JobInfo } from "../../../api/schema";
 import { totalsOf } from "../../../model/checkpoints";
 import type { Operation } from "../../../model/operations";
 import { type Saying, sayingOf } from "../../../model/outcomes";
+import { stepsOf } from "../../../model/upgrades";
 import { Copyable } from "../../../parts/Copyable";
 import { Time } from "../../../parts/Time";
 import { dismiss, useOperations } from "../../../parts/operations";
@@ -36,7 +37,12 @@ export function OperationsOfJob({ job, restart }: Props) {
 }
 
 function isSnapshot({ action }: Operation): boolean {
-  return action === "savepoint" || action === "stop" || action === "drain";
+  return action === "savepoint" || action === "upgrade" || action === "stop" || action === "drain";
+}
+
+/** Nobody else goes on with it; of what has stopped a job, that would be the end. */
+function mayGiveUp({ step }: Operation): boolean {
+  return step !== "watch" && step !== "start" && step !== "back";
 }
 
 /** How many subtasks have acknowledged the newest snapshot that is being taken. */
@@ -47,6 +53,19 @@ function WithProgress({ operation }: { operation: Operation }) {
   const progress =
     totals === null ? null : `${totals.acked} of ${totals.expected} subtasks have acknowledged it.`;
   return <Said operation={operation} saying={sayingOf(operation, progress)} restart={null} />;
+}
+
+function Steps({ operation }: { operation: Operation }) {
+  return (
+    <ol className="steps" aria-label="Steps">
+      {stepsOf(operation).map(({ text, state }) => (
+        <li key={text} className={`step-${state}`} aria-current={state === "now" ? "step" : undefined}>
+          {text}
+          {state !== "now" && <span className="quiet"> · {state}</span>}
+        </li>
+      ))}
+    </ol>
+  );
 }
 
 interface SaidProps {
@@ -64,6 +83,7 @@ function Said({ operation, saying, restart }: SaidProps) {
         <strong>{saying.title}</strong> <span className="quiet">·</span> <Time ms={operation.startedMs} />
         <p>{saying.sentence}</p>
       </div>
+      {operation.action === "upgrade" && <Steps operation={operation} />}
       {saying.places.length > 0 && (
         <dl className="places">
           {saying.places.map(({ what, path }) => (
@@ -95,7 +115,7 @@ function Said({ operation, saying, restart }: SaidProps) {
             Start again from it
           </button>
         )}
-        {operation.step !== "watch" && (
+        {mayGiveUp(operation) && (
           <button
             type="button"
             aria-label={`${isOver ? "Hide" : "Give up"}: ${saying.title}`}

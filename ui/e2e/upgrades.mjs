@@ -1,0 +1,45 @@
+import { asked, hideAll, runs, said } from "./actions.mjs";
+import { demand } from "./browser.mjs";
+
+/** Other options and another parallelism over a reload; then some with which the job does not come up. */
+export async function upgraded(ui, { job }) {
+  await runs(ui, job);
+  let dialog = await asked(ui, "Upgrade", "Upgrade: other options, another parallelism");
+  const confirm = dialog.getByRole("button", { name: "Upgrade the job" });
+  demand(await confirm.isDisabled(), "nothing has changed yet");
+  await dialog.getByRole("textbox").fill("no option");
+  await dialog.getByText("Not an option and its value: no option").waitFor();
+  demand(await confirm.isDisabled(), "a line is wrong");
+  await dialog.getByRole("textbox").fill("execution.checkpointing.interval: 7 s");
+  await dialog.getByRole("slider").nth(1).focus(); // the windows
+  await ui.page.keyboard.press("ArrowLeft");
+  await ui.isAccessible("the dialog of an upgrade");
+  await ui.picture("dialog-upgrade");
+  await confirm.click();
+  await ui.page.getByRole("list", { name: "Steps" }).waitFor();
+  await ui.page.reload(); // it goes on where it was
+  await said(ui, "A new job goes on with the changes, and has a checkpoint.");
+  await ui.isAccessible("the page of a job that was upgraded");
+  await ui.picture("operation-upgrade");
+  const next = await toTheNewJob(ui, job);
+  const config = await (await fetch(`${ui.url}/jobs/${next}/checkpoints/config`)).json();
+  demand(config.interval === 7000, `its interval is ${config.interval} ms`);
+  await runs(ui, next);
+
+  dialog = await asked(ui, "Upgrade", "Upgrade: other options, another parallelism");
+  await dialog.getByRole("textbox").fill("restart-strategy.type: none\nslot.request.timeout: 1 s");
+  await dialog.getByRole("spinbutton").nth(1).fill("64");
+  await dialog.getByRole("button", { name: "Upgrade the job" }).click();
+  await said(ui, "The job as it was goes on from the same savepoint, as a new job.");
+  await ui.picture("operation-went-back");
+  await runs(ui, await toTheNewJob(ui, next));
+  await hideAll(ui);
+}
+
+/** Its id. */
+async function toTheNewJob(ui, job) {
+  await ui.page.getByRole("link", { name: "To the new job" }).click();
+  await ui.page.waitForURL((url) => !url.pathname.includes(job));
+  await ui.page.locator(".title .badge", { hasText: "RUNNING" }).waitFor();
+  return new URL(ui.page.url()).pathname.split("/")[3];
+}
