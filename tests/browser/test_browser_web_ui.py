@@ -117,13 +117,14 @@ def test_a_row_that_failed_is_corrected_in_the_browser_and_replayed(
     env = us.Environment()
     names["build"](env)
     graph, code = env.job_graph("fares")
-    job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config={})).job_id
+    request = SubmitRequest(graph=graph, artifact=pack(code), pipeline=env.packed_pipeline("fares"))
+    job = cluster.submit(request).job_id
     assert cluster.dispatcher.wait(job, WAIT_S)
     assert cluster.dispatcher.job(job).state == "FINISHED"
     edits = tmp_path / "edits.jsonl"
     check_case("letters", "correct", cluster.rest_url, job=str(job), file=str(edits), **window)
     replay = ("dead-letters", "replay", "lake/dead", "fares:build", "-t", "local")
-    assert "1 letters" in run_command(tmp_path, *replay, "--edits", str(edits))
+    assert "there is nothing to replay" in run_command(tmp_path, *replay, "--edits", str(edits))
     fares = DeltaTable(str(tmp_path / "lake" / "fares")).to_pyarrow_table().sort_by("id").to_pylist()
     assert fares == [{"id": 1, "fare": 95}, {"id": 2, "fare": 120}]
 

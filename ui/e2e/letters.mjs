@@ -1,7 +1,7 @@
 /** Dead letters, as somebody corrects them. */
 import { demand } from "./browser.mjs";
 
-/** Corrects one row, and saves the file for the replay at `file`. */
+/** Corrects one row, saves the file for the command at `file`, and replays: first that row, then the others. */
 export async function correct(ui, { job, file }) {
   await ui.goto(`/jobs/${job}/dead-letters`);
   await ui.page.getByLabel("Pipeline of a replay, MODULE:FUNCTION").fill("fares:build");
@@ -28,4 +28,27 @@ export async function correct(ui, { job, file }) {
   await saved.saveAs(file);
   const text = await corrections.innerText();
   demand(text.includes("fares:build --edits edits.jsonl"), `the command is there: ${text}`);
+
+  await ui.page.getByRole("button", { name: "Replay 1 corrected letter…" }).click();
+  const region = ui.page.getByRole("region", { name: "Replay", exact: true });
+  await region.getByText("Each letter is replayed once").waitFor();
+  await ui.isAccessible("a replay that is about to be asked for");
+  await ui.picture("replay-asked");
+  await region.getByRole("button", { name: "Replay", exact: true }).click();
+  await ui.page.getByText("A replay is under way: see above.").waitFor();
+  await ui.picture("replay-under-way");
+  const said = ui.page.getByRole("list", { name: "What was asked for" });
+  await said.getByText("1 letter was replayed.").waitFor();
+  await letter.getByText("replayed already").waitFor();
+  await corrections.waitFor({ state: "detached" });
+  await ui.picture("replay-done");
+
+  await ui.page.getByRole("button", { name: "Replay 1 letter…" }).click();
+  await region.getByRole("button", { name: "Replay", exact: true }).click();
+  await said.getByText("1 letter was replayed; 1 failed again, and is a new letter in its table.").waitFor();
+  await ui.page.getByText("attempt 2").waitFor();
+  await ui.isAccessible("replays that are over");
+  await ui.picture("replay-failed-again");
+  await said.getByRole("link", { name: "To the job of the replay" }).first().click();
+  await ui.page.getByRole("heading", { level: 1, name: "replay of fares" }).waitFor();
 }

@@ -19,6 +19,7 @@ from unistream.api.graph import (
     check_parallelism,
 )
 from unistream.api.lineage import lineage_graph, read_by, written_by
+from unistream.api.pipeline import Pipeline, packed
 from unistream.api.sink_order import order_advice
 from unistream.api.sinks import check_new_lines, last_commits, sinks_of, without_line
 from unistream.api.slots import SlotSharingGroup
@@ -220,6 +221,12 @@ class Environment(Sources):
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """The job graph: vertices of chained operators as data, and their code."""
         return self._translated(self.stream_graph(name))
+
+    def packed_pipeline(self, name: str | None = None) -> bytes:
+        """What the cluster keeps to replay the job's dead letters by itself; empty: it cannot, or has no need
+        (`unistream.api.pipeline`)."""
+        graph, follows = self.stream_graph(name), dict(self._builder.follows)
+        return packed(Pipeline(graph=graph, follows=follows, config=self._config.to_dict()))
 
     def staged_job_graph(
         self, name: str | None = None, bootstrap: BootstrapOrder | None = None
@@ -459,6 +466,7 @@ class Environment(Sources):
                 allow_non_restored=allow_non_restored,
                 request_id=request_id,
                 alone=alone,
+                pipeline=self.packed_pipeline(name),
             )
             job = submit(request, target=self._target, config=self._config)
             frames.remove_after(job, target=self._target, config=self._config)

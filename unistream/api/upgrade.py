@@ -68,7 +68,12 @@ def upgraded(
         return Upgrade(
             cluster=cluster,
             old=old,
-            request=structs.replace(request, request_id=request_id, given=dict(given or {})),
+            request=structs.replace(
+                request,
+                request_id=request_id,
+                given=dict(given or {}),
+                pipeline=environment.packed_pipeline(name),
+            ),
             check=check,
             savepoint_dir=savepoint_dir,
             first_checkpoint_s=first_checkpoint_s,

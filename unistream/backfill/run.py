@@ -157,6 +157,7 @@ class Run:
             artifact=pack(code, with_modules=True),
             config=self.environment.config.to_dict(),
             savepoint=savepoint,
+            pipeline=self.environment.packed_pipeline(self._order.job_name),
         )
         job = resumed_job(self._order, request, self.environment.config, self.start_in_background)
         return Resumed(job=job)

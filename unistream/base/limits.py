@@ -15,6 +15,9 @@ REPORTED_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # committables of one committe
 REPORTED_JOB_BYTES_MAX: Final = 128 * MIB  # committables of a BATCH job, which its JobManager keeps in memory
 BUNDLE_MESSAGES_MAX: Final = 1_000  # messages in one request: handling all takes far less than RPC_TIMEOUT_S
 ARTIFACT_BYTES_MAX: Final = 512 * MIB  # user code of one job
+PIPELINE_BYTES_MAX: Final = (
+    64 * MIB
+)  # what a job was made of: it goes through the JobManager's memory as a whole
 STATE_INLINE_BYTES_MAX: Final = 20 * KIB  # Flink's execution.checkpointing.data-inline-threshold
 PARALLELISM_MAX: Final = 4_096
 KEY_GROUPS_MAX: Final = 32_768  # as Flink

@@ -139,7 +139,9 @@ def job_request(
         report(f"warning: {advice}")
     with frames.kept():
         artifact = pack(code, with_modules=True)
-    return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict()), frames
+        pipeline = environment.packed_pipeline(name)
+    config = environment.config.to_dict()
+    return SubmitRequest(graph=graph, artifact=artifact, config=config, pipeline=pipeline), frames
 
 
 def checked_target(given: str | None, *, detached: bool, jobmanager: str | None = None) -> str:

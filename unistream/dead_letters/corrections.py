@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import time
 from pathlib import Path
@@ -39,6 +39,22 @@ class Corrections:
     @property
     def letters(self) -> list[str]:
         return [*self.rows, *self.raw]
+
+
+def corrections_of(given: Iterable[tuple[str, str | None, str | None]]) -> Corrections | None:
+    """Of (letter, row, raw), with one of both; None: there are none. Raises ConfigError."""
+    rows: dict[str, Mapping[str, Any] | str] = {}
+    raw_ones: dict[str, str] = {}
+    for letter, row, raw in given:
+        if (row is None) == (raw is None):
+            raise ConfigError(f"the correction of letter {letter} is its row or the value of its record")
+        if letter in rows or letter in raw_ones:
+            raise ConfigError(f"letter {letter} is corrected twice")
+        if row is not None:
+            rows[letter] = row
+        elif raw is not None:
+            raw_ones[letter] = raw
+    return Corrections(rows, raw_ones) if rows or raw_ones else None
 
 
 def read_corrections(path: Path) -> Corrections:

@@ -37,7 +37,7 @@ from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.join import BroadcastLookupJoin
 from unistream.operator.replayed import LETTERS_INPUT, REPLAYED_COLUMNS, InsteadOfSource, Replayed
-from unistream.operator.sink import CheckedRows, SinkOperator
+from unistream.operator.sink import CheckedRows, SinkOperator, SinkWriterOperator
 from unistream.port.line import KeepsLine
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.sink import AppendsToForeign, Sink
@@ -74,6 +74,16 @@ def appending(sink: Sink) -> Sink:
     if isinstance(sink, KeepsLine):
         raise ConfigError(f"sink {sink.name!r} cannot append to the output of another job, so no replay can")
     return sink
+
+
+def append_everywhere(graph: StreamGraph) -> None:
+    """The sinks of a pipeline that is built already are `appending`, in place: its stages and committers
+    refer to them. Raises ConfigError: one cannot be."""
+    sinks = [node.operator.sink for node in graph.nodes if isinstance(node.operator, SinkWriterOperator)]
+    for sink in sinks:
+        other = appending(sink)
+        if other is not sink:
+            vars(sink).update(vars(other))
 
 
 def replayed_part(graph: StreamGraph, operator_uid: str, *, from_empty_state: bool) -> ReplayedPart:

@@ -10,7 +10,8 @@
 
 A process that is killed leaves a replay that is not done. What its job has committed is listed by a
 checkpoint, or in `replayed`, if the job had ended and its checkpoints were removed; otherwise it has
-committed nothing.
+committed nothing. The job of a replay that a cluster has begun goes on without its caller: whether it
+runs only that cluster knows (`clustered`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Final
 import fsspec
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unistream.base import durable_files
@@ -39,6 +41,7 @@ FOLDER: Final = "_unistream_replays"
 REPLAYED: Final = "replayed"
 LOCKS: Final = "replays"  # below $UNISTREAM_HOME
 FORMAT: Final = 1
+FORMAT_OF_CLUSTERS: Final = 2  # earlier versions would take its job for dead
 REPLAYED_SCHEMA: Final = pa.schema([("letter", pa.string()), ("replay", pa.string())])
 
 
@@ -52,6 +55,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         letters: Number of them.
         host, pid: Of the process that began it.
         begun_ms: When, wall clock.
+        cluster: That runs its job; empty: its job is in the process that began it, and ends with that.
+        mark: Of the JobManager that began it (`base.process_mark`), if its jobs end with it; empty: they may
+            go on under another one.
     """
 
     id: str
@@ -61,6 +67,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     begun_ms: int
+    cluster: str = ""
+    mark: str = ""
     format: int = FORMAT
 
 
@@ -115,6 +123,28 @@ class Ledger:
         self._write(f"{order.id}/letters.parquet", bytes(sink.getvalue()))
         self._write(f"{order.id}/order.json", msgspec.json.encode(order))
 
+    def take_over(self, order: Order) -> None:
+        """It is another one's from now on. Durable when it returns."""
+        self._write(f"{order.id}/order.json", msgspec.json.encode(order))
+
+    def is_recorded(self, order: Order) -> bool:
+        """All of its letters were replayed, and its job needs no checkpoint any more: it has ended, in
+        whatever process. Looked for twice: while a job ends, a checkpoint may be replaced by its last one."""
+        letters = self._parquet(f"{self._inner}/{order.id}/letters.parquet")["letter"].to_pylist()
+        replayed = self.replayed()
+        done = replayed.filter(pc.equal(replayed["replay"], order.id))["letter"].to_pylist()
+        if not set(letters) <= set(done):
+            return False
+        return all(self.newest_checkpoint(order.id) is None for _ in range(2))
+
+    def is_noted(self, order: Order) -> bool:
+        """Letters of it were replayed."""
+        return order.id in pc.unique(self.replayed()["replay"]).to_pylist()
+
+    def has_ended(self, replay: str) -> bool:
+        """`end` was called."""
+        return self._exists(f"{replay}/done.json")
+
     def end(self, done: Done) -> None:
         """Durable when it returns; safe to repeat."""
         self._write(f"{done.id}/done.json", msgspec.json.encode(done))
@@ -151,9 +181,9 @@ class Ledger:
                 order = msgspec.json.decode(self._system.cat_file(f"{path}/order.json"), type=Order)
             except msgspec.MsgspecError as error:
                 raise CorruptSnapshot(f"{self.folder}/{name}/order.json is unreadable: {error}") from error
-            if order.format != FORMAT:
+            if order.format not in (FORMAT, FORMAT_OF_CLUSTERS):
                 raise CorruptSnapshot(
-                    f"{self.folder}/{name} has format {order.format}, this version reads {FORMAT}"
+                    f"{self.folder}/{name} has format {order.format}, this version reads {FORMAT_OF_CLUSTERS}"
                 )
             yield order
 

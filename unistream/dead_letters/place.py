@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import pyarrow as pa
-
 from unistream.api.described import described
 from unistream.api.environment import Environment
 from unistream.api.load import build
 from unistream.api.sinks import sinks_of
 from unistream.base.errors import ConfigError
-from unistream.dead_letters.table import Letters, absolute, letters_in, rows_at
+from unistream.dead_letters.table import Letters, absolute, letters_at, letters_in
 from unistream.port.dead_letters import KeepsLetters
 
 _OF_A_SINK: Final = re.compile(r"([\w.]+:\w+)#(.+)")
@@ -38,11 +36,11 @@ class Place:
 
     name: str
     record: str | None
-    _read: Callable[[], pa.Table]
+    _read: Callable[[], Letters]
 
     def letters(self) -> Letters:
         """As they are now. Raises ConfigError: there is no table, or it has no letters; Unreachable."""
-        return letters_in(self._read(), self.name)
+        return self._read()
 
     def recorded(self) -> str:
         """`record`. Raises ConfigError: there is none."""
@@ -65,9 +63,10 @@ def place_of(table: str, record: str | None, config: dict[str, str], load: LoadF
     of_sink = None if "://" in table else _OF_A_SINK.fullmatch(table)
     if of_sink is None:
         uri = absolute(table)
-        return Place(uri, _checked(uri, record, uri), partial(rows_at, uri))
+        return Place(uri, _checked(uri, record, uri), partial(letters_at, uri))
     sink = _sink(of_sink[1], of_sink[2], config, load)
-    return Place(sink.name, _checked(sink.letters_folder(), record, sink.name), sink.letters)
+    read = lambda: letters_in(sink.letters(), sink.name)  # noqa: E731
+    return Place(sink.name, _checked(sink.letters_folder(), record, sink.name), read)
 
 
 def _checked(folder: str | None, record: str | None, name: str) -> str | None:

@@ -19,7 +19,7 @@ from unistream.base.object_stores import use_store
 from unistream.dead_letters.ledger import Ledger
 from unistream.dead_letters.listing import page_of
 from unistream.dead_letters.replay import Chosen
-from unistream.dead_letters.table import absolute, letters_in, rows_at
+from unistream.dead_letters.table import absolute, letters_at
 from unistream.model.letter_pages import LettersPage, LettersQuestion, LettersRefusal
 
 QUESTION_BYTES_MAX: Final = MIB
@@ -50,7 +50,7 @@ def answered(question: LettersQuestion) -> LettersPage:
     """Raises ConfigError, Unreachable: as `rows_at`."""
     use_store(Configuration(question.store))
     uri = absolute(question.table)
-    letters = letters_in(rows_at(uri), uri)
+    letters = letters_at(uri)
     replayed = frozenset(Ledger(uri).replayed()["letter"].to_pylist())
     chosen = Chosen(operator=question.operator or None, error_type=question.error_type or None)
     return page_of(letters, replayed, chosen, question.limits)

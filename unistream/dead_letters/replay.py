@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.api.environment import Environment
+from unistream.base import process_mark
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError
@@ -31,7 +32,7 @@ from unistream.client.job_client import JobResult
 from unistream.core.graph import uid_of
 from unistream.dead_letters.corrections import Corrections, corrected
 from unistream.dead_letters.graph import replay_environment, replayed_part
-from unistream.dead_letters.ledger import Done, Ledger, Order
+from unistream.dead_letters.ledger import FORMAT, FORMAT_OF_CLUSTERS, Done, Ledger, Order
 from unistream.dead_letters.records import own, owner, read_again, source_named
 from unistream.dead_letters.table import Letters
 from unistream.operator.replayed import REPLAYED_COLUMNS
@@ -86,6 +87,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """`order` None: there was nothing to replay. `unread`: see `Outcome`."""
+
+    order: Order | None
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Selected:
     """What is replayed. `operator`: its uid; `unread`: how many more letters are still no rows."""
 
@@ -131,22 +140,40 @@ class Replay:
             finished = self._finished(order)
             if finished is not None:
                 return finished
+        begun = self.begin(chosen, uuid.uuid4().hex)
+        if begun.order is None:
+            return Outcome(replay=None, letters=0, unread=begun.unread)
+        return replace(self._run(begun.order, None), unread=begun.unread)
+
+    def begin(self, chosen: Chosen, replay: str, *, cluster: str = "", mark: str = "") -> Begun:
+        """A replay of the chosen letters that were not replayed, durable when it returns. Raises as `run`;
+        then nothing was begun.
+
+        Args:
+            chosen: See `Chosen`.
+            replay: Its id.
+            cluster: See `Order`.
+            mark: See `Order`.
+        """
         selected = self._choose(chosen)
         if not selected.letters.num_rows:
-            return Outcome(replay=None, letters=0, unread=selected.unread)
+            return Begun(None, selected.unread)
         order = Order(
-            id=uuid.uuid4().hex,
+            id=replay,
             operator=selected.operator,
             pipeline=self.pipeline,
             letters=selected.letters.num_rows,
             host=socket.gethostname(),
             pid=os.getpid(),
             begun_ms=self.clock.wall_ms(),
+            cluster=cluster,
+            mark=mark,
+            format=FORMAT_OF_CLUSTERS if cluster else FORMAT,
         )
-        self._environment_of(order)  # raises before anything is written
+        self.environment_of(order)  # raises before anything is written
         self.ledger.begin(order, selected.letters.select(REPLAYED_COLUMNS.names))
         crash_point("replay.begun")
-        return replace(self._run(order, None), unread=selected.unread)
+        return Begun(order, selected.unread)
 
     def _choose(self, chosen: Chosen) -> _Selected:
         if self.corrections is not None:
@@ -198,7 +225,10 @@ class Replay:
     # --- a replay that has begun ----------------------------------------------------------------------
 
     def _finished(self, order: Order) -> Outcome | None:
-        """None: it has committed nothing, and is withdrawn."""
+        """None: it has committed nothing, and is withdrawn; or a cluster has ended it."""
+        if order.cluster and process_mark.runs(order.mark) is not False:
+            self._of_cluster(order)
+            return None
         if order.host != socket.gethostname():
             raise ConfigError(
                 f"replay {order.id} of {order.letters} letters was begun on {order.host} (process "
@@ -208,7 +238,7 @@ class Replay:
         if checkpoint is not None:
             self.on_step(f"goes on with replay {order.id}, from {checkpoint}")
             return self._run(order, checkpoint)
-        if order.id in pc.unique(self.ledger.replayed()["replay"]).to_pylist():
+        if self.ledger.is_noted(order):
             self.on_step(f"replay {order.id} had ended")
             self.ledger.end(Done(id=order.id, ended_ms=self.clock.wall_ms()))
             return Outcome(replay=order.id, letters=order.letters)
@@ -216,8 +246,19 @@ class Replay:
         self.ledger.withdraw(order)
         return None
 
+    def _of_cluster(self, order: Order) -> None:
+        """Raises ConfigError: it has not ended, as far as the record says."""
+        if not self.ledger.is_recorded(order):
+            raise ConfigError(
+                f"replay {order.id} of {order.letters} letters was begun by the web UI of cluster "
+                f"{order.cluster} and is not done: see its job there. If that has failed, a replay on its "
+                "page goes on with it"
+            )
+        self.on_step(f"replay {order.id} had ended")
+        self.ledger.end(Done(id=order.id, ended_ms=self.clock.wall_ms()))
+
     def _run(self, order: Order, checkpoint: str | None) -> Outcome:
-        environment = self._environment_of(order)
+        environment = self.environment_of(order)
         with environment.execute_async(f"replay of {order.operator}"[:200], savepoint=checkpoint) as job:
             result = job.wait()
         if not result.is_success:
@@ -228,7 +269,8 @@ class Replay:
         again = sum(result.dead_letters.values())
         return Outcome(replay=order.id, letters=order.letters, failed_again=again, result=result)
 
-    def _environment_of(self, order: Order) -> Environment:
+    def environment_of(self, order: Order) -> Environment:
+        """The pipeline of its job. Raises ConfigError: as `run`."""
         part = replayed_part(
             self.environment.stream_graph(), order.operator, from_empty_state=self.from_empty_state
         )

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
+from unistream.base.limits import KIB
 from unistream.base.object_stores import delta_options, file_system
 from unistream.base.os_failures import failure
-from unistream.base.parquet_files import parquet_file
+from unistream.base.parquet_files import parquet_file, parquet_schema
 from unistream.connector.common import NULL_PARTITION, table_of_objects
 from unistream.port.dead_letters import LETTER_SCHEMA
 
@@ -29,6 +30,7 @@ _TIME: Final = pa.timestamp("ms", tz="UTC")
 _BYTES: Final = frozenset({"row_ipc", "raw", "key"})
 _TIMES: Final = frozenset({"event_time", "time", "timestamp"})
 _JSON: Final = ".jsonl"  # of a FileSink
+_END_BYTES: Final = 64 * KIB  # of a Parquet file: with what is said of its columns and row groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,58 @@ def letters_in(rows: pa.Table, name: str) -> Letters:
         if set(columns) <= set(rows.schema.names):
             rows = _plain(rows, {*columns, "timestamp", "key", "headers"}, name)
             return Letters(form(rows).select(LETTER_SCHEMA.names), rows)
-    missing = [name for name in LETTER_SCHEMA.names if name not in rows.schema.names]
+    _check_columns(rows.schema.names, name)
+    rows = _plain(rows.select(LETTER_SCHEMA.names), LETTER_SCHEMA.names, name)
+    return Letters(rows.cast(LETTER_SCHEMA))
+
+
+def letters_at(uri: str) -> Letters:
+    """Those of the table there. One that has none is refused by its columns, before its rows are read. Raises
+    ConfigError, Unreachable: as `rows_at`."""
+    names = _column_names(uri)
+    if names is not None and not any(set(columns) <= set(names) for columns in _SOURCES):
+        _check_columns(names, uri)
+    return letters_in(rows_at(uri), uri)
+
+
+def _check_columns(names: Sequence[str], name: str) -> None:
+    missing = [column for column in LETTER_SCHEMA.names if column not in names]
     if missing:
         raise ConfigError(
             f"{name} is no table of dead letters: it has no column {', '.join(missing[:3])}; its columns are "
-            f"{', '.join(rows.schema.names[:20])}"
+            f"{', '.join(names[:20])}"
         )
-    rows = _plain(rows.select(LETTER_SCHEMA.names), LETTER_SCHEMA.names, name)
-    return Letters(rows.cast(LETTER_SCHEMA))
+
+
+def _column_names(uri: str) -> list[str] | None:
+    """Of a Delta table, or of the first Parquet file of a folder; None: only its rows say what they have."""
+    system, inner = file_system(uri)
+    try:
+        if not system.isdir(inner):
+            return None
+        if system.exists(f"{inner}/_delta_log"):
+            require("delta", "a Delta table")
+            from unistream.connector.delta import read_column_names
+
+            return read_column_names(uri, delta_options(uri, {}))
+        root = inner.rstrip("/") + "/"
+        names = [path.removeprefix(root) for path in sorted(system.find(inner))]
+        first = next((name for name in names if not _is_hidden(name) and not name.endswith(_JSON)), None)
+        if first is None:
+            return None
+        return [*parquet_schema(_end(system, root + first)).names, *_partition(first)]
+    except pa.ArrowInvalid:
+        return None  # it is said where it is read
+    except OSError as error:
+        raise failure(f"{uri} could not be read", error) from error
+
+
+def _end(system: fsspec.AbstractFileSystem, path: str) -> pa.BufferReader:
+    """The end of a Parquet file, which says what columns it has; of a short one, or one with many, all of
+    it."""
+    content = system.cat_file(path, start=-_END_BYTES) if system.size(path) > _END_BYTES else b""
+    needed = int.from_bytes(content[-8:-4], "little") + 8
+    return pa.BufferReader(content if 8 < needed <= len(content) else system.cat_file(path))
 
 
 def _plain(rows: pa.Table, own: Collection[str], name: str) -> pa.Table:

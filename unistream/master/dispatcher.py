@@ -6,6 +6,7 @@ A request is checked completely before a job exists: graph, configuration, and t
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ import msgspec
 
 from unistream.base.config import METADATA_URL, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
-from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, job_of_request
+from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch, job_of_request
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
@@ -38,7 +39,7 @@ from unistream.master.suspension import Suspension
 from unistream.master.until_written import UntilWritten
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.graph import JobGraph, shown
-from unistream.model.stored_job import StoredJob
+from unistream.model.stored_job import ArtifactName, StoredJob
 from unistream.port.engine import BatchEngine
 from unistream.port.metadata import ArtifactRecord, JobRecord
 from unistream.port.transport import Server
@@ -150,7 +151,8 @@ class Dispatcher(JobViews):
                 services=self._services,
                 epoch=self._ports.jobs.epoch,
             )
-            self._ports.jobs.add(_stored(request, setup), request.artifact, setup.start.restore)
+            stored = _stored(request, setup, self._ports.jobs.epoch)
+            self._ports.jobs.add(stored, request.artifact, setup.start.restore, request.pipeline)
             self._start(setup)
         logger.info("event=job_accepted job=%s name=%r lineage=%s", job, request.graph.name, setup.lineage)
         return job
@@ -403,6 +405,11 @@ class Dispatcher(JobViews):
         return self._catalogue.cluster
 
     @property
+    def outlives_master(self) -> bool:
+        """Its jobs may go on under another master, also one that starts later."""
+        return bool(self._services.goes_on)
+
+    @property
     def config(self) -> Configuration:
         return self._config
 
@@ -420,7 +427,8 @@ def _check_alone(graph: JobGraph, masters: Mapping[JobId, JobMaster]) -> None:
             )
 
 
-def _stored(request: SubmitRequest, setup: JobSetup) -> StoredJob:
+def _stored(request: SubmitRequest, setup: JobSetup, epoch: LeaderEpoch) -> StoredJob:
+    made_of = request.pipeline
     return StoredJob(
         job=setup.job,
         lineage=setup.lineage,
@@ -432,4 +440,5 @@ def _stored(request: SubmitRequest, setup: JobSetup) -> StoredJob:
         allow_non_restored=request.allow_non_restored,
         first_checkpoint_pause_ms=request.first_checkpoint_pause_ms,
         given=request.given,
+        pipeline=str(ArtifactName(hashlib.sha256(made_of).hexdigest(), epoch)) if made_of else "",
     )

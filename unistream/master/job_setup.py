@@ -31,7 +31,7 @@ from unistream.base.config import (
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
-from unistream.base.limits import ARTIFACT_BYTES_MAX
+from unistream.base.limits import ARTIFACT_BYTES_MAX, PIPELINE_BYTES_MAX
 from unistream.base.secrets import redacted_repr
 from unistream.core import contract
 from unistream.core.contract import FIRST_CHECKPOINT, JobSettings, RestorePoint
@@ -77,6 +77,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
         given: Options of the command line, which are in `config`, too: another version of the job keeps them.
         alone: It is refused if a job that has not ended writes one of the same outputs, with a sink of the
             same uid. Jobs that a new leader is about to recover are not asked.
+        pipeline: What the job was made of, for a replay of its dead letters; opaque as the artifact, and
+            opened only by a process of its own. Empty: it has none, or its client has not sent it.
     """
 
     graph: JobGraph
@@ -88,14 +90,15 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     first_checkpoint_pause_ms: int = 0
     given: dict[str, str] = {}
     alone: bool = False
+    pipeline: bytes = b""
 
     __repr__ = redacted_repr
 
 
 def digest_of(request: SubmitRequest) -> str:
     """SHA-256 of graph, configuration and code: two submissions with the same one run the same, in whichever
-    cluster. (Sets in objects of the user may be pickled in another order by another process, which makes
-    another digest.)"""
+    cluster. `pipeline` is in the code already. (Sets in objects of the user may be pickled in another order
+    by another process, which makes another digest.)"""
     # What sources read is in their options. Of a graph that an older version has made, `reads` says nothing.
     graph = structs.replace(without_places(request.graph), config=_of_job(request.graph.config), reads={})
     digest = hashlib.sha256(msgspec.json.encode(graph, order="sorted"))
@@ -398,6 +401,8 @@ def _check_request(request: SubmitRequest) -> None:
             f"the job's code has {len(request.artifact)} B, limit {ARTIFACT_BYTES_MAX} B: "
             "do not capture data in functions, read it from a source"
         )
+    if len(request.pipeline) > PIPELINE_BYTES_MAX:
+        raise ConfigError(f"the job's pipeline has {len(request.pipeline)} B, limit {PIPELINE_BYTES_MAX} B")
     check(request.graph)
     if request.graph.bootstrap is not None:
         check_bootstrap(request.graph)

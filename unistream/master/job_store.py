@@ -48,7 +48,7 @@ RESULTS_KEPT_MAX: Final = 1_000  # a request that is repeated after so many jobs
 JOBS: Final = "jobs"
 RESULTS: Final = "results"
 KEPT: Final = "kept"
-KEPT_MAX: Final = 20  # of each of both kinds: an upgrade that was given up leaves one
+KEPT_MAX: Final = 20  # of each kind: an upgrade that was given up leaves one
 IDENTITY: Final = "identity"
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -59,6 +59,11 @@ logger = logging.getLogger(__name__)
 def restart_name(job: JobId) -> str:
     """The name under which the web UI, and the cluster itself, keep what somebody may want to start again."""
     return place_of(f"restart {job}")
+
+
+def replay_name(job: JobId) -> str:
+    """The name under which the cluster itself keeps what an ended job was made of."""
+    return place_of(f"replay {job}")
 
 
 def place_of(name: str) -> str:
@@ -98,17 +103,22 @@ class JobStore:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    def add(self, job: StoredJob, artifact: bytes, restore: RestorePoint | None = None) -> None:
+    def add(
+        self, job: StoredJob, artifact: bytes, restore: RestorePoint | None = None, pipeline: bytes = b""
+    ) -> None:
         """Makes a new job durable, with the snapshot that it claims. `job.artifact` is the name of `artifact`
-        by this leader. Raises Fenced: another one has its id; ConfigError: it is too large."""
+        by this leader, and `job.pipeline` that of `pipeline`. Raises Fenced: another one has its id;
+        ConfigError: it is too large."""
         with self._lock:
             self.snapshots(job.job).starts_with(restore)
             self._put_artifact(artifact)
             crash_point("job.code_stored")
             try:
+                if job.pipeline:
+                    self._put_artifact(pipeline)
                 pointer = self._pointer(job)
             except UnistreamError:  # a full disk took the code, but not the job: no pointer names it
-                self._remove_unneeded((job.artifact,))
+                self._remove_unneeded((job.artifact, *((job.pipeline,) if job.pipeline else ())))
                 raise
             crash_point("job.stored")
             self._ha.create(_name(job.job, "job"), encode_stored(pointer))
@@ -129,7 +139,11 @@ class JobStore:
     def _pointer(self, job: StoredJob) -> JobPointer:
         stored = self._put_artifact(encode_stored(job))
         return JobPointer(
-            stored=stored, artifact=job.artifact, name=job.graph.name, submitted_ms=job.submitted_ms
+            stored=stored,
+            artifact=job.artifact,
+            name=job.graph.name,
+            submitted_ms=job.submitted_ms,
+            pipeline=job.pipeline,
         )
 
     def _put_artifact(self, content: bytes) -> str:
@@ -215,9 +229,13 @@ class JobStore:
 
     def cleaned(self, result: StoredResult) -> None:
         """What the job has left is removed: removes the rest, but for the result. What was submitted of a
-        stream that has failed stays as `keep` keeps it: somebody may want to start it again."""
+        stream that has failed stays as `keep` keeps it: somebody may want to start it again. So does what any
+        job was made of that has dead letters: somebody may want to replay them."""
         job = result.job
         with self._lock:
+            pointer = self.pointer(job)
+            if pointer is not None and pointer.pipeline:
+                self._keep(replay_name(job), job, result.ended_ms, for_replay=True)
             if result.state == JobStatus.FAILED.value and self._is_stream(job):
                 self._keep(restart_name(job), job, result.ended_ms, for_restart=True)
             needed = self._needed_by(job)
@@ -239,7 +257,9 @@ class JobStore:
         with self._lock:
             return self._keep(name, job, at_ms, for_restart=for_restart)
 
-    def _keep(self, name: str, job: JobId, at_ms: int, *, for_restart: bool) -> KeptJob:
+    def _keep(
+        self, name: str, job: JobId, at_ms: int, *, for_restart: bool = False, for_replay: bool = False
+    ) -> KeptJob:
         known = self.kept(name)
         if known is not None and known.job != job:
             raise ConfigError(f"job {known.job} is kept under this name already, not {job}")
@@ -248,11 +268,16 @@ class JobStore:
             return known if pointer is None else self._kept_as(name, known, pointer)
         if pointer is None:
             raise NotFound(f"there is no job {job} in this cluster, or it has ended")
-        kept = KeptJob(job=job, pointer=pointer, kept_ms=at_ms, for_restart=for_restart)
+        kept = KeptJob(
+            job=job, pointer=pointer, kept_ms=at_ms, for_restart=for_restart, for_replay=for_replay
+        )
         self._kept = None
         self._ha.create(f"{KEPT}/{name}", encode_stored(kept))
         crash_point("job.kept")
-        alike = [(old, one) for old, one in self._all_kept().items() if one.for_restart == for_restart]
+        kind = (for_restart, for_replay)
+        alike = [
+            (old, one) for old, one in self._all_kept().items() if (one.for_restart, one.for_replay) == kind
+        ]
         oldest = sorted(alike, key=lambda item: item[1].kept_ms)
         for old, _ in oldest[: max(0, len(oldest) - KEPT_MAX)]:
             self._release(old)
@@ -280,15 +305,34 @@ class JobStore:
         return self._read(f"{KEPT}/{name}", KeptJob)
 
     def kept_of(self, job: JobId) -> list[KeptJob]:
-        """All that is kept of a job, the oldest first."""
+        """All that is kept of a job to be started again, the oldest first."""
         with self._lock:
-            found = [kept for kept in self._all_kept().values() if kept.job == job]
+            found = [kept for kept in self._all_kept().values() if kept.job == job and not kept.for_replay]
         return sorted(found, key=lambda kept: kept.kept_ms)
 
-    def load_kept(self, kept: KeptJob) -> tuple[StoredJob, bytes]:
-        """What was submitted, and the code. Raises CorruptSnapshot: they are missing or altered."""
+    def load_kept(self, kept: KeptJob) -> tuple[StoredJob, bytes, bytes]:
+        """What was submitted, the code, and what it was made of, if that was sent. Raises CorruptSnapshot:
+        they are missing or altered."""
         stored = decode_stored(self._artifacts.get(kept.pointer.stored), StoredJob, f"job {kept.job}")
-        return stored, self._artifacts.get(kept.pointer.artifact)
+        pipeline = self._artifacts.get(kept.pointer.pipeline) if kept.pointer.pipeline else b""
+        return stored, self._artifacts.get(kept.pointer.artifact), pipeline
+
+    def has_pipeline(self, job: JobId) -> bool:
+        """What a job was made of is stored."""
+        return bool(self._pipeline_name(job))
+
+    def pipeline(self, job: JobId) -> bytes | None:
+        """What a job was made of, also one that has ended; None: it was not sent, or is kept no longer.
+        Raises CorruptSnapshot: it is missing or altered."""
+        name = self._pipeline_name(job)
+        return self._artifacts.get(name) if name else None
+
+    def _pipeline_name(self, job: JobId) -> str:
+        pointer = self.pointer(job)
+        if pointer is not None:
+            return pointer.pipeline
+        kept = self.kept(replay_name(job))
+        return "" if kept is None else kept.pointer.pipeline
 
     def release(self, name: str) -> None:
         """It goes, and what no other job needs of it."""
@@ -300,7 +344,7 @@ class JobStore:
         self._kept = None
         self._ha.remove(f"{KEPT}/{name}")
         if kept is not None:
-            self._remove_unneeded((kept.pointer.stored, kept.pointer.artifact))
+            self._remove_unneeded(kept.artifacts)
 
     def _all_kept(self) -> dict[str, KeptJob]:
         """By name; read once, since each end of a job needs it."""
@@ -337,7 +381,7 @@ class JobStore:
                 artifact for name in self._ha.children(JOBS) for artifact in self._needed_by(JobId(name))
             }
             for kept in self._all_kept().values():
-                needed |= {kept.pointer.stored, kept.pointer.artifact}
+                needed |= set(kept.artifacts)
             self._ha.check()  # a next leader of an earlier version reuses names
             for name in artifacts:
                 if name not in needed and ArtifactName.parse(name).epoch <= self.epoch:
@@ -351,7 +395,7 @@ class JobStore:
     def _needed_by(self, job: JobId) -> tuple[str, ...]:
         """Artifacts."""
         pointer, committing = self.pointer(job), self.committing(job)
-        found = () if pointer is None else (pointer.stored, pointer.artifact)
+        found = () if pointer is None else pointer.artifacts
         return found if committing is None or not committing.sealed else (*found, committing.sealed)
 
     # --- values -----------------------------------------------------------------------------------

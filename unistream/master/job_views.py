@@ -150,6 +150,15 @@ class JobViews:
         found = find(known, trigger)
         return None if found is None else answered(found)
 
+    def has_pipeline(self, job: JobId) -> bool:
+        """What the job was made of is stored, also if it has ended. Raises Unreachable."""
+        return self._ports.jobs.has_pipeline(job)
+
+    def pipeline(self, job: JobId) -> bytes | None:
+        """What the job was made of, as its client has sent it: opaque here. Raises Unreachable,
+        CorruptSnapshot."""
+        return self._ports.jobs.pipeline(job)
+
     def _page(self, found: Recorded, what: str, read: Callable[[], T]) -> T:
         """A job that does not run does not change, unless its row does."""
         if found.state not in TERMINAL_STATES:

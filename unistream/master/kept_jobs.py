@@ -4,10 +4,12 @@
     start     a new job from them, with a savepoint; also with other options or another parallelism
     release   they go, unless another job needs them
 
-A stream that has failed is kept by the cluster itself, under the name that the web UI takes.
+A stream that has failed is kept by the cluster itself, under the name that the web UI takes. What a job with
+dead letters was made of is kept, too: these can be replayed later.
 
-At most `KEPT_MAX` are kept because a client needs them, and as many because somebody may want to start them
-again; the oldest goes first. All are durable before they are answered.
+At most `KEPT_MAX` are kept because a client needs them, as many because somebody may want to start them
+again, and as many because of their dead letters; the oldest goes first. All are durable before they are
+answered.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ class KeptJobs:
         changed(self._submitted(name), config, parallelism)
 
     def _submitted(self, name: str) -> SubmitRequest:
-        stored, code = self._jobs.load_kept(self.kept(name))
+        stored, code, pipeline = self._jobs.load_kept(self.kept(name))
         graph = with_parallelism(stored.graph, stored.parallelism) if stored.parallelism else stored.graph
         return SubmitRequest(
             graph=graph,
@@ -108,6 +110,7 @@ class KeptJobs:
             config=stored.config,
             allow_non_restored=stored.allow_non_restored,
             given=stored.given,
+            pipeline=pipeline,
         )
 
 

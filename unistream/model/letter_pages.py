@@ -80,6 +80,7 @@ class LettersPage(msgspec.Struct, frozen=True, kw_only=True, tag="letters"):
     Attributes:
         are_records: They are records that a source could not read.
         more: How many of those that were asked for are not shown.
+        no_replay: Why the cluster cannot replay them by itself; null: it can.
     """
 
     are_records: bool
@@ -87,6 +88,7 @@ class LettersPage(msgspec.Struct, frozen=True, kw_only=True, tag="letters"):
     letters: tuple[LetterShown, ...]
     more: int
     limits: LetterLimits
+    no_replay: str | None = None
 
 
 class LettersRefusal(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):

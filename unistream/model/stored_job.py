@@ -46,6 +46,8 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
         graph, config, savepoint, allow_non_restored, first_checkpoint_pause_ms, given: As submitted.
         artifact: Name of the user's code in the artifact store.
         parallelism: Of vertices whose parallelism a user has changed since.
+        pipeline: Name of what it was made of in the artifact store; empty: it was not sent, or there is no
+            need.
     """
 
     job: JobId
@@ -59,31 +61,45 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     first_checkpoint_pause_ms: int = 0
     given: dict[str, str] = {}
     parallelism: dict[VertexId, int] = {}
+    pipeline: str = ""
     format: int = FORMAT
 
     __repr__ = redacted_repr
 
 
 class JobPointer(msgspec.Struct, frozen=True, kw_only=True):
-    """``jobs/<job>/job``: the artifacts with the stored job, and with the code that it needs; its name, for
-    messages about a job that cannot be read."""
+    """``jobs/<job>/job``: the artifacts with the stored job, with the code that it needs, and with what it
+    was made of (empty: there is none); its name, for messages about a job that cannot be read."""
 
     stored: str
     artifact: str
     name: str
     submitted_ms: int
+    pipeline: str = ""
     format: int = FORMAT
+
+    @property
+    def artifacts(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.stored, self.artifact, *((self.pipeline,) if self.pipeline else ()))
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
     """``kept/<name>``: what was submitted of a job stays after its end, since `kept_ms`. `for_restart`:
-    somebody may want to start it again; otherwise a client needs it, such as an upgrade."""
+    somebody may want to start it again; `for_replay`: somebody may want to replay its dead letters, so only
+    what it was made of stays; otherwise a client needs it, such as an upgrade."""
 
     job: JobId
     pointer: JobPointer
     kept_ms: int
     for_restart: bool = False
+    for_replay: bool = False
     format: int = FORMAT
+
+    @property
+    def artifacts(self) -> tuple[str, ...]:
+        """Those that stay."""
+        return (self.pointer.pipeline,) if self.for_replay else self.pointer.artifacts
 
 
 class StoredRescale(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ from unistream.rest.guard import Guard, rules_of
 from unistream.rest.job_commits import JobCommitsApi
 from unistream.rest.job_log import JobLogApi
 from unistream.rest.kept_jobs import KeptJobsApi
+from unistream.rest.letter_replays import LetterReplaysApi
 from unistream.rest.metrics import MetricsApi
 from unistream.rest.openapi import MSGPACK, document
 from unistream.rest.pages import PagesApi, built
@@ -308,6 +309,7 @@ def create_app(
     JobCommitsApi(dispatcher, clock.wall_ms).routes(router)
     SavepointsApi(dispatcher, clock.wall_ms).routes(router)
     DeadLettersApi(dispatcher).routes(router)
+    LetterReplaysApi(dispatcher, triggers).routes(router)
     ExplainApi(dispatcher).routes(router)
     TimelineApi(dispatcher).routes(router)
     PastJobsApi(dispatcher).routes(router)

@@ -7,10 +7,12 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unistream.base.limits import ARTIFACT_BYTES_MAX, MIB
+from unistream.base.limits import ARTIFACT_BYTES_MAX, MIB, PIPELINE_BYTES_MAX
 
 BODY_BYTES_MAX: Final = 10 * MIB  # any request but a submission
-SUBMISSION_BYTES_MAX: Final = ARTIFACT_BYTES_MAX + 16 * MIB  # the artifact, the graph and the configuration
+SUBMISSION_BYTES_MAX: Final = (
+    ARTIFACT_BYTES_MAX + PIPELINE_BYTES_MAX + 16 * MIB
+)  # the artifact, what it was made of, the graph and the configuration
 
 
 class BodyLimit:

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from msgspec import structs
 from starlette.concurrency import run_in_threadpool
 
 from unistream.base.bounded_process import BoundedProcess, Said
-from unistream.base.config import DEAD_LETTER_ROWS
-from unistream.base.errors import ConfigError, NotFound, Transient, Unreachable
+from unistream.base.errors import ConfigError, Transient, Unreachable
 from unistream.base.ids import JobId
 from unistream.base.limits import MIB
 from unistream.base.object_stores import store_options
@@ -23,6 +23,8 @@ from unistream.core.memory import describe_bytes
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.letter_pages import LetterLimits, LettersPage, LettersQuestion, LettersRefusal
 from unistream.rest.answers import json_answer
+from unistream.rest.letter_replays import NO_PIPELINE
+from unistream.rest.letter_tables import LetterTables, checked_word
 from unistream.rest.requests import job_id
 from unistream.rest.while_connected import while_connected
 
@@ -30,9 +32,6 @@ MODULE: Final = "unistream.dead_letters.reading_process"
 AT_ONCE_MAX: Final = 2
 PLACES: Final = threading.BoundedSemaphore(AT_ONCE_MAX)
 ANSWER_SLACK_BYTES: Final = 2 * MIB  # of JSON, over the texts
-LOCAL: Final = "file://"
-READABLE: Final = (LOCAL, "/", "s3://", "s3a://", "gs://", "abfss://", "abfs://", "hdfs://")
-WORD_CHARACTERS_MAX: Final = 300
 
 
 class DeadLettersApi:
@@ -40,6 +39,7 @@ class DeadLettersApi:
 
     def __init__(self, dispatcher: Dispatcher, limits: LetterLimits | None = None) -> None:
         self._dispatcher = dispatcher
+        self._tables = LetterTables(dispatcher)
         self._limits = limits or LetterLimits()
 
     def routes(self, router: APIRouter) -> None:
@@ -57,24 +57,16 @@ class DeadLettersApi:
             said = await while_connected(request, lambda: process.ask(lambda: encoded), process.stop)
         finally:
             PLACES.release()
-        return json_answer(self._understood(said))
+        page = self._understood(said)
+        kept = await run_in_threadpool(self._dispatcher.has_pipeline, job_id(id_))
+        return json_answer(structs.replace(page, no_replay=None if kept else NO_PIPELINE))
 
     def _question(self, job: JobId, request: Request) -> LettersQuestion:
-        if not self._dispatcher.config.get(DEAD_LETTER_ROWS):
-            raise ConfigError(f"rows of dead letters are not shown in this cluster ({DEAD_LETTER_ROWS.key})")
-        table = request.query_params.get("table", "")
-        written = {uri for uris in self._dispatcher.job(job).writes.values() for uri in uris}
-        if table not in written:
-            raise NotFound(f"no sink of job {job} writes {table[:WORD_CHARACTERS_MAX]!r}")
-        if not table.startswith(READABLE):
-            raise ConfigError(
-                f"only its sink can read {table[:WORD_CHARACTERS_MAX]!r}: `unistream dead-letters show "
-                "MODULE:FUNCTION#SINK`"
-            )
+        table = self._tables.checked(job, request.query_params.get("table", ""))
         return LettersQuestion(
-            table=table.removeprefix(LOCAL),
-            operator=_word(request, "operator"),
-            error_type=_word(request, "error"),
+            table=table,
+            operator=checked_word("operator", request.query_params.get("operator", "")),
+            error_type=checked_word("error", request.query_params.get("error", "")),
             limits=self._limits,
             store=store_options(self._dispatcher.config),
         )
@@ -100,10 +92,3 @@ class DeadLettersApi:
             "the process that looks at the table ended without an answer: most likely it takes more than "
             f"{most} of memory; `unistream dead-letters show` has no limit"
         )
-
-
-def _word(request: Request, name: str) -> str:
-    text = request.query_params.get(name, "")
-    if len(text) > WORD_CHARACTERS_MAX or "\x00" in text:
-        raise ConfigError(f"{name}: at most {WORD_CHARACTERS_MAX} characters, without NUL")
-    return text

@@ -23,7 +23,16 @@ from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.letter_pages import LettersPage
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
-from unistream.rest import checkpoint_shapes, event_log, figures, job_commits, savepoints, shapes, vertices
+from unistream.rest import (
+    checkpoint_shapes,
+    event_log,
+    figures,
+    job_commits,
+    letter_replays,
+    savepoints,
+    shapes,
+    vertices,
+)
 from unistream.rest.explain import JobExplained
 from unistream.rest.kept_jobs import ChangesBody, KeepBody, StartBody
 from unistream.rest.refusal import RefusalBody
@@ -110,6 +119,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/jobs/{id_}/dead-letters": Operation(
         LettersPage, query=(("table", "string"), ("operator", "string"), ("error", "string"))
     ),
+    "POST /unistream/jobs/{id_}/dead-letters/replays": Operation(
+        shapes.Started, letter_replays.ReplayBody, 202
+    ),
+    "GET /unistream/jobs/{id_}/dead-letters/replays/{trigger}": Operation(letter_replays.ReplayOperation),
     "POST /unistream/savepoints/query": Operation(savepoints.QueryAnswer, savepoints.QueryBody),
     "GET /unistream/health": Operation(shapes.Health),
     "GET /unistream/taskmanagers": Operation(shapes.OwnTaskManagers),

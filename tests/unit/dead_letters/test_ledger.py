@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 import unistream as us
 from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
 from unistream.dead_letters.replay import Chosen, Replay
-from unistream.dead_letters.table import Letters, letters_in, rows_at
+from unistream.dead_letters.table import Letters, letters_at, letters_in, rows_at
 from unistream.operator.common import decoded_row
 from unistream.port.dead_letters import LETTER_SCHEMA
 
@@ -312,3 +313,23 @@ def test_what_is_no_table_of_letters(tmp_path: Path, write: Any, message: str) -
     write(tmp_path / "table")
     with pytest.raises(ConfigError, match=message):
         letters_in(rows_at(str(tmp_path / "table")), "the table")
+
+
+@pytest.mark.parametrize("columns", [1, 3_000], ids=["short", "with much to say of its columns"])
+def test_a_table_without_letters_is_refused_before_its_rows_are_read(tmp_path: Path, columns: int) -> None:
+    """The pages of its first file are damaged, so a reader of them reports something else."""
+    path = tmp_path / "part-0.parquet"
+    pq.write_table(pa.table({f"n{at}": range(50_000 // columns) for at in range(columns)}), path)
+    content = path.read_bytes()
+    path.write_bytes(b"\x00" * 2_000 + content[2_000:])
+    with pytest.raises(ConfigError, match="has no column letter, row, row_ipc; its columns are n0"):
+        letters_at(str(tmp_path))
+
+
+def test_a_delta_table_without_letters_is_refused_by_its_log(tmp_path: Path) -> None:
+    uri = str(tmp_path / "fares")
+    write_deltalake(uri, pa.table({"fare": [1]}))
+    for file in Path(uri).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(ConfigError, match="has no column letter, row, row_ipc; its columns are fare"):
+        letters_at(uri)

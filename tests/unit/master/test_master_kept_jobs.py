@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ from tests.unit.master.served_cluster import WAIT_S, Api
 from tests.unit.master.test_master_artifacts import CODE, Cluster, end, job, submit
 from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, Fenced, NotFound
-from unistream.base.ids import JobId, LineageId, OperatorUid
+from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.changed_submission import changed
 from unistream.master.job_setup import digest_of
-from unistream.master.job_store import KEPT_MAX, JobStore, place_of, restart_name
+from unistream.master.job_store import KEPT_MAX, JobStore, place_of, replay_name, restart_name
 from unistream.model.graph import JobType
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.model.stored_job import StoredResult
+from unistream.model.stored_job import ArtifactName, StoredResult
 
 A, B = JobId("a"), JobId("b")
 
@@ -35,13 +36,13 @@ def test_code_stays_until_it_is_released(cluster: Cluster) -> None:
     kept = jobs.keep("up", A, 5)
     assert jobs.keep("up", A, 9) == kept, "the same again changes nothing"
     end(jobs, "a")
-    stored, code = jobs.load_kept(kept)
+    stored, code, _ = jobs.load_kept(kept)
     assert (stored.job, code) == ("a", CODE)
     later = cluster.lead()
     later.sweep()
     found = later.kept("up")
     assert found == kept
-    assert later.load_kept(found) == (stored, CODE)
+    assert later.load_kept(found) == (stored, CODE, b"")
     later.release("up")
     later.release("up")
     assert cluster.stored() == set()
@@ -147,6 +148,60 @@ def test_a_stream_that_has_failed_is_kept_by_itself(
         assert later.load_kept(kept)[1] == CODE
         later.release(restart_name(A))
     assert cluster.stored() == set()
+
+
+MADE_OF = b"what it was made of"
+
+
+def made(jobs: JobStore, name: str) -> None:
+    pipeline = str(ArtifactName(hashlib.sha256(MADE_OF).hexdigest(), jobs.epoch))
+    jobs.add(structs.replace(job(name, jobs.epoch), pipeline=pipeline), CODE, None, MADE_OF)
+
+
+def test_what_a_job_was_made_of_stays_for_a_replay_of_its_letters(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    made(jobs, "a")
+    submit(jobs, "b")
+    jobs.change(structs.replace(jobs.load(A), parallelism={VertexId("v"): 3}))
+    for kept, content in ((A, MADE_OF), (B, None)):
+        assert (jobs.pipeline(kept), jobs.has_pipeline(kept)) == (content, content is not None)
+    for name in "ab":
+        end(jobs, name)
+    later = cluster.lead()
+    later.sweep()
+    assert (later.pipeline(A), later.pipeline(B)) == (MADE_OF, None)
+    assert later.kept_of(A) == [], "nobody can start it again"
+    assert len(cluster.stored()) == 1, "its code is not needed"
+    later.release(replay_name(A))
+    assert (cluster.stored(), later.pipeline(A)) == (set(), None)
+
+
+def test_a_stream_that_has_failed_starts_again_with_what_it_was_made_of(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    made(jobs, "a")
+    fail(jobs, "a")
+    [kept] = jobs.kept_of(A)
+    assert jobs.load_kept(kept)[1:] == (CODE, MADE_OF)
+    jobs.release(replay_name(A))
+    assert jobs.load_kept(kept)[2] == MADE_OF
+
+
+def test_of_too_many_that_may_be_replayed_the_oldest_goes(cluster: Cluster) -> None:
+    jobs = cluster.lead()
+    submit(jobs, "a")
+    jobs.keep("up", A, 0)
+    for number in range(KEPT_MAX + 1):
+        made(jobs, f"j{number}")
+        result = structs.replace(ended(f"j{number}", "FINISHED"), ended_ms=number)
+        jobs.ended(result)
+        jobs.cleaned(result)
+    there = [jobs.has_pipeline(JobId(f"j{number}")) for number in range(KEPT_MAX + 1)]
+    assert there == [False] + [True] * KEPT_MAX
+    assert jobs.kept("up") is not None
+
+
+def test_what_a_job_was_made_of_is_no_part_of_its_digest() -> None:
+    assert digest_of(request(pipeline=MADE_OF)) == digest_of(request())
 
 
 @pytest.mark.parametrize("point", ["job.kept", "job.unpointed"])

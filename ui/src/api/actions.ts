@@ -1,4 +1,5 @@
 import { client, dataOf } from "./client";
+import type { ReplayBody } from "./schema";
 
 /** The requests of actions. Each may be sent again with the same id: it is done once. They throw as `dataOf`. */
 
@@ -61,6 +62,19 @@ export async function rescaleOf(job: string, trigger: string, signal: AbortSigna
   const path = { id_: job, trigger };
   const answer = await client.GET("/unistream/jobs/{id_}/rescale/{trigger}", { params: { path }, signal });
   return dataOf(answer).operation?.parallelism ?? null;
+}
+
+/** A replay of dead letters, under the trigger id in its body. */
+export async function askReplay(job: string, body: ReplayBody) {
+  const path = { id_: job };
+  dataOf(await client.POST("/unistream/jobs/{id_}/dead-letters/replays", { params: { path }, body }));
+}
+
+export async function replayOf(job: string, trigger: string, signal: AbortSignal) {
+  const path = { id_: job, trigger };
+  return dataOf(
+    await client.GET("/unistream/jobs/{id_}/dead-letters/replays/{trigger}", { params: { path }, signal }),
+  );
 }
 
 export async function askCancel(job: string, signal: AbortSignal) {

@@ -49,10 +49,16 @@ export function historyQuery(question: HistoryQuestion) {
 }
 
 /** Dead letters of a table that a sink of the job writes. */
-export function lettersQuery(id: string, table: string, chosen: { operator: string; error: string }) {
+export function lettersQuery(
+  id: string,
+  table: string,
+  chosen: { operator: string; error: string },
+  /** How many replays are over: then they are others. */
+  replays: number,
+) {
   const query = { table, operator: chosen.operator.trim(), error: chosen.error.trim() };
   return queryOptions({
-    queryKey: ["letters", id, query],
+    queryKey: ["letters", id, query, replays],
     queryFn: async ({ signal }) =>
       dataOf(
         await client.GET("/unistream/jobs/{id_}/dead-letters", {

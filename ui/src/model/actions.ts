@@ -1,5 +1,6 @@
 import type { CheckpointConfig, CheckpointInfo, JobInfo } from "../api/schema";
 import { duration, since } from "../format/times";
+import type { Asked } from "./operations";
 import { isOver } from "./states";
 
 /** What can be done to a job, in the order of the buttons: what ends it comes last. */
@@ -23,7 +24,7 @@ export interface Subject {
   /** What was submitted of it is still there. */
   readonly kept: boolean;
   /** What this browser has begun, and is not over. */
-  readonly underWay: readonly Action[];
+  readonly underWay: readonly Asked[];
   readonly nowMs: number | null;
 }
 

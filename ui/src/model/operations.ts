@@ -1,6 +1,9 @@
 import type { Action } from "./actions";
 import { toldOfUpgrade } from "./upgrades";
 
+/** What a browser can ask for: what is done to a job, and a replay of its dead letters. */
+export type Asked = Action | "replay";
+
 /** What somebody asked for, in the words of the API. */
 export interface Wanted {
   readonly directory?: string;
@@ -33,6 +36,16 @@ const STEPS: readonly unknown[] = [
   "over",
 ] satisfies Step[];
 
+/** What has come of a replay; null: it is not known. */
+export interface Replayed {
+  readonly letters: number | null;
+  readonly failedAgain: number | null;
+  readonly unread: number | null;
+  /** An earlier one was gone on with, instead of what was asked for. */
+  readonly goesOn: boolean;
+  readonly failure: string | null;
+}
+
 export type Outcome =
   | {
       readonly is: "done";
@@ -41,6 +54,7 @@ export type Outcome =
       readonly parallelism?: Readonly<Record<string, number>>;
       readonly newJob?: string;
       readonly state?: string;
+      readonly replay?: Replayed;
     }
   /** Nothing has changed, says the server. */
   | { readonly is: "refused"; readonly why: string }
@@ -58,7 +72,7 @@ export type Outcome =
 export interface Operation {
   readonly id: string;
   readonly job: string;
-  readonly action: Action;
+  readonly action: Asked;
   readonly startedMs: number;
   readonly wanted: Wanted;
   readonly step: Step;
@@ -67,6 +81,8 @@ export interface Operation {
   /** Why it could not go on last time, such as that nobody has answered; null: it could. */
   readonly trouble: string | null;
   readonly outcome: Outcome | null;
+  /** The job that does it, as soon as there is one. */
+  readonly byJob?: string;
 }
 
 export function begun(asked: Pick<Operation, "id" | "job" | "action" | "startedMs" | "wanted">): Operation {
@@ -74,9 +90,20 @@ export function begun(asked: Pick<Operation, "id" | "job" | "action" | "startedM
   return { ...asked, step: endsJob ? "keep" : "ask", kept: false, trouble: null, outcome: null };
 }
 
+/** A replay that the API has accepted: what is corrected stays on its page. */
+export function replaying(asked: Pick<Operation, "id" | "job" | "startedMs">): Operation {
+  return { ...begun({ ...asked, action: "replay", wanted: {} }), step: "watch" };
+}
+
+/** How many replays of a job are over: then its letters are others. */
+export function replaysOver(operations: readonly Operation[], job: string): number {
+  return operations.filter((one) => one.job === job && one.action === "replay" && one.step === "over").length;
+}
+
 /** What came of the last request. */
 export type Told =
-  | { readonly is: "accepted" | "running" }
+  | { readonly is: "accepted" }
+  | { readonly is: "running"; readonly byJob?: string }
   | Extract<Outcome, { is: "done" }>
   | { readonly is: "refused"; readonly status: number; readonly why: string }
   /** What was begun has not come up. */
@@ -102,7 +129,10 @@ export function told(operation: Operation, answer: Told): Operation {
     case "ask":
       return answer.is === "done" ? over(here, answer) : { ...here, step: "watch" };
     case "watch":
-      return answer.is === "done" ? over(here, answer) : here;
+      if (answer.is === "done") return over(here, answer);
+      return answer.is === "running" && answer.byJob !== undefined && answer.byJob !== here.byJob
+        ? { ...here, byJob: answer.byJob }
+        : here;
     case "check":
     case "start":
     case "prove":

@@ -1,5 +1,5 @@
-import type { Action } from "./actions";
-import type { Operation } from "./operations";
+import { count } from "../format/numbers";
+import type { Asked, Operation, Replayed } from "./operations";
 import type { Tone } from "./states";
 
 /** A directory, and what it is for. */
@@ -19,7 +19,7 @@ export interface Saying {
   readonly newJob: string | null;
 }
 
-const NAMES: Record<Action, string> = {
+const NAMES: Record<Asked, string> = {
   savepoint: "Savepoint",
   rescale: "Change of the parallelism",
   upgrade: "Upgrade",
@@ -27,12 +27,13 @@ const NAMES: Record<Action, string> = {
   drain: "Drain",
   cancel: "Cancellation",
   start: "Start from a restore point",
+  replay: "Replay of dead letters",
 };
 
 /** `progress`: what is known of the snapshot that is being taken. */
 export function sayingOf(operation: Operation, progress: string | null = null): Saying {
   const title = NAMES[operation.action];
-  const plain = { title, places: [], command: null, newJob: null };
+  const plain = { title, places: [], command: null, newJob: operation.byJob ?? null };
   const { outcome } = operation;
   if (outcome === null) {
     const trouble = operation.trouble === null ? "" : ` ${operation.trouble} It is asked again.`;
@@ -96,7 +97,7 @@ function phaseOf({ step, action }: Operation): string {
   }
 }
 
-function watchedOf(action: Action): string {
+function watchedOf(action: Asked): string {
   switch (action) {
     case "savepoint":
       return "The savepoint is being taken.";
@@ -110,10 +111,12 @@ function watchedOf(action: Action): string {
       return "The tasks are being cancelled.";
     case "start":
       return "The job is being started.";
+    case "replay":
+      return "Its job is cut from the pipeline, then it processes the letters.";
   }
 }
 
-function whereToLook(action: Action): string {
+function whereToLook(action: Asked): string {
   switch (action) {
     case "savepoint":
     case "upgrade":
@@ -125,6 +128,8 @@ function whereToLook(action: Action): string {
     case "cancel":
     case "start":
       return "The overview says what runs.";
+    case "replay":
+      return "The rows below say which letters were replayed. None is replayed twice, so it may be asked for again.";
   }
 }
 
@@ -174,11 +179,42 @@ function doneOf({ action }: Operation, done: Done): Pick<Saying, "tone" | "sente
         sentence: "A new job goes on with the changes, and has a checkpoint.",
         newJob: done.newJob ?? null,
       };
+    case "replay":
+      return { ...replayed(done.state, done.replay), newJob: done.newJob ?? null };
   }
+}
+
+function replayed(state: string | undefined, found: Replayed | undefined): Pick<Saying, "tone" | "sentence"> {
+  if (found === undefined || state === undefined) {
+    const unread = found?.unread ?? 0;
+    const why = unread > 0 ? `${count(unread)} are still no rows.` : "They were all replayed before.";
+    return { tone: "quiet", sentence: `There was nothing to replay. ${why}` };
+  }
+  const letters = found.letters === null ? "An unknown number of letters was" : lettersOf(found.letters);
+  const failed = found.failedAgain ?? 0;
+  const anew = failed === 1 ? "is a new letter in its table" : "are new letters in their table";
+  const again = failed > 0 ? `; ${count(failed)} failed again, and ${anew}` : "";
+  const unread = (found.unread ?? 0) > 0 ? ` ${count(found.unread ?? 0)} more are still no rows.` : "";
+  const earlier = found.goesOn
+    ? " It was an earlier replay that had been cut off: ask again for what you wanted now."
+    : "";
+  if (state !== "FINISHED") {
+    const why = found.failure === null ? "" : `: ${found.failure}`;
+    return {
+      tone: "bad",
+      sentence: `${letters} replayed${again}; then its job ended as ${state}${why}. Replay again to go on: none is replayed twice.${earlier}`,
+    };
+  }
+  const tone = failed > 0 || found.goesOn ? "warn" : "good";
+  return { tone, sentence: `${letters} replayed${again}.${unread}${earlier}` };
 }
 
 function placeOf(path: string): Pick<Saying, "places" | "command"> {
   return { places: [{ what: "A job can start from", path }], command: startCommand(path) };
+}
+
+function lettersOf(letters: number): string {
+  return letters === 1 ? "1 letter was" : `${count(letters)} letters were`;
 }
 
 /** For a POSIX shell, whatever the path has in it. */

@@ -7,6 +7,7 @@ import {
   askStop,
   jobOf,
   keep,
+  replayOf,
   rescaleOf,
   savepointOf,
   start,
@@ -14,6 +15,7 @@ import {
 } from "../api/actions";
 import { Refused, Unreachable } from "../api/client";
 import { type Operation, type Told, told } from "../model/operations";
+import { replayTold } from "../model/replays";
 import { waitsFor } from "../model/actions";
 import { isOver } from "../model/states";
 import { operation, store, useOperations } from "../parts/operations";
@@ -73,7 +75,7 @@ async function request(operation: Operation, signal: AbortSignal): Promise<Told>
   }
   if (step === "watch") return watched(action, job, id, signal);
   if (step !== "ask") return upgradeStep(operation, signal);
-  if (action !== "cancel" && action !== "start") {
+  if (action !== "cancel" && action !== "start" && action !== "replay") {
     // All its tasks ran when somebody asked; since then it may have restarted, or another JobManager starts it again.
     const waits = waitsFor(await jobOf(job, signal));
     if (waits !== null) return { is: "away", why: waits };
@@ -95,6 +97,8 @@ async function request(operation: Operation, signal: AbortSignal): Promise<Told>
       break;
     case "start":
       return { is: "done", newJob: await start(job, id, wanted.savepoint ?? "", signal) };
+    case "replay": // it was asked for where it was corrected
+      break;
   }
   return { is: "accepted" };
 }
@@ -124,5 +128,7 @@ async function watched(
       const state = await stateOf(job, signal);
       return isOver(state) ? { is: "done", state } : { is: "running" };
     }
+    case "replay":
+      return replayTold(await replayOf(job, id, signal));
   }
 }

@@ -68,8 +68,8 @@ DEAD_LETTER_ROWS: Final = ConfigOption(
     "web.dead-letters.enable",
     parse_bool,
     "true",
-    "The REST API shows the rows of dead letters, from the tables that a job's sinks write; false: it counts "
-    "them.",
+    "The REST API shows the rows of dead letters, from the tables that a job's sinks write, and replays "
+    "them; false: it counts them.",
 )
 CLIENT_TIMEOUT: Final = ConfigOption(
     "client.timeout",

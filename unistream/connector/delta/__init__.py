@@ -9,6 +9,6 @@ May import: `connector.common`. Start with `sink` or `source`.
 
 from __future__ import annotations
 
-from unistream.connector.delta.rows import read_table
+from unistream.connector.delta.rows import read_column_names, read_table
 from unistream.connector.delta.sink import DeltaSink, committer_of
 from unistream.connector.delta.source import DeltaSource, create_discovery

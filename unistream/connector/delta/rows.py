@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from unistream.connector.delta.table import LakeTable
 
 
 def read_table(uri: str, options: Mapping[str, str]) -> pa.Table:
@@ -16,9 +20,18 @@ def read_table(uri: str, options: Mapping[str, str]) -> pa.Table:
         ConfigError: there is no table, or it cannot be used.
         Unreachable: it could not be read.
     """
+    return _opened(uri, options).rows()
+
+
+def read_column_names(uri: str, options: Mapping[str, str]) -> list[str]:
+    """Those of the newest version, without a look at its files. Raises as `read_table`."""
+    return _opened(uri, options).column_names()
+
+
+def _opened(uri: str, options: Mapping[str, str]) -> LakeTable:
     from unistream.connector.delta.table import LakeTable
 
     table = LakeTable.open(uri, options)
     if table is None:
         raise ConfigError(f"there is no Delta table at {uri}")
-    return table.rows()
+    return table

@@ -190,6 +190,10 @@ class LakeTable:
             query = QueryBuilder().register("rows", self._table)
             return pa.table(query.execute("SELECT * FROM rows").read_all())
 
+    def column_names(self) -> list[str]:
+        """From its log: no file is read."""
+        return [field.name for field in self._table.schema().fields]
+
     def row_count(self) -> int | None:
         """From the statistics of its files; None: one of them has none."""
         rows = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")

@@ -6,4 +6,12 @@
 
 from __future__ import annotations
 
-from unistream.worker.code.artifact import ArtifactCache, load, pack, sha256
+from unistream.worker.code.artifact import (
+    ArtifactCache,
+    load,
+    open_pipeline,
+    pack,
+    pack_pipeline,
+    pack_with,
+    sha256,
+)

@@ -52,6 +52,22 @@ def pack(code: JobCode, *, by_value: Iterable[ModuleType] = (), with_modules: bo
         ConfigError: something in a pipeline cannot be sent (an open file, a lock, a client …), or the
             artifact is too large.
     """
+    content = _packed(code, by_value=by_value, with_modules=with_modules)
+    if len(content) > ARTIFACT_BYTES_MAX:
+        raise ConfigError(f"the pipeline's code has {len(content)} B, limit {ARTIFACT_BYTES_MAX} B")
+    return content
+
+
+def pack_pipeline(pipeline: object) -> bytes:
+    """What a job was made of, with the user's own modules: as its artifact, for `open_pipeline` alone.
+
+    Raises:
+        ConfigError: something in it cannot be sent.
+    """
+    return _packed(pipeline, by_value=(), with_modules=True)
+
+
+def _packed(code: object, *, by_value: Iterable[ModuleType], with_modules: bool) -> bytes:
     inside = {_MAIN}
     target = io.BytesIO()
     pickler = _RecordingPickler(target)
@@ -63,17 +79,14 @@ def pack(code: JobCode, *, by_value: Iterable[ModuleType] = (), with_modules: bo
         try:
             pickler.dump(code)
         except Exception as error:
-            what = what_is_unsendable(code, dumps)
+            what = what_is_unsendable(code, dumps) if isinstance(code, JobCode) else ""
             reasons = [what] * bool(what) + [type(error).__name__, str(error)]
             raise ConfigError(
                 f"the pipeline cannot be sent to workers: {': '.join(reasons)}; "
                 "create such objects inside the function, or in open()"
             ) from error
     modules = own_modules(pickler.referred, by_value=inside) if with_modules else ()
-    content = _joined(modules, target.getvalue())
-    if len(content) > ARTIFACT_BYTES_MAX:
-        raise ConfigError(f"the pipeline's code has {len(content)} B, limit {ARTIFACT_BYTES_MAX} B")
-    return content
+    return _joined(msgspec.msgpack.encode(modules) if modules else b"", target.getvalue())
 
 
 def sha256(content: bytes) -> str:
@@ -91,11 +104,32 @@ def load(content: bytes, expected_sha256: str) -> JobCode:
     """
     if len(content) > ARTIFACT_BYTES_MAX or sha256(content) != expected_sha256:
         raise ProtocolError(f"the artifact is not {expected_sha256}; it was not opened")
+    code, _ = _opened(content)
+    if not isinstance(code, JobCode):
+        raise ProtocolError(f"the artifact {expected_sha256} holds no job")
+    return code
+
+
+def open_pipeline(content: bytes) -> tuple[object, bytes]:
+    """What `pack_pipeline` was given, and the modules that came with it, for `pack_with`. Runs the user's
+    code: in a process of its own. Raises MissingCode, UserCodeError: as `load`."""
+    return _opened(content)
+
+
+def pack_with(code: JobCode, modules: bytes) -> bytes:
+    """The bytes of an artifact whose modules came with a pipeline. Raises ConfigError: as `pack`."""
+    content = _joined(modules, _packed(code, by_value=(), with_modules=False))
+    if len(content) > ARTIFACT_BYTES_MAX:
+        raise ConfigError(f"the pipeline's code has {len(content)} B, limit {ARTIFACT_BYTES_MAX} B")
+    return content
+
+
+def _opened(content: bytes) -> tuple[object, bytes]:
     modules, pickled = _parted(content)
     try:
         with shipped.lock:
             shipped.activate(sha256(modules) if modules else "", _decoded(modules))
-            code = loads(pickled)
+            return loads(pickled), modules
     except (ImportError, AttributeError) as error:
         raise MissingCode(_what_is_missing(error)) from error
     except (Exception, SystemExit) as error:  # a module may call sys.exit() where it is imported
@@ -103,9 +137,6 @@ def load(content: bytes, expected_sha256: str) -> JobCode:
             f"the pipeline's code cannot be opened on Python {sys.version.split()[0]}: "
             f"{type(error).__name__}: {error}; is everything that it imports installed on the workers?"
         ) from error
-    if not isinstance(code, JobCode):
-        raise ProtocolError(f"the artifact {expected_sha256} holds no job")
-    return code
 
 
 class ArtifactCache:
@@ -154,11 +185,11 @@ class _RecordingPickler(CodePickler):
         return super().reducer_override(obj)
 
 
-def _joined(modules: tuple[ModuleSource, ...], pickled: bytes) -> bytes:
+def _joined(modules: bytes, pickled: bytes) -> bytes:
+    """`modules`: as MessagePack, or nothing."""
     if not modules:
         return pickled
-    encoded = msgspec.msgpack.encode(modules)
-    return b"".join((_MODULES, len(encoded).to_bytes(_LENGTH_BYTES), encoded, pickled))
+    return b"".join((_MODULES, len(modules).to_bytes(_LENGTH_BYTES), modules, pickled))
 
 
 def _parted(content: bytes) -> tuple[bytes, bytes]:

@@ -70,8 +70,8 @@ function DeadLetters({ info }: { info: JobInfo }) {
       <p className="quiet">
         {info.restarts > 0 &&
           "The job has restarted, so these counts are approximate; the tables are exact. "}
-        The letters are in the tables below, with their rows and errors. A replay is a job with your code: it
-        starts where that is, by these commands. Rows that are wrong themselves can be corrected before.
+        The letters are in the tables below, with their rows and errors. Rows that are wrong themselves can be
+        corrected before they are replayed, here or by these commands, which take your code as it is now.
       </p>
       <Choose choice={choice} change={setChoice} />
       <Tables job={info.job} tables={lettersTables(info.writes)} choice={choice} />

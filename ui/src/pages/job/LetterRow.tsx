@@ -40,7 +40,7 @@ export function LetterRow({ letter, areRecords, text, change }: Props) {
         {letter.attempt > 1 && `, attempt ${letter.attempt}`}
         {letter.replayed && ", replayed already"}
       </p>
-      {edits ? (
+      {edits && !letter.replayed ? (
         <Editor letter={letter} areRecords={areRecords} text={text} change={change} />
       ) : (
         <pre

@@ -6,8 +6,11 @@ import type { LettersPage } from "../../api/schema";
 import { count } from "../../format/numbers";
 import { type Corrections, corrected } from "../../model/corrections";
 import { type Choice, editsCommand } from "../../model/deadLetters";
+import { replaysOver } from "../../model/operations";
 import { Answered } from "../../parts/Answered";
+import { useOperations } from "../../parts/operations";
 import { LetterRow } from "./LetterRow";
+import { ReplayLetters } from "./ReplayLetters";
 import { SavedCorrections } from "./SavedCorrections";
 
 interface Props {
@@ -39,7 +42,7 @@ export function LetterRows({ job, uri, table, choice }: Props) {
 }
 
 function Read({ job, uri, table, choice }: Props) {
-  const query = useQuery(lettersQuery(job, uri, choice));
+  const query = useQuery(lettersQuery(job, uri, choice, replaysOver(useOperations(), job)));
   const [corrections, setCorrections] = useState<Corrections>(new Map());
   return (
     <Answered query={query}>
@@ -71,6 +74,16 @@ function Read({ job, uri, table, choice }: Props) {
               command={editsCommand(table, choice)}
             />
           )}
+          <ReplayLetters
+            job={job}
+            uri={uri}
+            page={page}
+            choice={choice}
+            corrections={corrections}
+            taken={() => {
+              setCorrections(new Map());
+            }}
+          />
         </>
       )}
     </Answered>

@@ -10,7 +10,7 @@ interface Props {
   readonly command: string;
 }
 
-/** The corrections as a file, and the command that replays them: it runs where the code of the pipeline is. */
+/** The corrections as a file, and the command that replays them where the code of the pipeline is. */
 export function SavedCorrections({ corrections, areRecords, command }: Props) {
   const url = useMemo(() => {
     const file = new Blob([fileOf(corrections, areRecords)], { type: "application/x-ndjson" });
@@ -26,7 +26,7 @@ export function SavedCorrections({ corrections, areRecords, command }: Props) {
     <section className="notice tone-busy" aria-label="Corrections">
       <p>
         {count(corrections.size)} {corrections.size === 1 ? "letter is" : "letters are"} corrected, on this
-        page only. Save them, and replay them where the pipeline is; no other letter is replayed.
+        page only. Replay them below, or save them for the command; no other letter is replayed then.
       </p>
       <p>
         <a href={url} download="edits.jsonl">

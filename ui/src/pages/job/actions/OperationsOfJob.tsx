@@ -107,7 +107,7 @@ function Said({ operation, saying, restart }: SaidProps) {
       <div className="next">
         {saying.newJob !== null && (
           <Link to="/jobs/$job" params={{ job: saying.newJob }}>
-            To the new job
+            {operation.action === "replay" ? "To the job of the replay" : "To the new job"}
           </Link>
         )}
         {ends && restart !== null && (
