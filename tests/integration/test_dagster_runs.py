@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 import fsspec
+import httpx
 import psutil
 import pytest
 from deltalake import DeltaTable
@@ -129,7 +130,10 @@ def test_a_run_can_hand_its_job_to_a_session_cluster(
     with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as cluster:
         result = materialize(assets, instance, "numbers")
         [job] = cluster.dispatcher.jobs()
+        page = httpx.get(f"{cluster.rest_url}/unistream/run-links?job={job.job}", trust_env=False).json()
     assert result.success
+    assert sorted(page["assets"]) == [["rows"], ["windows"]]
+    assert len(page["links"]) == 1, "the page of the job links both"
     assert job.job == instance.get_run_by_id(result.run_id).tags["unistream/job_id"]
     assert DeltaTable(str(tmp_path / "lake" / "rows")).to_pyarrow_table().num_rows == ROWS
 

@@ -225,7 +225,7 @@ class Environment(Sources):
     def packed_pipeline(self, name: str | None = None) -> bytes:
         """What the cluster keeps to replay the job's dead letters by itself; empty: it cannot, or has no need
         (`unistream.api.pipeline`)."""
-        graph, follows = self.stream_graph(name), dict(self._builder.follows)
+        graph, follows = self.stream_graph(name), self._builder.followed()
         return packed(Pipeline(graph=graph, follows=follows, config=self._config.to_dict()))
 
     def staged_job_graph(

@@ -144,6 +144,11 @@ class GraphBuilder:
             return self.graph.upstream(nodes[self.look :])
         return self.graph.upstream(node for node in nodes if node not in self.looked_at) or frozenset(nodes)
 
+    def followed(self) -> dict[int, int]:
+        """`follows`, by the ids of the finished graph."""
+        ids = {old: new for new, old in enumerate(sorted(self.used()))}
+        return {ids[one]: ids[other] for one, other in self.follows.items() if one in ids}
+
     def sources(self) -> list[StreamNode]:
         """Of the nodes that run."""
         return [self.graph.nodes[n] for n in sorted(self.used()) if self.graph.nodes[n].source is not None]

@@ -21,6 +21,7 @@ from unistream.base.config import (
     RealNumber,
     WholeNumber,
     options_of,
+    parse_asset_keys,
     parse_bool,
     parse_bytes,
     parse_duration_ms,
@@ -38,6 +39,7 @@ _KINDS: Final[dict[Callable[..., object], str]] = {
     parse_zookeeper_servers: "servers",
     parse_origins: "origins",
     parse_page_url: "address",
+    parse_asset_keys: "JSON",
 }
 
 _HEAD: Final = """\

@@ -83,6 +83,12 @@ class LocalLinks(StampedLinks, Closing):
         self._store.close()
 
 
+class _OfJob(msgspec.Struct, frozen=True):
+    """What of the answer is needed here."""
+
+    links: list[RunLink]
+
+
 class RemoteLinks(Closing):
     """Of a cluster; the connection is closed with this. `timeout_s`: longest duration of a call."""
 
@@ -110,7 +116,7 @@ class RemoteLinks(Closing):
     def of_job(self, job: JobId) -> list[RunLink]:
         path = f"{PATH}?job={job}"
         answer = self._cluster.request("GET", path, timeout_s=self._timeout_s)
-        return decode(answer, dict[str, list[RunLink]])["links"]
+        return decode(answer, _OfJob).links
 
     def close(self) -> None:
         self._cluster.close()

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import dagster as dg
+import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import UnistreamError
@@ -184,6 +185,11 @@ def retained(info: JobInfo, retention: str) -> str | None:
 def specs_of(context: dg.AssetExecutionContext) -> Sequence[dg.AssetSpec]:
     """Of all assets that the step writes."""
     return list(context.assets_def.specs)
+
+
+def assets_text(specs: Sequence[dg.AssetSpec]) -> str:
+    """Their keys, as the option `dagster.assets` has them: so the page of the job links them."""
+    return msgspec.json.encode([spec.key.path for spec in specs]).decode()
 
 
 def asset_metadata(spec: dg.AssetSpec, info: JobInfo) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from unistream.api.environment import Environment
 from unistream.api.lineage import written_by
-from unistream.base.config import CHECKPOINT_RETENTION, Configuration
+from unistream.base.config import CHECKPOINT_RETENTION, DAGSTER_ASSETS, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.base.targets import known_target
 from unistream.client.address import options_of
@@ -28,7 +28,14 @@ from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.maintenance import GuardedStart, Starting
 from unistream.dagster.policy_tag import written
-from unistream.dagster.report import RunReport, asset_metadata, data_version, job_metadata, specs_of
+from unistream.dagster.report import (
+    RunReport,
+    asset_metadata,
+    assets_text,
+    data_version,
+    job_metadata,
+    specs_of,
+)
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume, repeated_runs
 from unistream.dagster.watching import (
     CALL_TIMEOUT_S,
@@ -119,9 +126,9 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         """
         name = name or context.op_execution_context.op.name
         try:
-            env = Environment(
-                {**DEFAULTS, **self._cluster(), **(config or {})}, target=known_target(self.target)
-            )
+            named = {DAGSTER_ASSETS.key: assets_text(specs_of(context))}
+            options = {**DEFAULTS, **named, **self._cluster(), **(config or {})}
+            env = Environment(options, target=known_target(self.target))
             build(env)
             check_sinks(specs_of(context), env.sinks())
             check_partition(context, env)

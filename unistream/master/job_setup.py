@@ -16,6 +16,7 @@ from unistream.base.config import (
     CHECKPOINT_DIR,
     CHECKPOINT_INTERVAL,
     CLAIM_MODE,
+    DAGSTER_ASSETS,
     S3_ENDPOINT,
     S3_PATH_STYLE,
     S3_REGION,
@@ -108,7 +109,10 @@ def digest_of(request: SubmitRequest) -> str:
 
 
 def _of_job(config: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in config.items() if not names_cluster(key)}
+    """Without options that say nothing of how it runs."""
+    return {
+        key: value for key, value in config.items() if not names_cluster(key) and key != DAGSTER_ASSETS.key
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

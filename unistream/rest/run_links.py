@@ -2,7 +2,8 @@
 
     POST attach, heartbeat, release, take-over   see `unistream.port.run_links.RunLinks`; may be sent again
     GET ?key=KEY                                 the link, and the time of the clock that stamps heartbeats
-    GET ?job=ID                                  all links that name a job, the newest first
+    GET ?job=ID                                  all links that name a job, the newest first, and the keys of
+                                                 the assets that it represents, also without a run
 
 No request names a time: this cluster's clock counts.
 """
@@ -13,7 +14,9 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.base.errors import ConfigError
+from unistream.base.config import DAGSTER_ASSETS, Configuration
+from unistream.base.errors import ConfigError, NotFound
+from unistream.base.ids import JobId
 from unistream.master.dispatcher import Dispatcher
 from unistream.port.run_links import Watcher
 from unistream.rest.answers import json_answer
@@ -45,6 +48,7 @@ class RunLinksApi:
     """The handlers."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
         self._links = dispatcher.run_links
 
     def routes(self, router: APIRouter) -> None:
@@ -58,11 +62,26 @@ class RunLinksApi:
         """`SeenLink`, whose link is null if there is none; or `links`."""
         key, job = request.query_params.get("key"), request.query_params.get("job")
         if job is not None and key is None:
-            links = await run_in_threadpool(self._links.of_job, job_id(job))
-            return json_answer({"links": links})
+            return json_answer(await run_in_threadpool(self._of_job, job_id(job)))
         if key is None or job is not None:
             raise ConfigError(f"key: name the link, as in {PATH}?key=KEY, or the job, as in {PATH}?job=ID")
         return json_answer(await run_in_threadpool(self._links.find, key))
+
+    def _of_job(self, job: JobId) -> dict[str, object]:
+        return {"links": self._links.of_job(job), "assets": self._assets(job)}
+
+    def _assets(self, job: JobId) -> tuple[tuple[str, ...], ...]:
+        """As its submission says; of a job that nobody knows there are none."""
+        try:
+            config = self._dispatcher.graph(job).config
+        except NotFound:
+            return ()
+        return (
+            Configuration({key: config[key] for key in config if key == DAGSTER_ASSETS.key}).find(
+                DAGSTER_ASSETS
+            )
+            or ()
+        )
 
     async def attach(self, request: Request) -> Response:
         """The link as it is now: of the watcher, or of another one that still watches."""

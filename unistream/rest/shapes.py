@@ -495,8 +495,10 @@ class LinkNow(TypedDict):
 
 
 class Found(TypedDict):
-    """By key: the link, and the time of the clock that stamps heartbeats. By job: all links, newest first."""
+    """By key: the link, and the time of the clock that stamps heartbeats. By job: all links, newest first,
+    and the keys of the assets that the job represents."""
 
     link: NotRequired[RunLink | None]
     now_ms: NotRequired[int]
     links: NotRequired[list[RunLink]]
+    assets: NotRequired[list[list[str]]]

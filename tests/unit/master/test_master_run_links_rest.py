@@ -9,12 +9,15 @@ import httpx
 import pytest
 
 from tests.eventually import eventually
+from tests.unit.master.conftest import graph, request
 from tests.unit.master.database_file import take_away
 from tests.unit.master.served_cluster import WAIT_S, Api
-from unistream.base.errors import Unreachable
+from unistream.base.config import DAGSTER_ASSETS, Configuration
+from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.client.run_links import RemoteLinks
+from unistream.master.job_setup import digest_of
 from unistream.master.run_links import StampedLinks
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import Watcher
@@ -58,6 +61,23 @@ def test_a_run_attaches_sends_heartbeats_and_releases(links: RemoteLinks) -> Non
     assert links.release(KEY, FIRST)
     assert not links.release(KEY, FIRST), "it was released by the request that is sent again"
     assert not links.heartbeat(KEY, FIRST)
+
+
+def test_the_assets_of_a_job_are_known_without_a_run(api: Api, links: RemoteLinks) -> None:
+    keys = '[["lake", "a/b"], ["orders"]]'
+    job = api.cluster.dispatcher.submit(request(graph(dagster_assets=keys)))
+    other = api.cluster.dispatcher.submit(request())
+    assert api.get(f"{PATH}?job={job}") == {"links": [], "assets": [["lake", "a/b"], ["orders"]]}
+    assert api.get(f"{PATH}?job={other}") == {"links": [], "assets": []}
+    assert api.get(f"{PATH}?job={JOB}") == {"links": [], "assets": []}, "nobody knows it"
+    assert links.of_job(job) == []
+
+
+def test_assets_are_no_part_of_what_runs_and_are_keys() -> None:
+    named = request(graph(dagster_assets='[["a"]]'), config={"dagster.assets": '[["a"]]'})
+    assert digest_of(named) == digest_of(request())
+    with pytest.raises(ConfigError, match=r'is no JSON such as \[\["lake", "orders"\]\]'):
+        Configuration({"dagster.assets": "lake/orders"}).find(DAGSTER_ASSETS)
 
 
 def test_a_link_is_of_one_run(links: RemoteLinks) -> None:

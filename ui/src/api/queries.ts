@@ -87,13 +87,12 @@ export const featuresQuery = queryOptions({
   staleTime: 60_000,
 });
 
-/** Runs of Dagster that have started the job, or watch it. */
+/** Runs of Dagster that have started the job, or watch it, and the assets that it represents. */
 export function runsQuery(id: string) {
   return queryOptions({
     queryKey: ["runs", id],
     queryFn: async ({ signal }) =>
-      dataOf(await client.GET("/unistream/run-links", { params: { query: { job: id } }, signal })).links ??
-      [],
+      dataOf(await client.GET("/unistream/run-links", { params: { query: { job: id } }, signal })),
     refetchInterval: RUNS_MS,
   });
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { RunLink } from "../api/schema";
-import { RUNS_MAX, runsOf } from "./runs";
+import { RUNS_MAX, assetsOf, runsOf } from "./runs";
 
 function link(run: string, attachedMs: number, releasedMs: number | null = null, step = "orders"): RunLink {
   const watcher = { root_run: run, run, step, attempt: 0 };
@@ -28,4 +28,12 @@ test.each([
 
 test("not too many", () => {
   expect(runsOf(Array.from({ length: 9 }, (_, n) => link(String(n), n)))).toHaveLength(RUNS_MAX);
+});
+
+test.each([
+  ["parts", [["lake", "orders"]], ["lake/orders /assets/lake/orders"]],
+  ["what a URL cannot hold", [["a/b", "c?d#é"]], ["a/b/c?d#é /assets/a%2Fb/c%3Fd%23%C3%A9"]],
+  ["no key", [[]], []],
+])("assets: %s", (_, keys, wanted) => {
+  expect(assetsOf(keys).map(({ key, path }) => `${key} ${path}`)).toEqual(wanted);
 });

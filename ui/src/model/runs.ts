@@ -22,3 +22,18 @@ export function runsOf(links: readonly RunLink[]): readonly DagsterRun[] {
   const first = new Map(runs.map((run) => [`${run.run} ${run.step}`, run] as const).reverse());
   return runs.filter((run) => first.get(`${run.run} ${run.step}`) === run).slice(0, RUNS_MAX);
 }
+
+export const ASSETS_MAX = 5;
+
+/** An asset of Dagster. `path`: of its page. */
+export interface DagsterAsset {
+  readonly key: string;
+  readonly path: string;
+}
+
+/** Those that have a key. */
+export function assetsOf(keys: readonly (readonly string[])[]): readonly DagsterAsset[] {
+  return keys
+    .filter((parts) => parts.length > 0)
+    .map((parts) => ({ key: parts.join("/"), path: `/assets/${parts.map(encodeURIComponent).join("/")}` }));
+}

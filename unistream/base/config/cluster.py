@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, parse_bool
+from unistream.base.config.parsing import ConfigOption, Duration, WholeNumber, parse_asset_keys, parse_bool
 from unistream.base.origins import parse_origins, parse_page_url
 
 REST_ADDRESS: Final = ConfigOption(
@@ -36,7 +36,14 @@ WEB_DAGSTER_URL: Final = ConfigOption(
     parse_page_url,
     None,
     "Address of Dagster's pages, such as `http://localhost:3000`: the web UI links the runs that have "
-    "started a job there. Unset: it shows their ids.",
+    "started a job there, and the assets that it writes. Unset: it shows their ids and keys.",
+)
+DAGSTER_ASSETS: Final = ConfigOption(
+    "dagster.assets",
+    parse_asset_keys,
+    None,
+    'Keys of the assets that the job represents in Dagster, as JSON: `[["lake", "orders"]]`. Dagster\'s '
+    "library sets it; it says nothing of how the job runs.",
 )
 STANDALONE_PORT: Final = 6123
 """Of the JobManager of a standalone cluster, as in Flink."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from unistream.base.errors import ConfigError
 
 _T = TypeVar("_T")
@@ -97,6 +99,18 @@ def _with_unit(text: str, units: Mapping[str, int], default: str, wanted: str) -
     if found is None or unit is None or int(found[1]) > _LONG_MAX:
         raise ConfigError(f"{text[:80]!r} is not {wanted}")
     return int(found[1]) * unit
+
+
+def parse_asset_keys(text: str) -> tuple[tuple[str, ...], ...]:
+    """JSON: a list of keys, each a list of its parts.
+
+    >>> parse_asset_keys('[["lake", "orders"]]')
+    (('lake', 'orders'),)
+    """
+    try:
+        return msgspec.json.decode(text, type=tuple[tuple[str, ...], ...])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f'{text[:200]!r} is no JSON such as [["lake", "orders"]]: {error}') from error
 
 
 def parse_bool(text: str) -> bool:
