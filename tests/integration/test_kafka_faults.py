@@ -12,6 +12,7 @@ from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.kafka import fetch as kafka_fetch
 from unistream.connector.kafka.client import KafkaClient, Position
+from unistream.port.metrics import PENDING_UNKNOWN, SECONDS_UNANSWERED
 from unistream.port.source import Rows
 from unistream.testing.devtools.kafka_tools import create_topic, delete_records, produce_values
 from unistream.testing.devtools.stack import LocalStack
@@ -125,6 +126,7 @@ def test_a_reader_survives_a_broker_that_restarts_and_gives_up_one_that_stays_aw
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kafka_fetch, "IDLE_CHECK_S", 0.5)
+    monkeypatch.setattr(kafka_fetch, "UNANSWERED_S", 1.0)
     with LocalStack(tmp_path, ["kafka"]) as first:
         address = first.address("kafka")
         create_topic(address, "t", partitions=2)
@@ -139,6 +141,9 @@ def test_a_reader_survives_a_broker_that_restarts_and_gives_up_one_that_stays_aw
                 rows = task.rows_until(lambda rows: len(rows) >= 10)
                 assert sorted(row["i"] for row in rows) == list(range(10, 20))
                 assert all(p == (10, None) for p in offsets(task.reader.snapshot()).values())
+            while not task.counters[SECONDS_UNANSWERED]:
+                task.reader.poll()
+            assert task.counters[PENDING_UNKNOWN] == 1, "nobody knows what has come since"
             monkeypatch.setattr(kafka_fetch, "UNREACHABLE_AFTER_S", 1.0)
             with pytest.raises(Unreachable, match=f"Kafka at {address} did not answer"):
                 task.all_rows()

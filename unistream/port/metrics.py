@@ -23,6 +23,10 @@ PENDING_UNKNOWN: Final = "pendingUnknown"
 """Gauge next to that one, of a source whose readers may not know it yet: 1 if one does not, else 0."""
 
 
+SECONDS_UNANSWERED: Final = "secondsUnanswered"
+"""Gauge of a source: for how long the system that it reads has not answered; 0 while it does, and while
+there is nothing to ask for."""
+
 COMPILING: Final = "compiling"
 """1 for each task whose worker makes machine code just now, the first time on its machine: it may read
 nothing meanwhile. Of the job: without the name of an operator."""

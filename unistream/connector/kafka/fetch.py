@@ -31,6 +31,7 @@ POLL_MS: Final = 100  # maximum delay of a new split, a report or the end
 RAW_BATCHES_MAX: Final = 100_000  # per poll: everything that has arrived
 IDLE_CHECK_S: Final = 5.0  # after this time without data, Kafka and the topic are checked
 UNREACHABLE_AFTER_S: Final = 60.0  # a broker may restart within this time
+UNANSWERED_S: Final = 10.0  # from then on it is said: one that answers is asked twice within this time
 REPORT_RETRY_S: Final = 1.0
 REPORT_MS: Final = 3_000  # the last report delays the end of the reader at most for so long
 JOIN_S: Final = 15.0
@@ -78,6 +79,7 @@ class FetchThread:
         self._error: BaseException | None = None
         self._active: dict[Place, Position] = {}  # used by the thread only: next to be decoded
         self._ends: dict[Place, int] = {}  # replaced as a whole
+        self._heard: float | None = None  # last answer, of the monotonic clock; None: nobody is asked
         self._thread = threading.Thread(target=self._run, name="kafka-fetch", daemon=True)
 
     def start(self) -> None:
@@ -111,6 +113,13 @@ class FetchThread:
         ends = [end for end in (self._ends.get(position.place), position.stop) if end is not None]
         return max(0, min(ends) - position.offset) if ends else None
 
+    @property
+    def seconds_unanswered(self) -> int:
+        """For how long Kafka has not answered; 0: it does, or nobody asks."""
+        heard = self._heard
+        silent_s = 0.0 if heard is None else time.monotonic() - heard
+        return int(silent_s) if silent_s > UNANSWERED_S else 0
+
     def close(self) -> None:
         """Ends the thread and its connections, within the client's request timeout."""
         self._stopping.set()
@@ -125,6 +134,7 @@ class FetchThread:
             warm_up()
             self._wait_for_change(None)
             if not self._stopping.is_set():
+                self._heard = time.monotonic()
                 self._serve()
         except BaseException as error:
             self._error = error
@@ -133,18 +143,21 @@ class FetchThread:
     def _serve(self) -> None:
         client = KafkaClient(self._servers, self._properties)
         try:
-            answered = time.monotonic()
             while not self._stopping.is_set():
                 self._take_changes(client)
                 if not self._active:
+                    self._heard = None
                     self._wait_for_change(None)
                     continue
+                if self._heard is None:
+                    self._heard = time.monotonic()
                 polled = self._poll(client)
                 self._ends = client.ends
                 for key, batches in polled.items():
+                    self._heard = time.monotonic()
                     self._deliver(client, key, batches)
                 now = time.monotonic()
-                answered = now if polled else self._last_answer(client, answered, now)
+                self._heard = now if polled else self._last_answer(client, self._heard, now)
             self._report_now(client)
         finally:
             self._decoder.close()

@@ -12,7 +12,7 @@ from unistream.connector.kafka.config import Properties, group_id
 from unistream.connector.kafka.decode import RecordDecoder
 from unistream.connector.kafka.fetch import Chunk, FetchThread
 from unistream.model.messages import Split
-from unistream.port.metrics import PENDING_RECORDS, PENDING_UNKNOWN, SKIPPED
+from unistream.port.metrics import PENDING_RECORDS, PENDING_UNKNOWN, SECONDS_UNANSWERED, SKIPPED
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 RETRY_MS: Final = 1_000  # a fallback; the thread wakes the task
@@ -98,8 +98,10 @@ class KafkaReader:
     def _show_pending(self) -> None:
         assert self._context is not None
         known = [self._thread.records_after(position) for position in self._positions.values()]
-        is_known = None not in known
+        silent_s = self._thread.seconds_unanswered
+        is_known = None not in known and not silent_s
         self._context.metrics.set(PENDING_UNKNOWN, 0 if is_known else 1)
+        self._context.metrics.set(SECONDS_UNANSWERED, silent_s)
         if is_known and (known or self._complete):  # what is not known is not zero
             self._context.metrics.set(PENDING_RECORDS, sum(one for one in known if one is not None))
 
