@@ -25,6 +25,7 @@ from unistream.port.metadata import (
     AttemptChange,
     ClusterRecord,
     EpochRecord,
+    ExceptionRecord,
     HistoryPlace,
     JobRecord,
     PastJobs,
@@ -165,6 +166,21 @@ def test_the_history_lists_jobs_with_the_subtasks_of_their_last_end(metadata: Sq
     assert [line.record for line in lines] == [job(n, ended_ms=5, cluster=OURS) for n in (3, 2, 1)]
     assert [line.tasks for line in lines] == [{}, {}, {"FINISHED": 2}]
     assert len(metadata.history(limit=2)) == 2
+
+
+def test_a_job_that_has_failed_is_listed_with_its_last_error(metadata: SqlMetadataStore) -> None:
+    for number, state in ((1, "FAILED"), (2, "CANCELED"), (3, "FAILED")):
+        metadata.add_job(job(number, ended_ms=5, state=state, cluster=OURS), ONE)
+    for number, message in ((1, "first"), (1, "last: b"), (2, "while it ran")):
+        failure = ExceptionRecord(
+            job=job_id(number), at_ms=1, attempt=None, task_manager=None, kind="K", message=message
+        )
+        metadata.record_exception(failure, ONE)
+    wanted = [None, None, "K: last: b"]
+    assert [line.failure for line in metadata.history()] == wanted
+    assert [line.failure for line in metadata.search(PastJobs())] == wanted
+    listed = {line.job: line.failure for line in read_ended(metadata, NOW_MS, OURS)}
+    assert listed == dict(zip((job_id(3), job_id(2), job_id(1)), wanted, strict=True))
 
 
 def test_jobs_that_are_left_behind_are_those_of_the_cluster(metadata: SqlMetadataStore) -> None:

@@ -22,6 +22,7 @@ from unistream.master.job_info import (
     JobSummary,
     SinkInfo,
     SubtaskInfo,
+    in_one_line,
 )
 from unistream.master.journal import CHECKPOINTS_KEPT_MAX
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
@@ -67,7 +68,13 @@ def summary_of_result(result: StoredResult, cluster: ClusterId) -> JobSummary:
         ended_ms=result.ended_ms,
         restarts=result.restarts,
         cluster=cluster,
+        failure=_failure_of(result),
     )
+
+
+def _failure_of(result: StoredResult) -> str | None:
+    failure = result.failure if result.state == "FAILED" else None
+    return None if failure is None else in_one_line(failure.kind, failure.message)
 
 
 def info_from_result(result: StoredResult, target: str) -> JobInfo:
@@ -162,6 +169,7 @@ def summary_from_line(line: JobLine, cluster: ClusterRecord | None, now_ms: int)
         job_type=record.job_type,
         scheduler=record.scheduler,
         cluster=record.cluster,
+        failure=None if line.failure is None else in_one_line(*line.failure.split(": ", 1)),
     )
 
 

@@ -50,6 +50,9 @@ CheckpointStateName: TypeAlias = Annotated[
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that never change again in the cluster that has the job."""
 
+LINE_CHARS_MAX: Final = 300
+"""Of a failure in a list."""
+
 MASTER_LOST: Final = "MasterLost"
 """`TaskFailure.kind` of a job whose cluster ended without an end of the job."""
 
@@ -180,6 +183,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         job_type: STREAMING or BATCH: a BATCH job takes no snapshots.
+        restarts_at_ms: When the wait before the next restart is over; null: none is due.
         engine: "native" (workers of the built-in runtime), or "spark" for a BATCH job that Spark runs.
         stages: Of the current or last run on Spark, in order; the commit of its output is the last.
         engine_page: Spark's own UI, as long as that Spark runs; null: it has none, or is not known.
@@ -222,6 +226,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_ms: int | None = None
     state_times: dict[str, int] = {}
     restarts: int = 0
+    restarts_at_ms: int | None = None
     checkpoints_completed: int = 0
     checkpoints_failed: int = 0
     latest_checkpoint: str | None = None
@@ -324,6 +329,18 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterId = NO_CLUSTER
     writes: dict[OperatorUid, tuple[str, ...]] = {}
     """See `unistream.model.graph.JobGraph`; empty for a job that has no master now."""
+    failure: str | None = None
+    """Why it has failed, in one line; null: it has not, or nobody knows."""
+
+
+def in_one_line(kind: str, message: str) -> str:
+    """A failure where there is room for a line only.
+
+    >>> in_one_line("UserCodeError", "no fare" + chr(10) + "at row 2")
+    'UserCodeError: no fare'
+    """
+    text = f"{kind}: {message}".partition("\n")[0]
+    return text if len(text) <= LINE_CHARS_MAX else text[: LINE_CHARS_MAX - 1] + "…"
 
 
 class MetadataHealth(msgspec.Struct, frozen=True, kw_only=True):

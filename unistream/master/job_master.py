@@ -187,8 +187,17 @@ class JobMaster:
         self, view: JobView, ended: tuple[contract.JobEnded, int] | None, workers: Iterable[TaskManagerInfo]
     ) -> JobInfo:
         target, cluster = self._services.target, self._ports.catalogue.cluster
+        clock = self._services.clock
+        since_ms = clock.wall_ms() - clock.monotonic_ms()
         return live_info(
-            self.setup, self.journal, view, ended, target=target, workers=workers, cluster=cluster
+            self.setup,
+            self.journal,
+            view,
+            ended,
+            target=target,
+            workers=workers,
+            cluster=cluster,
+            since_ms=since_ms,
         )
 
     def summary(self) -> JobSummary:

@@ -11,7 +11,7 @@ from unistream.base.ids import ClusterId, VertexId
 from unistream.base.secrets import redacted
 from unistream.core.contract import JobEnded, JobStatus, JobView
 from unistream.core.job import with_parallelism
-from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
+from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo, in_one_line
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.model.graph import JobGraph
@@ -50,8 +50,10 @@ def live_info(
     target: str,
     workers: Iterable[TaskManagerInfo],
     cluster: ClusterId,
+    since_ms: int,
 ) -> JobInfo:
-    """The job as it is now. `ended`: how and when; `workers`: all workers of the cluster."""
+    """The job as it is now. `ended`: how and when; `workers`: all workers of the cluster; `since_ms`: what
+    the machine's clock lacks to the wall clock."""
     subtasks, sinks = journal.subtasks(view), journal.sinks
     used = {subtask.task_manager for subtask in subtasks}
     end, ended_ms = ended or (None, None)
@@ -69,6 +71,7 @@ def live_info(
         ended_ms=ended_ms,
         state_times=state_times_of(journal, ended),
         restarts=view.restarts,
+        restarts_at_ms=_wall(view.next_restart_ms if ended is None else None, since_ms),
         checkpoints_completed=view.checkpoints_completed,
         checkpoints_failed=view.checkpoints_failed,
         latest_checkpoint=journal.latest_checkpoint,
@@ -93,6 +96,11 @@ def live_info(
     )
 
 
+def _wall(at_ms: int | None, since_ms: int) -> int | None:
+    """In whole seconds: two clocks are never read at once, and what did not change shall look so."""
+    return None if at_ms is None else round(at_ms + since_ms, -3)
+
+
 def live_summary(
     setup: JobSetup,
     journal: Journal,
@@ -114,7 +122,13 @@ def live_summary(
         scheduler=scheduler_of(setup.graph),
         cluster=cluster,
         writes=setup.graph.writes,
+        failure=_failure_of(ended),
     )
+
+
+def _failure_of(ended: tuple[JobEnded, int] | None) -> str | None:
+    failure = None if ended is None or ended[0].state != "FAILED" else ended[0].failure
+    return None if failure is None else in_one_line(failure.kind, failure.message)
 
 
 def totals_so_far(view: JobView, journal: Journal) -> TotalsSoFar:

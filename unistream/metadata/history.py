@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, func, select
+from sqlalchemy import ColumnElement, Row, case, func, select
 
 from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, VertexId
 from unistream.metadata import tables as t
@@ -14,17 +14,26 @@ from unistream.metadata.database import Database, storable, without
 from unistream.port.metadata import ArchiveRecord, AttemptLine, HistoryPlace, JobLine, JobRecord, PastJobs
 
 TERMINAL_STATES = ("FINISHED", "CANCELED", "FAILED", "SUSPENDED")
+FAILED = "FAILED"
 SUSPENDED = "SUSPENDED"
 """A job that goes on when its cluster does."""
 _HEAVY = ("graph_json", "leader_epoch")
 _LIGHT = tuple(column for column in t.jobs.c if column.name not in _HEAVY)
+_LAST_ERROR = (
+    select(t.exceptions.c.kind + ": " + t.exceptions.c.message)
+    .where(t.exceptions.c.job == t.jobs.c.job)
+    .order_by(t.exceptions.c.id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_FAILURE = case((t.jobs.c.state == FAILED, _LAST_ERROR)).label("failure")
 
 
 def read_history(database: Database, limit: int) -> Sequence[JobLine]:
     """See `MetadataStore.history`. Subtasks of an archive that is not of the job's last end do not count."""
     j, a = t.jobs.c, t.archives.c
     of_its_end = (a.job == j.job) & (a.ended_ms == j.ended_ms)
-    newest = select(*_LIGHT, a.tasks).select_from(t.jobs.outerjoin(t.archives, of_its_end))
+    newest = select(*_LIGHT, a.tasks, _FAILURE).select_from(t.jobs.outerjoin(t.archives, of_its_end))
     page = newest.order_by(j.submitted_ms.desc(), j.job.desc()).limit(limit)
     return [_line(row) for row in database.rows(page)]
 
@@ -35,7 +44,7 @@ def search_history(
     """See `MetadataStore.search`."""
     j, a = t.jobs.c, t.archives.c
     of_its_end = (a.job == j.job) & (a.ended_ms == j.ended_ms)
-    found = select(t.jobs, a.tasks).select_from(t.jobs.outerjoin(t.archives, of_its_end))
+    found = select(t.jobs, a.tasks, _FAILURE).select_from(t.jobs.outerjoin(t.archives, of_its_end))
     if before is not None:  # the first condition is for the index
         older = (j.submitted_ms == before.submitted_ms) & (j.job < before.job)
         found = found.where(j.submitted_ms <= before.submitted_ms)
@@ -69,7 +78,7 @@ def _conditions(wanted: PastJobs) -> Iterator[ColumnElement[bool]]:
 
 def _line(row: Row[Any], *left_out: str) -> JobLine:
     tasks = msgspec.json.decode(row.tasks, type=dict[str, int]) if row.tasks else {}
-    return JobLine(JobRecord(**without(row, "tasks", *left_out)), tasks)
+    return JobLine(JobRecord(**without(row, "tasks", "failure", *left_out)), tasks, row.failure)
 
 
 def read_unended(database: Database, cluster: ClusterId, limit: int) -> Sequence[JobRecord]:

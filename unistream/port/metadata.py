@@ -112,10 +112,12 @@ class ArchiveRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobLine(NamedTuple):
-    """One line of the history: a job without its graph, and its subtasks by state when it ended."""
+    """One line of the history: a job without its graph, its subtasks by state when it ended, and the last
+    error of one that has failed: ``KIND: MESSAGE``."""
 
     record: JobRecord
     tasks: dict[str, int]
+    failure: str | None = None
 
 
 class PastJobs(msgspec.Struct, frozen=True, kw_only=True):

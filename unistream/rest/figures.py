@@ -15,7 +15,8 @@ from unistream.base.config import WEB_DAGSTER_URL
 from unistream.base.errors import NotFound
 from unistream.base.ids import JobId, OperatorUid, VertexId
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import CheckpointInfo, JobInfo, JobSummary
+from unistream.master.job_info import CheckpointInfo, JobInfo, JobSummary, in_one_line
+from unistream.port.metrics import SECONDS_UNANSWERED
 from unistream.rest.answers import json_answer
 
 NowMs: TypeAlias = Callable[[], int]
@@ -26,6 +27,18 @@ class VertexName(msgspec.Struct, frozen=True, kw_only=True):
 
     id: VertexId
     name: str
+
+
+class SilentSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A source that waits for a system which does not answer.
+
+    `seconds`: for how long, of the subtask that has waited longest. `subtasks`: that wait, of `of`.
+    """
+
+    name: str
+    seconds: int
+    subtasks: int
+    of: int
 
 
 class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +57,7 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
         writes: Tables, topics and folders that it writes, as URIs.
         reads: The same that it reads.
         failure: Why it failed last, in one line.
+        silent: Sources that wait for a system which does not answer; not all kinds of sources say so.
         vertices: Those that run, in the order of the graph; a name has those of the chained operators.
     """
 
@@ -60,6 +74,7 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...]
     failure: str | None
     vertices: tuple[VertexName, ...]
+    silent: tuple[SilentSource, ...] = ()
 
 
 class JobInList(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,11 +160,26 @@ def figures_of(info: JobInfo) -> JobFigures:
         failed_since=sum(one.state == "failed" for one in newer),
         writes=_uris(info.writes),
         reads=_uris(info.reads),
-        failure=None if last is None else f"{last.kind}: {last.message}".partition("\n")[0],
+        failure=None if last is None else in_one_line(last.kind, last.message),
         vertices=tuple(
             VertexName(id=id_, name=name)
             for id_, name in {s.vertex: s.vertex_name for s in info.subtasks}.items()
         ),
+        silent=silent_sources(info),
+    )
+
+
+def silent_sources(info: JobInfo) -> tuple[SilentSource, ...]:
+    """Those of a job that wait. Pure."""
+    seconds: dict[str, list[int]] = {}
+    for subtask in info.subtasks:
+        if subtask.source is not None and subtask.state == "RUNNING":
+            counter = f"{subtask.source}.{SECONDS_UNANSWERED}"
+            seconds.setdefault(subtask.source, []).append(subtask.metrics.user.get(counter, 0))
+    return tuple(
+        SilentSource(name=name, seconds=max(each), subtasks=sum(map(bool, each)), of=len(each))
+        for name, each in seconds.items()
+        if any(each)
     )
 
 

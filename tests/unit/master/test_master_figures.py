@@ -14,12 +14,12 @@ from unistream.base.config import WEB_DAGSTER_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import JobView
-from unistream.master.job_info import CheckpointInfo, ExceptionInfo, JobInfo, SubtaskInfo
+from unistream.master.job_info import LINE_CHARS_MAX, CheckpointInfo, ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.master.job_master import JobMaster
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN
-from unistream.rest.figures import VertexName, figures_of
+from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN, SECONDS_UNANSWERED
+from unistream.rest.figures import SilentSource, VertexName, figures_of
 
 IDLE = JobInfo(
     job=JobId("a" * 32), name="n", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=1
@@ -121,6 +121,36 @@ def checkpoint(number: int, state: str) -> CheckpointInfo:
             },
             {"failure": "UserCodeError: b"},
             id="the last failure, in one line",
+        ),
+        pytest.param(
+            {"exceptions": (ExceptionInfo(at_ms=1, kind="E", message="m" * LINE_CHARS_MAX),)},
+            {"failure": f"E: {'m' * (LINE_CHARS_MAX - 4)}…"},
+            id="a line has an end",
+        ),
+        pytest.param(
+            {
+                "subtasks": (
+                    subtask("a", "in", user={f"in.{SECONDS_UNANSWERED}": 30}),
+                    subtask("a", "in", user={f"in.{SECONDS_UNANSWERED}": 12}),
+                    subtask("a", "in", user={f"in.{SECONDS_UNANSWERED}": 0}),
+                    subtask("b", "other", user={f"other.{SECONDS_UNANSWERED}": 0}),
+                    subtask("c", "silent about it"),
+                    subtask("d"),
+                )
+            },
+            {"silent": (SilentSource(name="in", seconds=30, subtasks=2, of=3),)},
+            id="a source that waits, by the subtask that waits longest",
+        ),
+        pytest.param(
+            {
+                "subtasks": (
+                    msgspec.structs.replace(
+                        subtask("a", "in", user={f"in.{SECONDS_UNANSWERED}": 30}), state="CANCELED"
+                    ),
+                )
+            },
+            {"silent": ()},
+            id="what does not run waits for nothing",
         ),
     ],
 )

@@ -195,7 +195,8 @@ class AttemptView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """`graph`: at its current parallelism; `wanted`: at the parallelism that it would have with enough
-    slots."""
+    slots. `next_restart_ms`: when a wait before a restart is over, by the machine's clock; None: nothing
+    waits."""
 
     graph: JobGraph
     state: str
@@ -206,3 +207,4 @@ class JobView:
     checkpoints_restored: int = 0
     failure: TaskFailure | None = None
     wanted: JobGraph | None = None
+    next_restart_ms: int | None = None

@@ -20,12 +20,14 @@ class Recovery:
         subtasks: Those that are left to it; a later restart may have taken some over.
         is_global: Everything starts again, including sources.
         delay_over: Its backoff has passed.
+        due_ms: When it does, by the machine's clock.
     """
 
     id: int
     subtasks: frozenset[SubtaskId]
     is_global: bool
     delay_over: bool
+    due_ms: int
 
 
 class Recoveries:
@@ -35,7 +37,7 @@ class Recoveries:
         self._open: dict[int, Recovery] = {}
         self._last_id = 0
 
-    def add(self, subtasks: Iterable[SubtaskId], *, is_global: bool, delay_over: bool) -> Recovery:
+    def add(self, subtasks: Iterable[SubtaskId], *, is_global: bool, delay_ms: int, now_ms: int) -> Recovery:
         """A new one, which takes over subtasks of older ones; these are removed when they are empty."""
         self._last_id += 1
         wanted = frozenset(subtasks)
@@ -43,7 +45,13 @@ class Recoveries:
             older.subtasks -= wanted
             if not older.subtasks:
                 del self._open[older.id]
-        recovery = Recovery(id=self._last_id, subtasks=wanted, is_global=is_global, delay_over=delay_over)
+        recovery = Recovery(
+            id=self._last_id,
+            subtasks=wanted,
+            is_global=is_global,
+            delay_over=delay_ms == 0,
+            due_ms=now_ms + delay_ms,
+        )
         self._open[recovery.id] = recovery
         return recovery
 
@@ -69,6 +77,11 @@ class Recoveries:
 
     def __contains__(self, subtask: SubtaskId) -> bool:
         return any(subtask in recovery.subtasks for recovery in self._open.values())
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next wait is over; None: nothing waits for that."""
+        return min((one.due_ms for one in self._open.values() if not one.delay_over), default=None)
 
     @property
     def subtasks(self) -> frozenset[SubtaskId]:

@@ -141,6 +141,7 @@ class JobMachine:
             checkpoints_restored=self._coordinator.history.count_restored,
             failure=self._parts.failure,
             wanted=self._parts.scheduling.desired,
+            next_restart_ms=self._parts.recoveries.next_ms,
         )
 
     def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:

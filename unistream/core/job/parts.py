@@ -287,7 +287,7 @@ class JobParts:
     def recover(self, subtasks: Iterable[SubtaskId], why: str, *, is_global: bool, delay_ms: int) -> None:
         """Ends `subtasks`, to start them again after the delay."""
         self.coordinator.suspend(why)
-        recovery = self.recoveries.add(subtasks, is_global=is_global, delay_over=delay_ms == 0)
+        recovery = self.recoveries.add(subtasks, is_global=is_global, delay_ms=delay_ms, now_ms=self.now_ms)
         self.run.will_restart(recovery.subtasks)
         if delay_ms:
             self.outbox.set_timer(Timer(TimerKind.RESTART_DELAY, recovery.id), delay_ms)

@@ -88,7 +88,9 @@ def test_all_outstanding_delayed_restarts_become_void(how: str) -> None:
     cluster = running(pipelines(interval_ms=60_000))
     cluster.fail(cluster.task("map0", 0))
     (restart,) = cluster.timers_of(contract.TimerKind.RESTART_DELAY)
+    assert cluster.machine.view().next_restart_ms == cluster.now_ms + cluster.timers[restart]
     end_by(cluster, how)
+    assert cluster.machine.view().next_restart_ms is None
     assert restart not in cluster.timers, "it is called off"
     deployed = len(cluster.sent(msg.DeployTask))
     cluster.handle(contract.TimerFired(restart))  # it was on its way already
