@@ -34,6 +34,13 @@ export function phasesOf(figures: CheckpointFigures): SubtaskPhases[] {
     .sort((a, b) => b.wholeMs - a.wholeMs);
 }
 
+/** Subtasks that have not acknowledged, as people count them: from 1. */
+export function missingOf({ vertices }: CheckpointFigures): { vertex: string; indexes: readonly number[] }[] {
+  return vertices
+    .filter(({ missing }) => missing.length > 0)
+    .map(({ name, missing }) => ({ vertex: name, indexes: missing.map((index) => index + 1) }));
+}
+
 /** Over all subtasks: how many there are, how many have acknowledged, the bytes of their state, and what of it is new. */
 export function totalsOf({ vertices }: CheckpointFigures): {
   expected: number;

@@ -33,6 +33,7 @@ export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
     for (const { state } of subtasks) states.set(state, (states.get(state) ?? 0) + 1);
     const rows = subtasks.map(({ metrics }) => metrics.records_in);
     const watermarks = subtasks.flatMap(({ metrics }) => metrics.watermark ?? []);
+    const running = subtasks.filter(({ state }) => state === "RUNNING"); // others keep their last figures
     const total = rows.reduce((sum, one) => sum + one, 0);
     return {
       id: node.id,
@@ -42,8 +43,8 @@ export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
       states,
       recordsIn: total,
       recordsOut: subtasks.reduce((sum, { metrics }) => sum + metrics.records_out, 0),
-      busy: worst(subtasks.map(({ metrics }) => metrics.busy_per_s)),
-      heldBack: worst(subtasks.map(({ metrics }) => metrics.backpressured_per_s)),
+      busy: worst(running.map(({ metrics }) => metrics.busy_per_s)),
+      heldBack: worst(running.map(({ metrics }) => metrics.backpressured_per_s)),
       watermarkMs: watermarks.length < subtasks.length ? null : Math.min(...watermarks),
       skew: total === 0 ? null : (Math.max(...rows) * rows.length) / total,
     };

@@ -10,6 +10,9 @@ import { ThemeChoice } from "./ThemeChoice";
 import { useKeys } from "./keys";
 import "./shell.css";
 
+/** Of the cluster's id, which has 32 characters. */
+const SHOWN = 8;
+
 /** What stands around every page: where one is, the search, and what the cluster has to say. */
 export function Shell() {
   const search = useRef<HTMLInputElement>(null);
@@ -39,8 +42,9 @@ export function Shell() {
           <Link to="/simulation">Simulation</Link>
         </nav>
         <Search box={search} />
-        <span className="quiet bar-end">
-          {data !== undefined && `${data.cluster === "" ? "cluster" : data.cluster} · ${data.version}`}
+        <span className="quiet bar-end" title={data?.cluster}>
+          {data !== undefined &&
+            `${data.cluster === "" ? "cluster" : data.cluster.slice(0, SHOWN)} · ${data.version}`}
         </span>
         <LiveMark />
         <ThemeChoice />

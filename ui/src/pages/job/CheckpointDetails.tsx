@@ -1,5 +1,6 @@
+import type { CheckpointFigures } from "../../api/schema";
 import type { Bar } from "../../model/checkpointStrip";
-import { type Phase, type SubtaskPhases, phasesOf, totalsOf } from "../../model/checkpoints";
+import { type Phase, type SubtaskPhases, missingOf, phasesOf, totalsOf } from "../../model/checkpoints";
 import { bytes, count } from "../../format/numbers";
 import { duration } from "../../format/times";
 import { Copyable } from "../../parts/Copyable";
@@ -29,6 +30,7 @@ export function CheckpointDetails({ bar }: { bar: Bar }) {
       </p>
       {bar.reason !== null && bar.reason !== "" && <p className="why">{bar.reason}</p>}
       {bar.path !== null && <Copyable text={bar.path} />}
+      {figures !== null && bar.status !== "completed" && <Missing figures={figures} />}
       {phases.length === 0 ? (
         <p className="quiet">
           No subtask has acknowledged it, or what each did is kept of newer ones only (
@@ -38,6 +40,27 @@ export function CheckpointDetails({ bar }: { bar: Bar }) {
         <Subtasks phases={phases} />
       )}
     </section>
+  );
+}
+
+/** Those for which it waits, or waited in vain: the slow ones are among them, and what reads their rows. */
+function Missing({ figures }: { figures: CheckpointFigures }) {
+  const missing = missingOf(figures);
+  if (missing.length === 0) return null;
+  const head =
+    figures.status === "failed" ? "These had not acknowledged it" : "These have not acknowledged it yet";
+  return (
+    <>
+      <h3>{head}, in the order of the rows: look at the first</h3>
+      <ul>
+        {missing.map(({ vertex, indexes }) => (
+          <li key={vertex} className={figures.status === "failed" ? "why" : "quiet"}>
+            <bdi>{vertex}</bdi> ({indexes.slice(0, SUBTASKS).join(", ")}
+            {indexes.length > SUBTASKS && ", …"})
+          </li>
+        ))}
+      </ul>
+    </>
   );
 }
 

@@ -3,6 +3,8 @@ import { useParams } from "@tanstack/react-router";
 
 import { jobQuery } from "../../api/queries";
 import type { ExceptionInfo } from "../../api/schema";
+import { userFrames } from "../../model/stack";
+import { causeOf } from "../../model/trouble";
 import { Answered } from "../../parts/Answered";
 import { Time } from "../../parts/Time";
 
@@ -41,8 +43,34 @@ function Lines({ text }: { text: string }) {
   );
 }
 
+/** The calls in the user's own files: the last one is where it failed. */
+function Frames({ stack }: { stack: string }) {
+  const frames = userFrames(stack);
+  if (frames.length === 0) return null;
+  return (
+    <ol className="frames">
+      {frames.map(({ file, line, name, code }, index) => (
+        <li key={index}>
+          <code>
+            <bdi>{`${file}:${line}`}</bdi>
+          </code>{" "}
+          <span className="quiet">
+            in <bdi>{name}</bdi>
+          </span>
+          {code !== "" && (
+            <pre>
+              <bdi>{code}</bdi>
+            </pre>
+          )}
+        </li>
+      ))}
+    </ol>
+  );
+}
+
 function Failure({ failure }: { failure: ExceptionInfo }) {
   const [first = "", ...more] = failure.message.split("\n");
+  const isEnd = causeOf(failure) !== failure;
   return (
     <>
       <h2>
@@ -56,18 +84,24 @@ function Failure({ failure }: { failure: ExceptionInfo }) {
             <bdi>{failure.task_name}</bdi>
           </>
         )}
+        {failure.task_manager !== null && ` · worker ${failure.task_manager}`}
         {failure.endpoint !== null && ` · ${failure.endpoint}`}
       </p>
       {more.length > 0 && <Lines text={more.join("\n")} />}
+      <Frames stack={failure.traceback} />
       {failure.traceback !== "" && (
         <details>
-          <summary>Stack</summary>
+          <summary>Whole stack</summary>
           <Lines text={failure.traceback} />
         </details>
       )}
       {failure.concurrent.length > 0 && (
-        <details>
-          <summary>{failure.concurrent.length} more while the job restarted because of it</summary>
+        <details open={isEnd}>
+          <summary>
+            {isEnd
+              ? "What had failed"
+              : `${failure.concurrent.length} more while the job restarted because of it`}
+          </summary>
           <ol className="stack">
             {failure.concurrent.map((one) => (
               <li key={`${one.at_ms} ${one.attempt ?? ""}`}>

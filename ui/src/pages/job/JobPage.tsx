@@ -12,6 +12,7 @@ import { Copyable } from "../../parts/Copyable";
 import { Notice } from "../../parts/Notice";
 import { Ago, Time } from "../../parts/Time";
 import { DagsterRuns } from "./DagsterRuns";
+import { Troubles } from "./Troubles";
 import { JobActions } from "./actions/JobActions";
 import "./job.css";
 
@@ -45,7 +46,6 @@ export function JobPage() {
 function Head({ info }: { info: JobInfo }) {
   const nowMs = useNowMs();
   const complete = info.checkpoints.find(({ state }) => state === "completed");
-  const [root] = info.exceptions;
   return (
     <>
       <div className="title">
@@ -66,11 +66,7 @@ function Head({ info }: { info: JobInfo }) {
       <DagsterRuns job={info.job} />
       <JobActions info={info} />
       {info.incomplete !== "" && <Notice tone="warn">{info.incomplete}</Notice>}
-      {root !== undefined && info.state !== "RUNNING" && info.state !== "FINISHED" && (
-        <Notice tone="bad">
-          <bdi>{`${root.kind}: ${root.message}`}</bdi>
-        </Notice>
-      )}
+      <Troubles info={info} />
       <nav className="tabs" aria-label="Of this job">
         {tabsOf(info).map(([to, text]) => (
           <Link

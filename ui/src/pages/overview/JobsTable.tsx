@@ -5,6 +5,7 @@ import { compact, count, rate } from "../../format/numbers";
 import { duration } from "../../format/times";
 import { type Sample, rateOf, ratesOf } from "../../model/rates";
 import { toneOfJob } from "../../model/states";
+import { whyOf } from "../../model/why";
 import { Badge } from "../../parts/Badge";
 import { Spark } from "../../parts/Spark";
 import { Ago, Time } from "../../parts/Time";
@@ -84,14 +85,17 @@ function Row({
   samples,
   nowMs,
 }: Pick<Props, "samples" | "nowMs"> & { job: JobInList }) {
+  const why = whyOf({ summary, figures });
   return (
     <tr>
       <th scope="row">
         <Link to="/jobs/$job" params={{ job: summary.job }}>
           <bdi>{summary.name}</bdi>
         </Link>
-        {figures?.failure != null && figures.failure !== "" && summary.state !== "RUNNING" && (
-          <div className="why">{figures.failure}</div>
+        {why !== null && (
+          <div className="why" title={why}>
+            {why}
+          </div>
         )}
       </th>
       <td>
