@@ -137,9 +137,9 @@ browser: setup  ## Dagster's UI and the web UI in a real browser: as somebody us
 	-@bash deployments/local/browser.sh
 	@$(RUN) pytest -q -rs tests/browser
 
-screenshots: setup  ## the pictures in docs/guide/dagster.md; installs Chromium
+screenshots: setup  ## the pictures in docs/; ONLY=dagster|ui|incidents; installs Chromium
 	@bash deployments/local/browser.sh
-	@$(RUN) python -m tests.browser.screenshots
+	@$(RUN) python -m tests.browser.screenshots $(if $(ONLY),--only $(ONLY))
 
 bench: setup  ## figures, one JSON line each
 	@$(RUN) python -m benchmarks.windowed_count

@@ -1,23 +1,34 @@
-"""`make screenshots`: the pictures of Dagster's UI in docs/guide/dagster.md, from the stack of `make dev`.
+"""`make screenshots`: the pictures of docs/, from real clusters. ONLY=dagster|ui|incidents takes those alone.
 
-asset-graph.png   the tables with their states
-run.png           an attached run with its observations, and the button that terminates it
-commits.png       what a commit of the stream says on the page of its table
-plots.png         its numbers over time
+docs/guide/dagster.md, of Dagster's UI, from the stack of `make dev`:
+
+    asset-graph.png   the tables with their states
+    run.png           an attached run with its observations, and the button that terminates it
+    commits.png       what a commit of the stream says on the page of its table
+    plots.png         its numbers over time
+
+docs/guide/ui.md, of a stream that runs well:
+
+    ui-overview.png, ui-job.png, ui-checkpoints.png, ui-timeline.png
+
+docs/guide/incidents.md, of one that does not: see `tests.browser.incidents`
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from tests.browser.chromium import Chromium
 from tests.browser.dev_stack import ATTACHED, ROOT, TABLES, DevStack
+from tests.browser.incidents import INCIDENTS, running_well
 from tests.browser.pages import COMMIT_S, Pages
+from unistream.client.home import HOME_VARIABLE
 
 PICTURES: Final = ROOT / "docs" / "pictures"
 TO_THE_TOP: Final = """
@@ -28,23 +39,48 @@ PICTURE_BYTES_MAX: Final = 300_000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0, or an error is raised."""
-    parser = argparse.ArgumentParser(description="Takes the pictures of Dagster's UI.")
+    parser = argparse.ArgumentParser(description="Takes the pictures of the documentation.")
     parser.add_argument("--folder", type=Path, default=PICTURES)
-    folder: Path = parser.parse_args(arguments).folder
+    parser.add_argument("--only", choices=TAKERS, help="default: all")
+    given = parser.parse_args(arguments)
+    folder: Path = given.folder
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="unistream-screenshots-") as work,
-        DevStack(Path(work) / "stack", seconds_a_year=3_600) as stack,
-        Chromium(Path(work) / "chromium") as browser,
-    ):
+    for name, take_some in TAKERS.items():
+        if given.only not in (None, name):
+            continue
+        with tempfile.TemporaryDirectory(prefix="unistream-screenshots-") as work:
+            os.environ[HOME_VARIABLE] = f"{work}/home"
+            taken = take_some(folder, Path(work))
+        for picture in taken:
+            size = picture.stat().st_size
+            assert size < PICTURE_BYTES_MAX, f"{picture.name} has {size} bytes"
+            print(f"{picture} {size // 1_000} kB", flush=True)
+    return 0
+
+
+def take_dagster(folder: Path, work: Path) -> list[Path]:
+    """Of Dagster's UI."""
+    with DevStack(work / "stack", seconds_a_year=3_600) as stack, Chromium(work / "chromium") as browser:
         pages = Pages(browser, stack.url)
         pages.enter(stack.has_started)
-        taken = take(pages, folder)
-    for picture in taken:
-        size = picture.stat().st_size
-        assert size < PICTURE_BYTES_MAX, f"{picture.name} has {size} bytes"
-        print(f"{picture} {size // 1_000} kB")
-    return 0
+        return take(pages, folder)
+
+
+def take_ui(folder: Path, work: Path) -> list[Path]:
+    """Of the web UI, while all is well."""
+    with running_well(work) as scene:
+        scene.check(folder)
+    return scene.pictures(folder)
+
+
+def take_incidents(folder: Path, work: Path) -> list[Path]:
+    """Of the web UI, while something is not."""
+    taken: list[Path] = []
+    for name, incident in INCIDENTS.items():
+        with incident(work / name) as scene:
+            scene.check(folder)
+        taken += scene.pictures(folder)
+    return taken
 
 
 def take(pages: Pages, folder: Path) -> list[Path]:
@@ -98,6 +134,13 @@ def plots(pages: Pages, path: Path) -> Path:
     browser.until(lambda: "Passing" in browser.text, "the freshness of the table")
     browser.evaluate(TO_THE_TOP)
     return browser.picture(path)
+
+
+TAKERS: Final[Mapping[str, Callable[[Path, Path], list[Path]]]] = {
+    "dagster": take_dagster,
+    "ui": take_ui,
+    "incidents": take_incidents,
+}
 
 
 if __name__ == "__main__":

@@ -127,6 +127,22 @@ class Ui {
     if (folder) await this.page.screenshot({ path: `${folder}/${name}.png`, fullPage: true });
   }
 
+  /** A picture of what the window shows, once nothing is loaded or laid out any more. */
+  async documented(path) {
+    await this.page.locator(".skeleton").first().waitFor({ state: "detached" });
+    await this.page.evaluate(() => document.fonts.ready);
+    const { width, height } = this.page.viewportSize();
+    const end = await this.page.evaluate(() =>
+      Math.ceil(
+        Math.max(
+          ...[...document.querySelectorAll("main > *")].map((one) => one.getBoundingClientRect().bottom),
+        ),
+      ),
+    );
+    const clip = { x: 0, y: 0, width, height: Math.min(height, end + 24) };
+    await this.page.screenshot({ path, clip, animations: "disabled" });
+  }
+
   async close() {
     await this.browser.close();
     const errors = this.#errors.filter((error) => !this.#forgiven.some((pattern) => pattern.test(error)));
