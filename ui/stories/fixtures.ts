@@ -66,6 +66,7 @@ export function jobInList(name: string, state: JobInList["summary"]["state"], id
       scheduler: "Default",
       cluster: "c",
       writes: {},
+      failure: state === "FAILED" ? `ValueError: ${NAMES.html}` : null,
     },
     figures: ended
       ? null
@@ -83,6 +84,7 @@ export function jobInList(name: string, state: JobInList["summary"]["state"], id
           reads: [],
           failure: state === "RUNNING" ? null : `ValueError: ${NAMES.html}`,
           vertices: [{ id: "v0", name }],
+          silent: state === "RUNNING" ? [] : [{ name, seconds: 65, subtasks: 1, of: 4 }],
         },
   };
 }
@@ -125,6 +127,8 @@ export function job(subtasks: SubtaskInfo[], more: Partial<JobInfo> = {}): JobIn
     submitted_ms: NOW_MS - 3_600_000,
     job_type: "STREAMING",
     engine: "",
+    engine_page: null,
+    restarts_at_ms: null,
     stages: [],
     ended_ms: null,
     state_times: {},
