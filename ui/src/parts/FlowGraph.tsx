@@ -98,7 +98,7 @@ function Drawn({ nodes, edge, open, places }: Props & { readonly places: Readonl
 
 function Box({ data: { node, isFar } }: NodeProps<Node<Shown>>) {
   return (
-    <div className={`flow-box ${node.look}`} title={node.title}>
+    <div className={`flow-box ${node.look}${isFar ? " is-far" : ""}`} title={node.title}>
       <Handle type="target" position={Position.Left} isConnectable={false} />
       {!isFar && (
         <>

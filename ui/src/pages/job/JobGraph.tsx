@@ -114,7 +114,7 @@ function VertexNode({ data: { vertex, isBottleneck, isChosen, isFar } }: NodePro
   const tone = toneOfVertex(vertex.states);
   return (
     <div
-      className={`vertex tone-edge-${tone}${isBottleneck ? " is-bottleneck" : ""}${isChosen ? " is-chosen" : ""}`}
+      className={`vertex tone-edge-${tone}${isBottleneck ? " is-bottleneck" : ""}${isChosen ? " is-chosen" : ""}${isFar ? " is-far" : ""}`}
       title={vertex.name}
     >
       <Handle type="target" position={Position.Left} isConnectable={false} />
