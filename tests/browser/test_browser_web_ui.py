@@ -91,11 +91,12 @@ def test_pages_change_nothing_where_the_configuration_says_so(
     check_case("actions", "turnedOff", cluster.rest_url, job=flights())
 
 
+@pytest.mark.parametrize("module", ["actions", "upgrades"], ids=["a stop", "an upgrade"])
 def test_what_was_asked_for_while_nobody_led_is_done_by_the_next_leader(
-    cluster: EmbeddedCluster, flights: Callable[[], str], tmp_path: Path
+    cluster: EmbeddedCluster, flights: Callable[[], str], tmp_path: Path, module: str
 ) -> None:
     job, url = flights(), cluster.rest_url
-    with running_case("actions", "anotherLeader", url, job=job) as await_word:
+    with running_case(module, "anotherLeader", url, job=job) as await_word:
         await_word("ready")
         cluster.close()
         await_word("asked")

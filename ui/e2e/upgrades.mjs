@@ -43,3 +43,19 @@ async function toTheNewJob(ui, job) {
   await ui.page.locator(".title .badge", { hasText: "RUNNING" }).waitFor();
   return new URL(ui.page.url()).pathname.split("/")[3];
 }
+
+/** The JobManager ends after "ready", another one takes its place after "asked": that one takes all steps. */
+export async function anotherLeader(ui, { job }) {
+  await runs(ui, job);
+  const dialog = await asked(ui, "Upgrade", "Upgrade: other options, another parallelism");
+  await dialog.getByRole("textbox").fill("execution.checkpointing.interval: 7 s");
+  ui.forgive(/ERR_CONNECTION|ERR_EMPTY_RESPONSE|\b503\b/);
+  console.log("ready");
+  await ui.page.getByText("The JobManager does not answer.").first().waitFor();
+  await dialog.getByRole("button", { name: "Upgrade the job" }).click();
+  await said(ui, "It is asked again.");
+  console.log("asked");
+  await said(ui, "A new job goes on with the changes, and has a checkpoint.");
+  await toTheNewJob(ui, job);
+  console.log("done");
+}

@@ -45,7 +45,7 @@ class KeptJobs:
         self._submit = submit
 
     def keep(self, name: str, job: JobId, *, for_restart: bool = False) -> KeptJob:
-        """Again with the same name and job it changes nothing.
+        """Again with the same name and job it is kept as it is now: its parallelism may have been changed.
 
         Raises:
             NotFound: there is no such job, or it has ended.

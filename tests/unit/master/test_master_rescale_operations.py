@@ -16,6 +16,7 @@ from tests.unit.master.test_master_operations import OTHER, TRIGGER, Served, Uns
 from tests.unit.master.test_master_recovery import Succession, is_in
 from tests.unit.master.test_master_stop_twice import holds_snapshots
 from unistream.base.crash_points import passing
+from unistream.base.errors import Unreachable
 from unistream.base.ids import VertexId
 from unistream.master import operations
 from unistream.master.dispatcher import Dispatcher
@@ -94,6 +95,17 @@ def test_killed_while_the_job_prepares_it(served: Rescaled) -> None:
     served.take_over()
     assert served.done() == [3, 2]
     assert served.rescales() == 0, "it begins with that"
+
+
+def test_shut_down_while_the_job_prepares_it(served: Rescaled) -> None:
+    holds_snapshots(served.workers)
+    answer = served.leader.rescale(served.job, WIDER, TRIGGER)
+    served.leader.close()
+    with pytest.raises(Unreachable, match="the next one goes on with it"):
+        answer.result(WAIT_S)
+    served.take_over()
+    assert served.done() == [3, 2]
+    assert served.rescales() == 1
 
 
 @pytest.fixture

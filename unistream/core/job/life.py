@@ -240,5 +240,8 @@ class JobLife:
 
     def _end_tasks(self, cause: JobCause, why: str) -> None:
         self._go(cause, why)
-        self.rescaling.give_up(why)
+        if cause is JobCause.SUSPEND:
+            self.rescaling.leave(why)
+        else:
+            self.rescaling.give_up(why)
         self.parts.end_tasks(why)

@@ -227,6 +227,11 @@ class Rescaling:
             self.give_up(why)
             self._parts.slots.withdraw(self._graph)
 
+    def leave(self, why: str) -> None:
+        """The cluster is shut down: a request stays open, for the next leader goes on with it."""
+        self._request = None
+        self.give_up(why)
+
     def give_up(self, why: str) -> None:
         """Ends the change in progress, if any."""
         if self.state is Change.SLOTS:
