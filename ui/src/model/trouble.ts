@@ -72,7 +72,7 @@ function nowSentence(info: JobInfo, isMended: boolean): string {
   const from = info.checkpoints.find(({ state }) => state === "completed");
   const where = from === undefined ? "from its beginning" : `from checkpoint ${from.checkpoint_id}`;
   if (isOver(info.state)) return "It does not start again by itself.";
-  if (info.state !== "RUNNING") return `It starts again by itself, ${where}; no row is lost or doubled.`;
+  if (info.state !== "RUNNING") return `It starts again by itself, ${where}.`;
   return isMended
     ? "The job has started again since, and has completed checkpoints."
     : "The job runs again, and has not completed a checkpoint since.";

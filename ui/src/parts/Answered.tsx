@@ -1,5 +1,5 @@
 import type { UseQueryResult } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { type ReactNode, useState } from "react";
 
 import { Refused, Unreachable } from "../api/client";
 import { localTime } from "../format/times";
@@ -16,12 +16,16 @@ export function Answered<T>({
   query: UseQueryResult<T>;
   children: (data: T) => ReactNode;
 }) {
-  const { data, error, dataUpdatedAt } = query;
+  const { data, error, dataUpdatedAt, errorUpdateCount } = query;
+  const [refused, setRefused] = useState(error);
+  if (error !== null && error !== refused) setRefused(error);
   if (data === undefined) {
-    return error === null ? (
+    // While a query without an answer is asked again it forgets why it was refused; the page does not.
+    const why = error ?? (errorUpdateCount > 0 ? refused : null);
+    return why === null ? (
       <div className="skeleton" role="status" aria-label="Loading" />
     ) : (
-      <Notice tone="bad">{sentence(error)}</Notice>
+      <Notice tone="bad">{sentence(why)}</Notice>
     );
   }
   return (

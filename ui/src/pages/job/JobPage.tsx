@@ -49,7 +49,7 @@ function Head({ info }: { info: JobInfo }) {
   return (
     <>
       <div className="title">
-        <h1>
+        <h1 title={info.name}>
           <bdi>{info.name}</bdi>
         </h1>
         <Badge tone={toneOfJob(info.state)}>{info.state}</Badge>

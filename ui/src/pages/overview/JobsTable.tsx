@@ -89,7 +89,7 @@ function Row({
   return (
     <tr>
       <th scope="row">
-        <Link to="/jobs/$job" params={{ job: summary.job }}>
+        <Link to="/jobs/$job" params={{ job: summary.job }} title={summary.name}>
           <bdi>{summary.name}</bdi>
         </Link>
         {why !== null && (
@@ -102,7 +102,7 @@ function Row({
         <Badge tone={toneOfJob(summary.state)}>{summary.state}</Badge>
         {figures?.compiling === true && <div className="quiet">makes machine code, once</div>}
       </td>
-      <td>
+      <td className="moment">
         <Time ms={summary.submitted_ms} />
         <div className="quiet">
           {summary.ended_ms === null
