@@ -18,7 +18,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly bounds-nightly conformance golden demo dev ui ui-build ui-check browser screenshots bench clean
+.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly bounds-nightly conformance golden demo dev ui ui-build ui-check browser screenshots pictures bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -140,6 +140,10 @@ browser: setup  ## Dagster's UI and the web UI in a real browser: as somebody us
 screenshots: setup  ## the pictures in docs/; ONLY=dagster|ui|incidents; installs Chromium
 	@bash deployments/local/browser.sh
 	@$(RUN) python -m tests.browser.screenshots $(if $(ONLY),--only $(ONLY))
+
+pictures: setup  ## what `make browser` compares pages of the web UI with, made again; look at those that differ before you commit them
+	@bash deployments/local/browser.sh
+	@UNISTREAM_PICTURES_RENEW=1 $(RUN) pytest -q -p no:randomly tests/browser/test_browser_drawn.py
 
 bench: setup  ## figures, one JSON line each
 	@$(RUN) python -m benchmarks.windowed_count

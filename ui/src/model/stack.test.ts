@@ -6,7 +6,7 @@ const STACK = `Traceback (most recent call last):
   File "/opt/app/.venv/lib/python3.12/site-packages/unistream/operator/common/rows.py", line 48, in process_batch
     take(function(row))
          ^^^^^^^^^^^^^
-  File "/home/ada/flights/fares.py", line 12, in fare_of
+  File "/srv/flights/fares.py", line 12, in fare_of
     return {"fare": int(row["text"])}
                     ^^^^^^^^^^^^^^^^
   File "<string>", line 3, in made
@@ -19,7 +19,7 @@ test.each([
     "calls in libraries are left out",
     STACK,
     [
-      ["/home/ada/flights/fares.py", 12, "fare_of", 'return {"fare": int(row["text"])}'],
+      ["/srv/flights/fares.py", 12, "fare_of", 'return {"fare": int(row["text"])}'],
       ["fares.py", 3, "helper", ""],
     ],
   ],
