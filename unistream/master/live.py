@@ -11,7 +11,7 @@ from unistream.base.ids import ClusterId, VertexId
 from unistream.base.secrets import redacted
 from unistream.core.contract import JobEnded, JobStatus, JobView
 from unistream.core.job import with_parallelism
-from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo, in_one_line
+from unistream.master.job_info import JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo, in_one_line
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.model.graph import JobGraph
@@ -55,7 +55,6 @@ def live_info(
     """The job as it is now. `ended`: how and when; `workers`: all workers of the cluster; `since_ms`: what
     the machine's clock lacks to the wall clock."""
     subtasks, sinks = journal.subtasks(view), journal.sinks
-    used = {subtask.task_manager for subtask in subtasks}
     end, ended_ms = ended or (None, None)
     return JobInfo(
         job=setup.job,
@@ -86,7 +85,7 @@ def live_info(
         out_of_order_rows=journal.out_of_order_rows,
         dead_letters=journal.dead_letters,
         skipped_rows=journal.skipped_rows,
-        task_managers=tuple(worker for worker in workers if worker.id in used),
+        task_managers=_used(workers, subtasks),
         failure=view.failure if end is None else end.failure,
         cluster=cluster,
         digest=setup.digest,
@@ -94,6 +93,11 @@ def live_info(
         writes=setup.graph.writes,
         reads=setup.graph.reads,
     )
+
+
+def _used(workers: Iterable[TaskManagerInfo], subtasks: Iterable[SubtaskInfo]) -> tuple[TaskManagerInfo, ...]:
+    used = {subtask.task_manager for subtask in subtasks}
+    return tuple(worker for worker in workers if worker.id in used)
 
 
 def _wall(at_ms: int | None, since_ms: int) -> int | None:

@@ -45,7 +45,8 @@ export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
       recordsOut: subtasks.reduce((sum, { metrics }) => sum + metrics.records_out, 0),
       busy: worst(running.map(({ metrics }) => metrics.busy_per_s)),
       heldBack: worst(running.map(({ metrics }) => metrics.backpressured_per_s)),
-      watermarkMs: watermarks.length === 0 || watermarks.length < subtasks.length ? null : Math.min(...watermarks),
+      watermarkMs:
+        watermarks.length === 0 || watermarks.length < subtasks.length ? null : Math.min(...watermarks),
       skew: total === 0 ? null : (Math.max(...rows) * rows.length) / total,
     };
   });
