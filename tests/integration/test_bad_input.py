@@ -67,7 +67,9 @@ def check(outcome: Outcome, code: int, *texts: str) -> None:
     for text in texts:
         assert text in outcome.stderr
     assert outcome.code == code, outcome.stderr
-    assert "Traceback" not in outcome.stderr
+    frames = [line for line in outcome.stderr.splitlines() if line.startswith("  File ")]
+    assert bool(frames) is ("ZeroDivisionError" in texts), "of the user's own function alone"
+    assert all("bad_pipelines.py" in frame for frame in frames), outcome.stderr
     assert not (outcome.lake / "_delta_log").exists(), "a table was made"
 
 

@@ -72,6 +72,7 @@ NOT_REACHED = {
         (
             *("stop.stored", "stop.refused", "stop.withdrawn"),
             *("savepoint.stored", "savepoint.answered", "job.kept"),
+            *("rescale.stored", "rescale.kept", "rescale.answered"),
         ),
         "only what a client requests comes there: see test_recovered_jobs",
     ),

@@ -73,7 +73,8 @@ class Failing(BaseOperator):
             lambda op: op.user_error("function 'f'", ValueError("bad"), 3),
             "rows",
             "UserCodeError",
-            "operator 'K', subtask 0: function 'f' raised ValueError: bad at row 3 of the batch",
+            "operator 'K', subtask 0: function 'f' raised ValueError: bad at row 3 of the batch: "
+            "{'k': 3, 'v': 3}",
             True,
             id="an operator that knows the row",
         ),
