@@ -30,7 +30,8 @@ from unistream.connector.group import GroupSink, read_group
 from unistream.connector.group.committer import GroupCommitter
 from unistream.connector.group.file_log import FileGroupLog
 from unistream.port.group import RECORDS_KEPT, GroupCommit, GroupOptions, decode_member
-from unistream.port.sink import CommitOutcome, CommitRequest, Committer, Sink, SinkWriter
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, Sink, SinkWriter
 
 A, B = OperatorUid("a"), OperatorUid("b")
 
@@ -263,6 +264,25 @@ class SlowSink(us.DeltaSink):
         return made
 
 
+class SecondSink(us.DeltaSink):
+    """Its commits begin after another one has."""
+
+    first: threading.Event
+
+    def create_committer(self) -> Committer | None:
+        first = self.first
+
+        class Second(DeltaCommitter):
+            def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
+                assert first.wait(WAIT_S)
+                return super().commit_all(permit, requests)
+
+        made = super().create_committer()
+        assert isinstance(made, DeltaCommitter)
+        made.__class__ = Second
+        return made
+
+
 def test_members_are_committed_at_the_same_time(tmp_path: Path) -> None:
     shop = two_delta(tmp_path)
     meeting = threading.Barrier(2, timeout=WAIT_S)  # broken, if one comes alone
@@ -276,8 +296,11 @@ def test_members_are_committed_at_the_same_time(tmp_path: Path) -> None:
 def test_a_member_that_fails_is_reported_when_the_others_have_ended(tmp_path: Path) -> None:
     """A commit that is still under way would meet the one of the restored committer."""
     shop = two_delta(tmp_path)
+    begun = threading.Event()
+    shop.sinks[A] = SecondSink(str(tmp_path / A))
+    shop.sinks[A].first = begun  # type: ignore[attr-defined]
     shop.sinks[B] = SlowSink(str(tmp_path / B))
-    shop.sinks[B].before = lambda: time.sleep(0.3)  # type: ignore[attr-defined]
+    shop.sinks[B].before = lambda: (begun.set(), time.sleep(0.3))  # type: ignore[attr-defined]
     one = shop.staged(1, {A: [1], B: [1]})
     next((tmp_path / "a").rglob("*.parquet")).unlink()
     with pytest.raises(CorruptSnapshot):
