@@ -8,7 +8,6 @@ import typer
 from msgspec import structs
 
 from unistream.api.load import build
-from unistream.base.targets import known_target
 from unistream.cli.errors import complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
@@ -54,14 +53,14 @@ def bootstrap(  # noqa: PLR0917  # typer passes them by name
     from unistream.api.environment import Environment
 
     log_to_stderr(verbose)
-    target = checked_target(target, detached=False)
+    runs_on = checked_target(target, detached=False)
     order = BootstrapOrder.of(absolute(savepoint) or "", None if until is None else parse_until(until))
-    environment = Environment(configuration(defines, parallelism), target=known_target(target))
+    environment = Environment(configuration(defines, parallelism), target=runs_on)
     build(load_function(function), environment)
     if dry_run:
         _show(order.for_graph(environment.stream_graph(name)), as_json=as_json)
         return
-    _run(environment, order, target, name, as_json=as_json)
+    _run(environment, order, runs_on, name, as_json=as_json)
 
 
 def _run(

@@ -14,7 +14,7 @@ from msgspec import structs
 from unistream.api.load import build
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
-from unistream.base.targets import known_target
+from unistream.base.targets import Target, known_target
 from unistream.cli.ending import SIGNALS, Ending
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
@@ -30,7 +30,7 @@ from unistream.cli.options import (
     configuration,
 )
 from unistream.cli.output import console, print_json, print_result
-from unistream.client.hosts import SPARK, TARGETS, chosen_target
+from unistream.client.hosts import SPARK, chosen_target
 from unistream.client.resume import LATEST
 
 if TYPE_CHECKING:
@@ -92,28 +92,28 @@ def run(  # noqa: PLR0917  # typer passes them by name
     from unistream.client.submission import submit, to_stderr, to_stdout
 
     log_to_stderr(verbose)
-    target = checked_target(target, detached=detached, jobmanager=jobmanager)
+    runs_on = checked_target(target, detached=detached, jobmanager=jobmanager)
     given = configuration(defines, parallelism, jobmanager)
-    environment = Environment(given, target=known_target(target))
+    environment = Environment(given, target=runs_on)
     build(load_function(function), environment)
     savepoint = _found(environment, name) if savepoint == LATEST else savepoint
     environment.check_new_lines(savepoint=savepoint, request_id=request_id)
     request, frames = job_request(environment, name, detached=detached)
     source = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
     request = structs.replace(request, request_id=request_id, given=given.to_dict(), **source)
-    if detached and target != "remote":
-        _run_in_background(target, request, verbose=verbose, as_json=as_json)
+    if detached and runs_on != "remote":
+        _run_in_background(runs_on, request, verbose=verbose, as_json=as_json)
         return
     with frames.kept():
         show = to_stderr if as_json else to_stdout
-        client = submit(request, target=target, config=environment.config, show=show)
-        frames.remove_after(client, target=target, config=environment.config)
+        client = submit(request, target=runs_on, config=environment.config, show=show)
+        frames.remove_after(client, target=runs_on, config=environment.config)
     with client:
         if detached:
             _print_accepted(client, as_json)
         else:
-            leaves = target == "remote" and not cancels and not frames.staged
-            attach(client, as_json, owns_cluster=target != "remote", leaves=leaves, prints=True)
+            leaves = runs_on == "remote" and not cancels and not frames.staged
+            attach(client, as_json, owns_cluster=runs_on != "remote", leaves=leaves, prints=True)
 
 
 def _found(environment: Environment, name: str | None) -> str | None:
@@ -144,16 +144,14 @@ def job_request(
     return SubmitRequest(graph=graph, artifact=artifact, config=config, pipeline=pipeline), frames
 
 
-def checked_target(given: str | None, *, detached: bool, jobmanager: str | None = None) -> str:
+def checked_target(given: str | None, *, detached: bool, jobmanager: str | None = None) -> Target:
     """Raises ConfigError: there is no such target, its libraries are not installed, or it is not the cluster
     at `jobmanager`."""
     if jobmanager is not None and given not in (None, "remote"):
         raise ConfigError(
             f"-m names a running cluster, and -t {given} starts one for this job: give one of them"
         )
-    target = chosen_target(given if jobmanager is None else "remote")
-    if target not in (*TARGETS, "remote"):
-        raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
+    target = known_target(chosen_target(given if jobmanager is None else "remote"))
     if target == SPARK:
         require(SPARK, "the target spark")
     if detached and target != "remote":
