@@ -87,7 +87,7 @@ def schedule(options: argparse.Namespace) -> None:
         scheduled, seconds = [], []
         for _ in range(RUNS + 1):
             began = time.perf_counter()
-            job = cluster.execute(request.graph, request.artifact)
+            job = cluster.submit(request.graph, request.artifact)
             job.wait_for(is_scheduled, WAIT_S)
             scheduled.append(round(time.perf_counter() - began, 3))
             info = job.wait_for(runs, WAIT_S)

@@ -81,7 +81,7 @@ def test_operators_keep_the_names_of_columns(
     env = us.Environment({**options, "execution.checkpointing.interval": "50 ms"})
     build(env, tmp_path)
     graph, code = env.job_graph("names")
-    result = cluster.execute(graph, code, config=env.config.to_dict()).wait(WAIT_S)
+    result = cluster.submit(graph, code, config=env.config.to_dict()).wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
     want = [{n: row[n] + (n in VALUES) for n in NAMES} for row in TABLE.to_pylist()]
     first = NAMES[0]
@@ -142,7 +142,7 @@ def test_dead_letters_have_the_names_of_their_operator(cluster: MiniCluster, tmp
         letters.append(rows.get_side_output("dead-letters"))
     letters[0].union(*letters[1:]).sink_to(CollectSink(str(tmp_path / "letters"))).uid("letters of all")
     graph, code = env.job_graph("dead letters")
-    result = cluster.execute(graph, code, config=env.config.to_dict()).wait(WAIT_S)
+    result = cluster.submit(graph, code, config=env.config.to_dict()).wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
     found = read_collected(str(tmp_path / "letters")).select(["operator_uid", "operator"]).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == sorted((name, name) for name in names)

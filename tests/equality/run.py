@@ -67,7 +67,7 @@ def on_workers(cluster: MiniCluster, pipeline: Pipeline, config: Mapping[str, st
     with tempfile.TemporaryDirectory() as folder:
         env = build(pipeline, Path(folder), config)
         graph, code = env.job_graph("equality")
-        result = cluster.execute(graph, code, config=env.config.to_dict()).wait(WAIT_S)
+        result = cluster.submit(graph, code, config=env.config.to_dict()).wait(WAIT_S)
         assert result.state == "FINISHED", f"{result.failure}\n\n{pipeline}"
         assert result.late_rows == {}, f"late rows: {result.late_rows}\n\n{pipeline}"
         assert result.out_of_order_rows == {}, f"out of order: {result.out_of_order_rows}\n\n{pipeline}"

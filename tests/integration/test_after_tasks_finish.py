@@ -37,7 +37,7 @@ def short_has_ended(info: JobInfo) -> bool:
 
 def test_a_job_goes_on_with_checkpoints_when_one_of_its_tasks_has_finished(tmp_path: Path) -> None:
     with MiniCluster(2, 2, workdir=tmp_path / "cluster") as cluster:
-        job = cluster.execute(*two_sources({}))
+        job = cluster.submit(*two_sources({}))
         taken = job.wait_for(short_has_ended, WAIT_S).checkpoints_completed
         job.wait_for(lambda info: info.checkpoints_completed > taken, WAIT_S)
         assert job.savepoint()
@@ -45,7 +45,7 @@ def test_a_job_goes_on_with_checkpoints_when_one_of_its_tasks_has_finished(tmp_p
 
 def test_switched_off_there_is_none_after_a_task_has_finished(tmp_path: Path) -> None:
     with MiniCluster(2, 2, workdir=tmp_path / "cluster") as cluster:
-        job = cluster.execute(*two_sources(OFF))
+        job = cluster.submit(*two_sources(OFF))
         job.wait_for(short_has_ended, WAIT_S)
         with pytest.raises(ConfigError, match="not all tasks are running"):
             job.savepoint()

@@ -49,7 +49,7 @@ def run(folder: Path, build: Any, parallelism: int, **config: str) -> tuple[JobR
     build(stream).sink_to(CollectSink(str(folder / "out"))).uid("out")
     graph, code = env.job_graph("bounded")
     with MiniCluster(task_managers=2, slots=2) as cluster:
-        job = cluster.execute(graph, code)
+        job = cluster.submit(graph, code)
         result = job.wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
     assert result.late_rows == {}
@@ -153,7 +153,7 @@ def test_a_lost_worker_costs_no_row_without_any_restart_strategy(tmp_path: Path)
     counts.uid("counts").name("counts").sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
     graph, code = env.job_graph("bounded")
     with MiniCluster(task_managers=2, slots=2) as cluster:
-        job = cluster.execute(graph, code)
+        job = cluster.submit(graph, code)
         eventually(lambda: counting_on(job.status()), "the second stage runs")
         cluster.kill(counting_on(job.status())[0])
         result = job.wait(WAIT_S)

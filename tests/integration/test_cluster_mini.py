@@ -88,7 +88,7 @@ def await_checkpoints(job: EmbeddedJobClient, count: int) -> None:
 @pytest.mark.parametrize("config", [{}, CHECKPOINTS], ids=["without checkpoints", "with checkpoints"])
 def test_a_bounded_job_finishes_with_every_row_once(tmp_path: Path, config: dict[str, str]) -> None:
     with MiniCluster(task_managers=2, slots=1) as cluster:
-        job = cluster.execute(*counted(tmp_path / "out", rows=5_000), config=config)
+        job = cluster.submit(*counted(tmp_path / "out", rows=5_000), config=config)
         result = job.wait(WAIT_S)
     assert result.state == "FINISHED"
     assert result.metrics["rows_committed"] == 5_000
@@ -97,12 +97,12 @@ def test_a_bounded_job_finishes_with_every_row_once(tmp_path: Path, config: dict
 
 def test_a_cancelled_job_ends_and_frees_its_slots_for_the_next(tmp_path: Path) -> None:
     with MiniCluster(slots=2) as cluster:
-        first = cluster.execute(*counted(tmp_path / "a", rows=None, rate=1_000), config=CHECKPOINTS)
+        first = cluster.submit(*counted(tmp_path / "a", rows=None, rate=1_000), config=CHECKPOINTS)
         await_checkpoints(first, 2)
         first.cancel()
         assert first.wait(WAIT_S).state == "CANCELED"
         first.cancel()  # again: nothing happens
-        second = cluster.execute(*counted(tmp_path / "b", rows=100))
+        second = cluster.submit(*counted(tmp_path / "b", rows=100))
         assert second.wait(WAIT_S).state == "FINISHED"
         with pytest.raises(AlreadyEnded):
             second.cancel()
@@ -111,7 +111,7 @@ def test_a_cancelled_job_ends_and_frees_its_slots_for_the_next(tmp_path: Path) -
 def test_a_lost_worker_is_replaced_and_nothing_is_lost_or_repeated(tmp_path: Path) -> None:
     with MiniCluster(task_managers=2, slots=1) as cluster:
         # ten seconds of rows: both kills come long before its end, also on a busy machine
-        job = cluster.execute(*counted(tmp_path / "out", rows=6_000, rate=600), config=CHECKPOINTS)
+        job = cluster.submit(*counted(tmp_path / "out", rows=6_000, rate=600), config=CHECKPOINTS)
         for checkpoints in (2, 6):
             await_checkpoints(job, checkpoints)
             used = job.status().task_managers
@@ -125,13 +125,13 @@ def test_a_lost_worker_is_replaced_and_nothing_is_lost_or_repeated(tmp_path: Pat
 def test_a_stopped_job_goes_on_where_it_was(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with MiniCluster() as cluster:
-        first = cluster.execute(*counted(out, rows=None, rate=2_000), config=CHECKPOINTS)
+        first = cluster.submit(*counted(out, rows=None, rate=2_000), config=CHECKPOINTS)
         await_checkpoints(first, 3)
         path = first.stop(target=str(tmp_path / "savepoints"))
         assert first.status().state == "FINISHED"
         assert first.status().savepoint == path
         before = assert_exactly_once(out)
-        second = cluster.execute(*counted(out, rows=None, rate=2_000), config=CHECKPOINTS, savepoint=path)
+        second = cluster.submit(*counted(out, rows=None, rate=2_000), config=CHECKPOINTS, savepoint=path)
         assert second.status().lineage == first.status().lineage
         await_checkpoints(second, 3)
         second.stop()
@@ -141,13 +141,13 @@ def test_a_stopped_job_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_stopped_job_goes_on_with_another_parallelism_on_another_cluster(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with MiniCluster() as cluster:
-        job = cluster.execute(*counted(out, rows=None, rate=2_000), config=CHECKPOINTS)
+        job = cluster.submit(*counted(out, rows=None, rate=2_000), config=CHECKPOINTS)
         await_checkpoints(job, 2)
         path = job.stop(target=str(tmp_path / "savepoints"))
     (tmp_path / "savepoints").rename(tmp_path / "moved")
     path = path.replace("/savepoints/", "/moved/")
     with MiniCluster(task_managers=3, slots=1) as cluster:
-        job = cluster.execute(
+        job = cluster.submit(
             *counted(out, rows=None, rate=2_000, parallelism=3), config=CHECKPOINTS, savepoint=path
         )
         await_checkpoints(job, 2)
@@ -157,7 +157,7 @@ def test_a_stopped_job_goes_on_with_another_parallelism_on_another_cluster(tmp_p
 
 def test_a_drained_job_has_committed_all_that_it_read(tmp_path: Path) -> None:
     with MiniCluster() as cluster:
-        job = cluster.execute(*counted(tmp_path / "out", rows=None, rate=2_000), config=CHECKPOINTS)
+        job = cluster.submit(*counted(tmp_path / "out", rows=None, rate=2_000), config=CHECKPOINTS)
         await_checkpoints(job, 2)
         path = job.stop(drain=True)
         result = job.wait(WAIT_S)
@@ -168,7 +168,7 @@ def test_a_drained_job_has_committed_all_that_it_read(tmp_path: Path) -> None:
 def test_a_fresh_start_never_collides_with_an_older_one(tmp_path: Path) -> None:
     with MiniCluster() as cluster:
         for _ in range(2):
-            job = cluster.execute(*counted(tmp_path / "out", rows=100))
+            job = cluster.submit(*counted(tmp_path / "out", rows=100))
             assert job.wait(WAIT_S).state == "FINISHED"
     assert read_collected(str(tmp_path / "out")).num_rows == 200
 
@@ -182,7 +182,7 @@ def test_user_code_that_raises_fails_the_job_and_names_the_operator(tmp_path: Pa
         DatagenSource({"n": Sequential()}, rows=10), us.WatermarkStrategy.no_watermarks(), "numbers"
     ).map_batches(explode).sink_to(CollectSink(str(tmp_path / "out")))
     with MiniCluster() as cluster:
-        job = cluster.execute(*env.job_graph())
+        job = cluster.execute_async(env)
         result = job.wait(WAIT_S)
         assert result.state == "FAILED"
         assert result.failure is not None
@@ -192,12 +192,14 @@ def test_user_code_that_raises_fails_the_job_and_names_the_operator(tmp_path: Pa
         assert "ValueError" in job.status().exceptions[0].traceback
         with pytest.raises(us.UserCodeError, match="no such flight"):
             job.result()
+        with pytest.raises(us.UserCodeError, match="no such flight"):
+            cluster.execute(env)
     assert list((tmp_path / "out").glob("commits/*")) == []
 
 
 def test_a_cluster_that_is_too_small_says_so(tmp_path: Path) -> None:
     with MiniCluster(task_managers=1, slots=1, config={"slot.request.timeout": "300 ms"}) as cluster:
-        result = cluster.execute(*counted(tmp_path / "out", rows=10)).wait(WAIT_S)
+        result = cluster.submit(*counted(tmp_path / "out", rows=10)).wait(WAIT_S)
     assert result.state == "FAILED"
     assert "slot" in result.failure.message
 
@@ -209,17 +211,20 @@ def test_a_savepoint_of_another_pipeline_is_refused_before_the_job_exists(tmp_pa
         CollectSink(str(tmp_path / "other"))
     ).uid("elsewhere")
     with MiniCluster() as cluster:
-        job = cluster.execute(*env.job_graph("other"))
+        job = cluster.execute_async(env, "other")
         job.wait_for(lambda info: info.state == "RUNNING", WAIT_S)
+        assert job.status().name == "other"
         path = job.stop()
         with pytest.raises(ConfigError, match="other"):
-            cluster.execute(*counted(tmp_path / "out", rows=10), savepoint=path)
-        assert len(cluster.dispatcher.jobs()) == 1
+            cluster.submit(*counted(tmp_path / "out", rows=10), savepoint=path)
+        again = cluster.execute_async(env, "other", savepoint=path)
+        again.wait_for(lambda info: info.state == "RUNNING", WAIT_S)
+        assert len(cluster.dispatcher.jobs()) == 2
 
 
 def test_closing_ends_a_running_job(tmp_path: Path) -> None:
     with MiniCluster() as cluster:
-        job = cluster.execute(*counted(tmp_path / "out", rows=None, rate=100))
+        job = cluster.submit(*counted(tmp_path / "out", rows=None, rate=100))
     assert job.status().state == "SUSPENDED"
 
 
@@ -227,7 +232,7 @@ def test_a_folder_has_one_cluster_at_a_time(tmp_path: Path) -> None:
     with MiniCluster(workdir=tmp_path), pytest.raises(ConfigError, match="in use by another cluster"):
         MiniCluster(workdir=tmp_path)
     with MiniCluster(workdir=tmp_path) as cluster:
-        job = cluster.execute(*counted(tmp_path / "out", rows=10))
+        job = cluster.submit(*counted(tmp_path / "out", rows=10))
         assert job.wait(WAIT_S).state == "FINISHED"
 
 
@@ -247,7 +252,7 @@ def test_a_slot_that_no_worker_has_is_refused_at_submission(cores: float, memory
     numbers.uid("numbers").slot_sharing_group("heavy").sink_to(us.BlackholeSink()).uid("out")
     with MiniCluster() as cluster:
         with pytest.raises(ConfigError, match=r"operator 'numbers.*'heavy' needs .*SlotSharing") as caught:
-            cluster.execute(*env.job_graph("heavy"))
+            cluster.submit(*env.job_graph("heavy"))
         assert named in str(caught.value)
         assert cluster.task_managers() == ()
 
@@ -266,7 +271,7 @@ def test_a_program_that_waits_hears_of_restarts(tmp_path: Path, caplog: pytest.L
     rows.uid("map").sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
     graph, code = env.job_graph("restarts")
     with MiniCluster(task_managers=1, slots=1) as cluster, ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(reported_result, cluster.execute(graph, code))
+        waiting = thread.submit(reported_result, cluster.submit(graph, code))
         eventually(lambda: "event=job_restarts" in caplog.text, "it is said", WAIT_S)
         goes_on.touch()
         assert waiting.result(WAIT_S).restarts > 0

@@ -118,7 +118,7 @@ def test_windows_count_every_row_of_a_version(
     windows.sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
     graph, code = env.job_graph("windows")
     with MiniCluster(task_managers=2, slots=2) as cluster:
-        result = cluster.execute(graph, code).wait(WAIT_S)
+        result = cluster.submit(graph, code).wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
     assert result.late_rows == {}
     found = read_collected(str(tmp_path / "out")).to_pylist()
@@ -145,11 +145,11 @@ def test_what_a_sink_wrote_is_read(tmp_path: Path) -> None:
     )
     written.sink_to(us.DeltaSink(str(lake), partition_by=["part", "day"])).uid("lake")
     with MiniCluster() as cluster:
-        assert cluster.execute(*env.job_graph("write")).wait(WAIT_S).state == "FINISHED"
+        assert cluster.submit(*env.job_graph("write")).wait(WAIT_S).state == "FINISHED"
         env = us.Environment(config)
         read = env.from_source(us.DeltaSource(str(lake)), us.WatermarkStrategy.no_watermarks(), "lake")
         read.uid("lake").sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
-        assert cluster.execute(*env.job_graph("read")).wait(WAIT_S).state == "FINISHED"
+        assert cluster.submit(*env.job_graph("read")).wait(WAIT_S).state == "FINISHED"
     found = read_collected(str(tmp_path / "out")).sort_by("i").select(given.column_names).to_pylist()
     assert list(map(str, found)) == list(map(str, given.to_pylist()))
 

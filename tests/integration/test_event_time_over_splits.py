@@ -130,7 +130,7 @@ def started(
     env = us.Environment({**CONFIG, "parallelism.default": str(parallelism)})
     counting(env, source_of(folder, **source), out)
     graph, code = env.job_graph("files")
-    return cluster.execute(graph, code)
+    return cluster.submit(graph, code)
 
 
 def finished(job: EmbeddedJobClient) -> JobResult:
@@ -223,5 +223,5 @@ def test_times_that_are_assigned_behind_files_come_with_the_end(tmp_path: Path) 
     windows.sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
     graph, code = env.job_graph("files")
     with MiniCluster(task_managers=2, slots=1) as cluster:
-        result = finished(cluster.execute(graph, code))
+        result = finished(cluster.submit(graph, code))
     assert_all_counted(result, tmp_path / "out")

@@ -61,7 +61,7 @@ def held_bytes() -> int:
 def test_what_an_attempt_held_is_not_held_besides_that_of_the_next(tmp_path: Path) -> None:
     graph, code = pipeline().job_graph("kept")
     with MiniCluster(slots=2, workdir=tmp_path / "cluster") as cluster:
-        job = cluster.execute(graph, code, config=CONFIG)
+        job = cluster.submit(graph, code, config=CONFIG)
         eventually(
             lambda: job.status().metrics.get("process Keep.user.filled", 0) >= KEYS, "every key has its value"
         )

@@ -103,7 +103,7 @@ def test_times_assigned_anew_are_not_late_by_the_old_ones(tmp_path: Path) -> Non
     )
     graph, code = env.job_graph("days")
     with MiniCluster(task_managers=1, slots=1) as cluster:
-        result = cluster.execute(graph, code).wait(WAIT_S)
+        result = cluster.submit(graph, code).wait(WAIT_S)
     assert (result.state, result.late_rows) == ("FINISHED", {})
     assert sum(row["rows"] for row in read_collected(str(tmp_path)).to_pylist()) == rows
 

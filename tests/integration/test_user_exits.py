@@ -81,7 +81,7 @@ def pipeline(function: us.KeyedProcessFunction, sink: Any) -> us.Environment:
 
 
 def failure_of(cluster: MiniCluster, env: us.Environment) -> str:
-    result = cluster.execute(*env.job_graph("leaving")).wait(WAIT_S)
+    result = cluster.submit(*env.job_graph("leaving")).wait(WAIT_S)
     assert result.state == "FAILED"
     assert result.failure is not None
     assert result.failure.kind == "UserCodeError"

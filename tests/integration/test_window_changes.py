@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stop_early(cluster: MiniCluster, folder: Path, out: str, *, drain: bool = False) -> str:
     """The savepoint to go on from."""
-    job = cluster.execute(*pipeline(folder / out, rate=SLOW).job_graph("windows"), config=CONFIG)
+    job = cluster.submit(*pipeline(folder / out, rate=SLOW).job_graph("windows"), config=CONFIG)
     job.wait_for(lambda info: info.metrics.get("records_in", 0) > ROWS // 3, WAIT_S)
     job.stop(drain=drain, target=str(folder / "savepoints"))
     savepoint = job.wait(WAIT_S).resumable_savepoint
@@ -148,9 +148,7 @@ def test_a_change_that_does_not_fit_is_refused_once(
     found, reported = outcome(stopped, env)
     assert found is change.planned
     assert reported.startswith(change.why) or found is StateOutcome.UNKNOWN
-    job = cluster.execute(
-        *env.job_graph("changed"), config=CONFIG, savepoint=stopped, allow_non_restored=True
-    )
+    job = cluster.submit(*env.job_graph("changed"), config=CONFIG, savepoint=stopped, allow_non_restored=True)
     result = job.wait(WAIT_S)
     assert (result.state, result.restarts) == ("FAILED", 0)
     assert result.failure is not None
@@ -172,7 +170,7 @@ def test_open_windows_go_on(
 ) -> None:
     env = pipeline(folder / f"on with {n}", n=n)
     assert outcome(stopped, env) == planned
-    job = cluster.execute(*env.job_graph("on"), config=CONFIG, savepoint=stopped, allow_non_restored=True)
+    job = cluster.submit(*env.job_graph("on"), config=CONFIG, savepoint=stopped, allow_non_restored=True)
     assert job.wait(WAIT_S).state == "FINISHED"
     found = collected(folder / "first", folder / f"on with {n}")
     assert len(found) == KEYS * (ROWS // 1_000)  # each window once
@@ -184,7 +182,7 @@ def test_after_a_drain_other_windows_begin_under_another_uid(cluster: MiniCluste
     """What the refusal advises: what was open has fired, and every row is counted once."""
     savepoint = stop_early(cluster, folder, "drained", drain=True)
     env = pipeline(folder / "longer", size="20 s", uid="longer windows")
-    job = cluster.execute(
+    job = cluster.submit(
         *env.job_graph("longer"), config=CONFIG, savepoint=savepoint, allow_non_restored=True
     )
     assert job.wait(WAIT_S).state == "FINISHED"

@@ -52,6 +52,6 @@ def test_a_function_of_rows_may_use_frames(tmp_path: Path) -> None:
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows")
     rows.map_batches(doubled).sink_to(us.FileSink(str(tmp_path / "out"), format="json"))
     with MiniCluster(task_managers=1, slots=1) as cluster:
-        assert cluster.execute(*env.job_graph("frames")).wait(WAIT_S).state == "FINISHED"
+        assert cluster.submit(*env.job_graph("frames")).wait(WAIT_S).state == "FINISHED"
     reported = [line for path in (tmp_path / "out").rglob("part-*") for line in path.read_text().splitlines()]
     assert sorted(int(line.partition(":")[2].rstrip("}")) for line in reported) == list(range(0, 200, 2))

@@ -57,6 +57,7 @@ from unistream.port.sink import Sink
 
 if TYPE_CHECKING:
     from unistream.client.job_client import JobClient, JobResult
+    from unistream.master.job_setup import SubmitRequest
 
 _log = logging.getLogger(__name__)
 
@@ -446,6 +447,32 @@ class Environment(Sources):
         alone: bool = False,
     ) -> tuple[JobClient, Frames]:
         from unistream.client.submission import submit
+
+        request, frames = self.submission(
+            name,
+            savepoint=savepoint,
+            allow_non_restored_state=allow_non_restored,
+            request_id=request_id,
+            bootstrap=bootstrap,
+            alone=alone,
+        )
+        with frames.kept():
+            job = submit(request, target=self._target, config=self._config)
+            frames.remove_after(job, target=self._target, config=self._config)
+        return job, frames
+
+    def submission(
+        self,
+        name: str | None = None,
+        *,
+        savepoint: str | os.PathLike[str] | None = None,
+        allow_non_restored_state: bool = False,
+        request_id: str | None = None,
+        bootstrap: BootstrapOrder | None = None,
+        alone: bool = False,
+    ) -> tuple[SubmitRequest, Frames]:
+        """What a cluster takes to start the job, and the staged rows of its DataFrames, which the caller
+        closes when the job has ended. Arguments and errors as of `execute_async`."""
         from unistream.master.job_setup import SubmitRequest
         from unistream.worker.code import pack
 
@@ -463,14 +490,12 @@ class Environment(Sources):
                 artifact=pack(code, with_modules=True),
                 config=self._config.to_dict(),
                 savepoint=None if savepoint is None else os.fspath(savepoint),
-                allow_non_restored=allow_non_restored,
+                allow_non_restored=allow_non_restored_state,
                 request_id=request_id,
                 alone=alone,
                 pipeline=self.packed_pipeline(name),
             )
-            job = submit(request, target=self._target, config=self._config)
-            frames.remove_after(job, target=self._target, config=self._config)
-        return job, frames
+        return request, frames
 
     def advice(self, graph: JobGraph) -> list[tuple[str, str]]:
         """What a user should know before the job starts: names of events, and sentences. `graph`: of it."""

@@ -1,14 +1,9 @@
-"""A cluster in one process, for tests: real master, real network, TaskManagers as threads.
-
-with MiniCluster(task_managers=2, slots=1) as cluster:
-    job = cluster.execute(graph, code)
-    cluster.kill(cluster.task_managers()[0].id)
-    assert job.wait(30).state == "FINISHED"
-"""
+"""A cluster in one process, for tests: real master, real network, TaskManagers as threads."""
 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -19,11 +14,15 @@ from typing import Final
 
 from msgspec import structs
 
+from unistream.api.environment import Environment
+from unistream.api.frames import Frames
 from unistream.base.closing import Closing
 from unistream.base.config import METADATA_URL, TASK_SLOTS, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.job_client import JobResult
+from unistream.client.reported import reported_result
 from unistream.host.roster import Roster
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import TaskManagerInfo
@@ -47,13 +46,28 @@ logger = logging.getLogger(__name__)
 
 
 class MiniCluster(Closing):
-    """A cluster of this process.
+    """A cluster of this process: pipelines run as anywhere else, and start at once. Functions run in threads
+    of the test, so that a debugger and `breakpoint()` reach them.
 
     Args:
         task_managers: Most workers at the same time; they start when jobs need them.
         slots: Of each worker.
         config: Options, in addition to short heartbeats and restart delays.
         workdir: The folder of checkpoints and metadata; None: a temporary one, removed at the end.
+
+    >>> import pyarrow as pa
+    >>> import unistream as us
+    >>> from unistream.testing import MiniCluster
+    >>> env = us.Environment()
+    >>> numbers = us.StaticSource(pa.table({"n": [1, 2, 3]}))
+    >>> _ = env.from_source(numbers, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").print()
+    >>> with MiniCluster(task_managers=2, slots=1) as cluster:
+    ...     job = cluster.execute_async(env, "numbers")
+    ...     job.wait(60).state
+    n=1
+    n=2
+    n=3
+    'FINISHED'
     """
 
     def __init__(
@@ -69,6 +83,7 @@ class MiniCluster(Closing):
         metadata = f"sqlite:///{Path(self._temporary or workdir or '').absolute() / 'metadata.db'}"
         merged = Configuration({**DEFAULTS, METADATA_URL.key: metadata, TASK_SLOTS.key: str(slots), **own})
         self._host: ThreadHost | None = None
+        self._frames: list[Frames] = []  # rows of DataFrames, of all jobs
         self._cluster = EmbeddedCluster(
             "mini",
             merged,
@@ -92,6 +107,37 @@ class MiniCluster(Closing):
 
     def execute(
         self,
+        environment: Environment,
+        name: str | None = None,
+        *,
+        savepoint: str | os.PathLike[str] | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobResult:
+        """Runs the job of `environment` here, whatever its target is, and waits for its end. Arguments and
+        errors as of `Environment.execute`."""
+        return reported_result(
+            self.execute_async(
+                environment, name, savepoint=savepoint, allow_non_restored_state=allow_non_restored_state
+            )
+        )
+
+    def execute_async(
+        self,
+        environment: Environment,
+        name: str | None = None,
+        *,
+        savepoint: str | os.PathLike[str] | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> EmbeddedJobClient:
+        """Starts it and returns at once, as `Environment.execute_async` does."""
+        request, frames = environment.submission(
+            name, savepoint=savepoint, allow_non_restored_state=allow_non_restored_state
+        )
+        self._frames.append(frames)
+        return self._cluster.submit(request)
+
+    def submit(
+        self,
         graph: JobGraph,
         code: JobCode | bytes,
         *,
@@ -100,7 +146,7 @@ class MiniCluster(Closing):
         name: str | None = None,
         allow_non_restored: bool = False,
     ) -> EmbeddedJobClient:
-        """Starts a job; `code` may be packed already.
+        """Starts a job graph; `code` may be packed already.
 
         Raises:
             ConfigError: the job cannot run.
@@ -131,6 +177,8 @@ class MiniCluster(Closing):
     def close(self) -> None:
         """Cancels all jobs and waits until all threads of the cluster have ended."""
         self._cluster.close()
+        for frames in self._frames:
+            frames.close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

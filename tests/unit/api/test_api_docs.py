@@ -22,7 +22,8 @@ MODULES = sorted(
 )
 
 
-def test_the_guide_runs() -> None:
+def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) > 5
     names: dict[str, object] = {"__name__": "guide"}

@@ -142,7 +142,7 @@ def written(
 ) -> list[str]:
     env = us.Environment({"execution.runtime-mode": "BATCH", "parallelism.default": "1"})
     pipeline(env.from_source(source, times, "rows").uid("rows")).sink_to(us.FileSink(str(folder))).uid("sink")
-    result = cluster.execute(*env.job_graph("written")).wait(WAIT_S)
+    result = cluster.submit(*env.job_graph("written")).wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
     return sorted(str(row) for path in folder.glob("part-*") for row in pq.read_table(path).to_pylist())
 
@@ -190,7 +190,7 @@ def test_a_bad_value_of_an_unused_column_is_as_bad(cluster: MiniCluster, tmp_pat
         path.write_text(path.read_text().rstrip("\n") + f"\n{line}\n")
         env = us.Environment({"execution.runtime-mode": "BATCH", "parallelism.default": "1"})
         env.from_source(source, NO_TIMES, "rows").select("a").sink_to(us.BlackholeSink())
-        result = cluster.execute(*env.job_graph("bad")).wait(WAIT_S)
+        result = cluster.submit(*env.job_graph("bad")).wait(WAIT_S)
         assert result.state == "FAILED"
         assert "rows." in str(result.failure)
 

@@ -485,7 +485,7 @@ def test_a_job_with_a_flipped_bit_fails_and_names_the_file(users: str, module: s
     graph, code = env.job_graph()
     with MiniCluster(task_managers=1) as cluster:
         config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1000"}
-        result = cluster.execute(graph, code, savepoint="sp", config=config).wait(WAIT_S)
+        result = cluster.submit(graph, code, savepoint="sp", config=config).wait(WAIT_S)
     assert result.state == "FAILED"
     assert result.failure is not None
     assert "counts/count/part-" in result.failure.message

@@ -52,7 +52,7 @@ def test_an_empty_folder_is_removed(tmp_path: Path, backend: str, end: str, kept
     rows = env.from_source(numbers, NO_TIME, "numbers").uid("numbers").key_by("n")
     rows.process(Count(), returns={"n": pa.int64()}).uid("count").sink_to(us.BlackholeSink()).uid("out")
     with MiniCluster(task_managers=1, slots=1) as cluster:  # its end waits for what is removed
-        job = cluster.execute(*env.job_graph("counts"))
+        job = cluster.submit(*env.job_graph("counts"))
         if end == "CANCELED":
             job.wait_for(lambda info: info.checkpoints_completed > 2, WAIT_S)
             job.cancel()

@@ -80,7 +80,7 @@ def test_what_stays_at_the_end_of_a_job(tmp_path: Path, end: str, option: str, s
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     rows.map_batches(check).uid("check").sink_to(us.BlackholeSink()).uid("out")
     with MiniCluster(task_managers=1, slots=1) as cluster:  # its end waits for what is removed
-        job = cluster.execute(*env.job_graph("rows"))
+        job = cluster.submit(*env.job_graph("rows"))
         least = 1 if bounded else 3  # on a busy machine the rows may end before a third
         job.wait_for(lambda info: info.checkpoints_completed >= least, WAIT_S)
         endings(tmp_path)[end](job)

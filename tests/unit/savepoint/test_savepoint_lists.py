@@ -53,7 +53,7 @@ def run(cluster: MiniCluster, results: Path, savepoint: str, parallelism: int) -
     kept = source.rebalance().process(Keeps(), returns=returns).uid("keeps")
     kept.sink_to(us.CollectSink(str(results))).uid("out")
     graph, code = env.job_graph()
-    result = cluster.execute(graph, code, savepoint=savepoint).wait(WAIT_S)
+    result = cluster.submit(graph, code, savepoint=savepoint).wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
     found: list[dict[str, int]] = read_collected(str(results)).to_pylist()
     return found

@@ -68,7 +68,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[us.Savepoint]:
     folder = tmp_path_factory.mktemp("job")
     with MiniCluster(task_managers=1, slots=2) as cluster:
         graph, code = pipeline(folder / "rows").job_graph("numbers")
-        job = cluster.execute(graph, code, config={"execution.checkpointing.interval": "200 ms"})
+        job = cluster.submit(graph, code, config={"execution.checkpointing.interval": "200 ms"})
         job.wait_for(lambda info: info.metrics.get("records_in", 0) > 4_000, WAIT_S)
         yield us.read_savepoint(job.stop(target=str(folder / "savepoints")))
 
@@ -145,7 +145,7 @@ def test_it_goes_on_after_a_change_of_its_state(stopped: us.Savepoint, tmp_path:
     path = writer.with_state("seen/by user", Seen.count, changed, keys=["user"]).write(tmp_path / "changed")
     with MiniCluster(task_managers=1, slots=2) as cluster:
         graph, code = pipeline(Path(stopped.path).parents[1] / "rows").job_graph()
-        job = cluster.execute(graph, code, savepoint=path)
+        job = cluster.submit(graph, code, savepoint=path)
         job.wait_for(lambda info: info.metrics.get("records_in", 0) > 500, WAIT_S)
         after = us.read_savepoint(job.stop(target=str(tmp_path / "savepoints")))
     counts = after.table("seen/by user", "count").column("value").to_pylist()

@@ -119,7 +119,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[us.Savepoint]:
     folder = tmp_path_factory.mktemp("job")
     with MiniCluster(task_managers=1, slots=2) as cluster:
         graph, code = pipeline().job_graph("kinds")
-        job = cluster.execute(graph, code)
+        job = cluster.submit(graph, code)
         job.wait_for(lambda info: info.metrics.get("records_in", 0) > 4_000, WAIT_S)
         yield us.read_savepoint(job.stop(target=str(folder)))
 

@@ -97,7 +97,7 @@ def run(
     cluster: MiniCluster, env: us.Environment, savepoint: str, *, allow_non_restored: bool = False
 ) -> None:
     graph, code = env.job_graph()
-    job = cluster.execute(graph, code, savepoint=savepoint, allow_non_restored=allow_non_restored)
+    job = cluster.submit(graph, code, savepoint=savepoint, allow_non_restored=allow_non_restored)
     result = job.wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
 
@@ -187,7 +187,7 @@ def test_an_operator_with_another_uid_gets_nothing(cluster: MiniCluster, tmp_pat
     path = start(tmp_path)
     graph, code = pipeline(tmp_path / "rows", Counts(), uid="renamed").job_graph()
     with pytest.raises(ConfigError, match="operator uid 'counts'"):
-        cluster.execute(graph, code, savepoint=path)
+        cluster.submit(graph, code, savepoint=path)
     run(cluster, pipeline(tmp_path / "rows", Counts(), uid="renamed"), path, allow_non_restored=True)
     assert counts(tmp_path / "rows") == [1] * KEYS
 

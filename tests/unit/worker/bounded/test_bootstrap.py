@@ -106,7 +106,7 @@ def stream(folder: Path, *, parallelism: int = 2, **config: str) -> None:
 def go_on(env: us.Environment, savepoint: Path) -> None:
     graph, code = env.job_graph("rest")
     with MiniCluster(1, 4) as cluster:
-        job = cluster.execute(graph, code, config=env.config.to_dict(), savepoint=str(savepoint))
+        job = cluster.submit(graph, code, config=env.config.to_dict(), savepoint=str(savepoint))
         result = job.wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
     assert result.late_rows == {}
