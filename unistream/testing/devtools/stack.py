@@ -24,6 +24,7 @@ import msgspec
 
 from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.testing.devtools.jars import java
 from unistream.testing.devtools.process import (
     ProcessId,
     end,
@@ -118,10 +119,14 @@ class LocalStack(Closing):
     Args:
         folder: For data, logs and the record; made if absent.
         servers: Any of "kafka", "zookeeper", "s3".
+        brief: Java optimises little: half the processor time in the first minutes, and more later.
     """
 
-    def __init__(self, folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER)) -> None:
+    def __init__(
+        self, folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER), *, brief: bool = False
+    ) -> None:
         self._folder = folder.absolute()
+        self._brief = brief
         self._servers = _known(servers)
         self._children: list[subprocess.Popen[bytes]] = []
 
@@ -158,6 +163,8 @@ class LocalStack(Closing):
         self._children.clear()
 
     def _bound(self, command: Sequence[str], log: Path, cwd: Path) -> int:
+        if self._brief and command[0] == java():
+            command = [command[0], "-XX:TieredStopAtLevel=1", *command[1:]]
         child = start_bound(command, log, cwd)
         self._children.append(child)
         return child.pid
@@ -174,7 +181,7 @@ def shared_server(folder: Path, server: str) -> Iterator[str]:
     users.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as owned:
         with file_lock(folder / "shared.lock"):
-            stack = LocalStack(folder, [server])
+            stack = LocalStack(folder, [server], brief=True)
             runs = any(s.name == server and s.state != "stopped" for s in status(folder))
             if not runs:
                 owned.enter_context(stack)
