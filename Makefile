@@ -56,10 +56,11 @@ budget:
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist worksteal $(FAST)
 
-# Tests of pandas need it installed, and no other test has it.
+# Tests of pandas need it installed, and no other test has it. Pyright reads the programs that mypy reads in `check`.
 test-nightly: setup  ## the long tests that `make test` leaves out
 	@$(RUN) python -m tests.spark_start
 	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
+	@$(RUN) --with basedpyright==1.31.4 basedpyright -p tests/typed
 	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 3 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
 
 nightly: setup  ## all that is long, for hours: goes on where it was stopped, and prints one table

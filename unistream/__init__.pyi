@@ -7,7 +7,7 @@ from unistream import testing
 from unistream.api.commit_group import CommitGroup
 from unistream.api.environment import Environment
 from unistream.api.finalizing import finalize_savepoint
-from unistream.api.functions import col, lit
+from unistream.api.functions import Expression, col, lit
 from unistream.api.keyed import BroadcastConnectedStream, KeyedStream, WindowedStream
 from unistream.api.sinks import DataStreamSink
 from unistream.api.slots import SlotSharingGroup
@@ -133,12 +133,14 @@ from unistream.port.source import (
     SplitDiscovery,
     SplitFinished,
 )
+from unistream.port.state import AppendingState, ListState, MapState, ValueState
 from unistream.savepoint import Savepoint, SavepointWriter, read_savepoint, write_savepoint
 
 __all__ = [
     "AggregateFunction",
     "AggregatingStateDescriptor",
     "AlreadyEnded",
+    "AppendingState",
     "AppendsToForeign",
     "AvroRecord",
     "Batch",
@@ -170,6 +172,7 @@ __all__ = [
     "DeltaSource",
     "Environment",
     "Exhausted",
+    "Expression",
     "Fenced",
     "FileSink",
     "FileSource",
@@ -192,7 +195,9 @@ __all__ = [
     "KeyedStream",
     "LineCommit",
     "ListMode",
+    "ListState",
     "ListStateDescriptor",
+    "MapState",
     "MapStateDescriptor",
     "NotFound",
     "OnError",
@@ -246,6 +251,7 @@ __all__ = [
     "Unreachable",
     "UserCodeError",
     "UserMetrics",
+    "ValueState",
     "ValueStateDescriptor",
     "VisibleRows",
     "WatermarkStrategy",

@@ -12,12 +12,12 @@ from unistream.api.commit_group import CommitGroup
 from unistream.api.event_times import check_event_times
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.sinks import DataStreamSink
-from unistream.api.stream import DataStream, check_process
+from unistream.api.stream import KEY_COLUMN, DataStream, check_process
 from unistream.base.errors import ConfigError
 from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
-from unistream.operator.common import describe
+from unistream.operator.common import KeyRows, describe
 from unistream.operator.process import (
     BroadcastProcessFunction,
     BroadcastProcessOperator,
@@ -63,6 +63,29 @@ class KeyedStream:
     def __repr__(self) -> str:
         columns = "columns known when it runs" if self.schema is None else describe(self.schema)
         return f"KeyedStream({columns}, by {', '.join(self.key_columns)})"
+
+    def uid(self, uid: str) -> KeyedStream:
+        """Of the operator that computes the key, if `key_by` has a function.
+
+        Raises:
+            ConfigError: it has columns: then there is no operator.
+        """
+        self._computes_key("uid").uid(uid)
+        return self
+
+    def name(self, name: str) -> KeyedStream:
+        """As `uid`."""
+        self._computes_key("name").name(name)
+        return self
+
+    def _computes_key(self, setting: str) -> DataStream:
+        operators = [self._builder.graph.nodes[port.node].operator for port in self._ports]
+        if self.key_columns != (KEY_COLUMN,) or not any(isinstance(one, KeyRows) for one in operators):
+            raise ConfigError(
+                f"key_by is no operator and has no {setting}: call .{setting}(...) before it, for the "
+                "operator that makes its rows, or after the one that follows, such as .process(...)"
+            )
+        return DataStream(self._builder, self._ports, self.schema)
 
     def window(self, windows: Windows) -> WindowedStream:
         """Divides event time, for instance by `TumblingEventTimeWindows.of("1 h")`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from unistream.api.columns import side_schemas
 from unistream.api.commit_group import CommitGroup, check_member
 from unistream.api.described import is_described
+from unistream.api.functions import Expression
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_names, check_timestamp_column
 from unistream.api.joins import join_schema
 from unistream.api.results import Results
@@ -46,7 +47,6 @@ from unistream.operator.stateless import (
     FilterBatches,
     MapBatches,
     MaskFunction,
-    Predicate,
     Project,
     SideSplit,
 )
@@ -127,9 +127,7 @@ class DataStream(Results):
         operator = FilterBatches(function, on_error=on_error, row_wise=row_wise)
         return self._then(_named("filter_batches", function), operator, self.schema, on_error=on_error)
 
-    def select(
-        self, *columns: str, on_error: OnError = "fail", **computed: str | pc.Expression
-    ) -> DataStream:
+    def select(self, *columns: str, on_error: OnError = "fail", **computed: str | Expression) -> DataStream:
         """Keeps only these columns, in this order; a keyword renames a column or computes one.
 
         `on_error`: of rows for which an expression fails, such as a cast of a text that is no number: "fail"
@@ -155,12 +153,12 @@ class DataStream(Results):
         every = {**{name: name for name in columns}, **computed}
         return self._project("select", every, keep=False, on_error=on_error)
 
-    def with_columns(self, *, on_error: OnError = "fail", **computed: str | pc.Expression) -> DataStream:
+    def with_columns(self, *, on_error: OnError = "fail", **computed: str | Expression) -> DataStream:
         """Adds these columns, or replaces those of the same name. `on_error`: see `select`."""
         return self._project("with_columns", computed, keep=True, on_error=on_error)
 
     def _project(
-        self, what: str, columns: dict[str, str | pc.Expression], *, keep: bool, on_error: OnError
+        self, what: str, columns: dict[str, str | Expression], *, keep: bool, on_error: OnError
     ) -> DataStream:
         check_on_error(on_error, what)
         if not columns:
@@ -217,7 +215,7 @@ class DataStream(Results):
         operator = FlatMapRows(function, returns=schema, on_error=on_error)
         return self._then(_named("flat_map", function), operator, schema, on_error=on_error)
 
-    def filter(self, predicate: pc.Expression | FilterFunction, *, on_error: OnError = "fail") -> DataStream:
+    def filter(self, predicate: Expression | FilterFunction, *, on_error: OnError = "fail") -> DataStream:
         """Keeps rows for which an expression or a function of the row is true (null counts as false).
         `on_error`: of rows for which it fails, see `map`.
 
@@ -234,11 +232,16 @@ class DataStream(Results):
                 f"filter takes an expression such as us.col('n') > 3, or a function of the row, not the text "
                 f"{predicate!r:.200}"
             )
-        rows = FilterRows(predicate, on_error=on_error)
+        rows = FilterRows(cast(FilterFunction, predicate), on_error=on_error)
         return self._then(_named("filter", predicate), rows, self.schema, on_error=on_error)
 
     def side_output(
-        self, tag: str, predicate: Predicate, *, on_error: OnError = "fail", row_wise: bool = False
+        self,
+        tag: str,
+        predicate: Expression | MaskFunction,
+        *,
+        on_error: OnError = "fail",
+        row_wise: bool = False,
     ) -> DataStream:
         """Moves rows for which `predicate` (an expression, or a function from batch to boolean array) is true
         to the side output `tag`; this stream keeps the others. `on_error`, `row_wise` (of a function): of

@@ -16,7 +16,7 @@ from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import JobInfo
 from unistream.master.job_log import LINES_KEPT_MAX, JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.snapshot_kind import CheckpointType, SavepointFormat, SnapshotKind
+from unistream.model.snapshot_kind import CheckpointType, FormatName, SavepointFormat, SnapshotKind, TypeName
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
 PROGRESS_S: Final = 0.2  # between two calls of `on_progress`
@@ -90,11 +90,11 @@ class EmbeddedJobClient(Closing):
     def cancel(self) -> None:
         self._dispatcher.cancel(self._job)
 
-    def checkpoint(self, *, type: str = "configured") -> str:
+    def checkpoint(self, *, type: TypeName = "configured") -> str:
         full = CheckpointType.parse(type) is CheckpointType.FULL
         return self._snapshot(SnapshotRequest(kind=SnapshotKind.CHECKPOINT, full=full))
 
-    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
+    def savepoint(self, target: str | None = None, *, format: FormatName = "canonical") -> str:
         form = SavepointFormat.parse(format)
         return self._snapshot(SnapshotRequest(kind=SnapshotKind.SAVEPOINT, target=target, format=form))
 
@@ -107,7 +107,9 @@ class EmbeddedJobClient(Closing):
                 break
         awaited(answer, deadline_s - time.monotonic(), f"job {self._job} to be rescaled")
 
-    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
+    def stop(
+        self, *, drain: bool = False, target: str | None = None, format: FormatName = "canonical"
+    ) -> str:
         form = SavepointFormat.parse(format)
         kind = SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND
         return self._snapshot(SnapshotRequest(kind=kind, target=target, format=form))

@@ -24,6 +24,7 @@ from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
+from unistream.model.snapshot_kind import FormatName, TypeName
 
 if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
@@ -171,7 +172,7 @@ class JobClient(Protocol):
             AlreadyEnded: it has finished or failed.
         """
 
-    def checkpoint(self, *, type: str = "configured") -> str:
+    def checkpoint(self, *, type: TypeName = "configured") -> str:
         """Takes a checkpoint now and returns its directory; the job keeps running. Another job can start from
         it until newer checkpoints replace it.
 
@@ -184,7 +185,7 @@ class JobClient(Protocol):
             AlreadyEnded: the job has ended.
         """
 
-    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
+    def savepoint(self, target: str | None = None, *, format: FormatName = "canonical") -> str:
         """Takes a savepoint and returns its directory; the job keeps running.
 
         `format`: "canonical" (open tables, whatever the state backend) or "native" (the backend's own files,
@@ -205,7 +206,9 @@ class JobClient(Protocol):
             ConfigError: it cannot be done; the message says why, and the job keeps its parallelism.
         """
 
-    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
+    def stop(
+        self, *, drain: bool = False, target: str | None = None, format: FormatName = "canonical"
+    ) -> str:
         """Stops the job with a savepoint and returns its directory, when the job has ended.
 
         `drain`: as if all input had ended: windows fire, `finish` is called. No job can resume from such a

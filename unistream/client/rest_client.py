@@ -30,7 +30,7 @@ from unistream.client.poll import Poll
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
-from unistream.model.snapshot_kind import CheckpointType, SavepointFormat
+from unistream.model.snapshot_kind import CheckpointType, FormatName, SavepointFormat, TypeName
 from unistream.port.metadata import PAGE_ROWS, OutboxRecord
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class RestJobClient(Closing):
         doubt = f"whether job {self._job} is being cancelled is not known: 'unistream list' shows it"
         self._cluster.request("PATCH", f"{self._path}?mode=cancel", call=Call.CANCEL, doubt=doubt)
 
-    def checkpoint(self, *, type: str = "configured") -> str:
+    def checkpoint(self, *, type: TypeName = "configured") -> str:
         body = {"checkpointType": CheckpointType.parse(type).name}
         statuses = f"{self._own_path}/checkpoints"
         return str(
@@ -279,7 +279,7 @@ class RestJobClient(Closing):
         )
 
     def savepoint(
-        self, target: str | None = None, *, format: str = "canonical", trigger_id: str | None = None
+        self, target: str | None = None, *, format: FormatName = "canonical", trigger_id: str | None = None
     ) -> str:
         """`trigger_id`: 32 hex digits, Flink's `triggerId`. The same one again takes no second savepoint of
         this job, and has the outcome of the first, also if that is a failure. None: one of this call."""
@@ -300,7 +300,9 @@ class RestJobClient(Closing):
         body = {"parallelism": dict(parallelism)}
         self._performed(_Operation("the change of parallelism", path, path, body), on_progress)
 
-    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
+    def stop(
+        self, *, drain: bool = False, target: str | None = None, format: FormatName = "canonical"
+    ) -> str:
         return self.stopped(drain=drain, target=target, format=format)[0]
 
     def stopped(
@@ -308,7 +310,7 @@ class RestJobClient(Closing):
         *,
         drain: bool = False,
         target: str | None = None,
-        format: str = "canonical",
+        format: FormatName = "canonical",
         on_progress: OnProgress | None = None,
     ) -> tuple[str, str]:
         """As `stop`; with the savepoint from which a job can resume. In one answer, since the cluster of an

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from unistream.base.errors import ConfigError
 
 E = TypeVar("E", bound=Enum)
+
+FormatName: TypeAlias = Literal["canonical", "native"]
+TypeName: TypeAlias = Literal["configured", "full", "incremental"]
+"""Values of `SavepointFormat` and `CheckpointType`, as users write them."""
 
 
 class SnapshotKind(Enum):

@@ -106,6 +106,8 @@ def test_schemas_are_followed_through_every_operator() -> None:
     assert keyed.key_columns == ("key",)
     assert keyed.schema is not None
     assert keyed.schema.field("key").type == pa.int64()
+    keyed.uid("seats-key").name("seats")
+    assert ("seats-key", "seats") in [(node.uid, node.name) for node in keyed._builder.graph.nodes]
 
 
 def test_columns_that_are_not_known_are_not_refused() -> None:

@@ -114,6 +114,12 @@ def two(row: Any, more: Any) -> Any:
         ),
         (lambda: rows().filter(pc.cumulative_sum(us.col("n")) > 3), "it needs all rows"),
         (lambda: rows().side_output("b", pc.any(us.col("n") > 3)), "it needs all rows"),
+        # what is no operator
+        (
+            lambda: rows().key_by("n").uid("by-n"),
+            "key_by is no operator and has no uid: call .uid(...) before",
+        ),
+        (lambda: rows().key_by("n").name("by n"), "has no name: call .name(...) before it, for the operator"),
         # side outputs that are never sent
         (lambda: rows().get_side_output("late"), "'rows' has no side output 'late'; it has none"),
         (

@@ -7,7 +7,7 @@ broadcast. There is no order between the two: a rule may arrive after the rows t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from unistream.model.state import MapStateDescriptor, StateDescriptor, check_dec
 from unistream.operator.common import Row, check_defined, check_returned_nothing, function_name
 from unistream.operator.process.context import Collector, ProcessContext, SideSchemas, declarations
 from unistream.operator.process.list_state import BroadcastMap
-from unistream.operator.process.process import KeyedProcessFunction, KeyedProcessOperator
+from unistream.operator.process.process import KeyedFunction, KeyedProcessOperator
 from unistream.operator.process.timer_table import KeyedTimers
 from unistream.operator.process.undo import Undo
 from unistream.port.dead_letters import OnError
@@ -53,7 +53,7 @@ class BroadcastContext(ProcessContext):
         return found
 
 
-class BroadcastProcessFunction(KeyedProcessFunction):
+class BroadcastProcessFunction(KeyedFunction["BroadcastContext"]):
     """Subclass it; override `process_element` and `process_broadcast_element`.
 
     >>> import pyarrow as pa, unistream as us
@@ -67,7 +67,7 @@ class BroadcastProcessFunction(KeyedProcessFunction):
     ...             out.emit(row)
     """
 
-    def process_broadcast_element(self, row: Row, context: Any, out: Collector) -> None:
+    def process_broadcast_element(self, row: Row, context: BroadcastContext, out: Collector) -> None:
         """Processes a row of the broadcast stream. Every subtask gets the same rows, in the same order. There
         is no current key."""
         raise TypeError(f"{type(self).__name__} must define process_broadcast_element(row, context, out)")
@@ -137,6 +137,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
 
     def _process_broadcast(self, batch: Batch) -> None:
         context, out = self._ready(), Collector(self._schemas)
+        assert isinstance(context, BroadcastContext), "it is made above"
         process, position = self._broadcast.process_broadcast_element, 0
         context.rows_come(out.place, batch.timestamps)
         context.has_key, context.time_domain = False, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import operator
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,15 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.column_values import column_values
 from unistream.model.elements import Batch
-from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
+from unistream.model.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OperatorListDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
 from unistream.operator.common import BaseOperator, Place, RowSchema, TakenRows, positions
 from unistream.operator.process.held import HeldValue, held
 from unistream.operator.process.timer_table import KeyedTimers
@@ -22,7 +30,7 @@ from unistream.operator.process.undo import Undo, undoable
 from unistream.operator.process.user_metrics import UserMetrics
 from unistream.port.metrics import Uncounted
 from unistream.port.source import check_tag
-from unistream.port.state import KeyedStateBackend
+from unistream.port.state import AppendingState, KeyedStateBackend, ListState, MapState, ValueState
 
 Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
 
@@ -120,6 +128,16 @@ class ProcessContext(Clocks):
         values = self.key_tuple
         return values[0] if len(values) == 1 else values
 
+    @overload
+    def state(self, descriptor: str, value_type: pa.DataType) -> ValueState: ...
+    @overload
+    def state(self, descriptor: ValueStateDescriptor) -> ValueState: ...
+    @overload
+    def state(self, descriptor: ListStateDescriptor) -> ListState: ...
+    @overload
+    def state(self, descriptor: MapStateDescriptor) -> MapState: ...
+    @overload
+    def state(self, descriptor: ReducingStateDescriptor | AggregatingStateDescriptor) -> AppendingState: ...
     def state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None = None) -> Any:
         """State of the current key, as `descriptor` declares it; or value state with a name and a type.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,26 +31,32 @@ from unistream.operator.process.user_metrics import UserMetrics
 from unistream.port.dead_letters import OnError
 from unistream.port.sorting import KeyedRows
 
+C = TypeVar("C", bound=ProcessContext)
 
-class KeyedProcessFunction:
+
+class KeyedFunction(Generic[C]):
+    """What functions of a key have in common; `C` is their context."""
+
+    def open(self, context: C) -> None:
+        """Called once, before the first row. There is no current key."""
+
+    def process_element(self, row: Row, context: C, out: Collector) -> None:
+        """Processes a row, a dict by column. Results go to `out.emit`; nothing is returned."""
+        raise TypeError(f"{type(self).__name__} must define process_element(row, context, out)")
+
+    def on_timer(self, timestamp: int, context: C, out: Collector) -> None:
+        """A timer of `context.key` for `timestamp` (ms) is due; `context.time_domain` is its clock."""
+
+    def close(self) -> None:
+        """Called once, at the end, also after a failure."""
+
+
+class KeyedProcessFunction(KeyedFunction[ProcessContext]):
     """Subclass it, override `process_element` and, for timers, `on_timer`.
 
     One instance serves all keys of a subtask: keep only configuration in `self`, and values of a key in
     `context.state(...)`. Restored state is checked against state that is declared as class attributes.
     """
-
-    def open(self, context: ProcessContext) -> None:
-        """Called once, before the first row. There is no current key."""
-
-    def process_element(self, row: Row, context: ProcessContext, out: Collector) -> None:
-        """Processes a row, a dict by column. Results go to `out.emit`; nothing is returned."""
-        raise TypeError(f"{type(self).__name__} must define process_element(row, context, out)")
-
-    def on_timer(self, timestamp: int, context: ProcessContext, out: Collector) -> None:
-        """A timer of `context.key` for `timestamp` (ms) is due; `context.time_domain` is its clock."""
-
-    def close(self) -> None:
-        """Called once, at the end, also after a failure."""
 
 
 class KeyedProcessOperator(KeyedOperator):
@@ -66,7 +72,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     def __init__(
         self,
-        function: KeyedProcessFunction,
+        function: KeyedFunction[Any],
         keys: Sequence[str],
         *,
         returns: pa.Schema | None = None,
@@ -74,7 +80,7 @@ class KeyedProcessOperator(KeyedOperator):
         key_schema: pa.Schema | None = None,
         on_error: OnError = "fail",
     ) -> None:
-        check_defined(function, KeyedProcessFunction, "process_element")
+        check_defined(function, KeyedFunction, "process_element")
         super().__init__(function, keys, key_schema)
         self._schemas = row_schemas(returns, side_outputs)
         self.errors = RowErrors(on_error)
