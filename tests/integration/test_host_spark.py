@@ -26,6 +26,7 @@ from unistream.port.host import TaskManagerSpec
 
 pytestmark = pytest.mark.spark
 
+PURPOSE = "orders: kafka -> parse, window -> delta"
 RESTART_S = 150  # with another JVM; a busy machine takes its time
 
 
@@ -47,6 +48,16 @@ def children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
+def names_of_stages(group: str) -> tuple[str, ...]:
+    """As Spark's own tools show them, of the jobs of a group."""
+    from pyspark import SparkContext
+
+    tracker = SparkContext.getOrCreate().statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return tuple(stage.name for stage in stages if stage is not None)
+
+
 def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path: Path) -> None:
     from unistream.host.spark import SparkHost
 
@@ -63,10 +74,12 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
         try:
             for n in range(2):
                 name = TaskManagerId(f"tm-{attempt}-{n}")
-                host.start(TaskManagerSpec(id=name, master=master.server.address, slots=1))
+                orders = TaskManagerSpec(id=name, master=master.server.address, slots=1, purpose=PURPOSE)
+                host.start(orders)
             started = {psutil.Process(master.pids.get(timeout=WAIT_S)) for _ in range(2)}
             assert started < children() - before
             assert signal.getsignal(signal.SIGINT) is handler, "Ctrl-C must reach the program, not Spark"
+            assert {names_of_stages(f"unistream-tm-{attempt}-{n}") for n in range(2)} == {(PURPOSE,)}
         finally:
             host.close()
             host.close()

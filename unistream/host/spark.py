@@ -53,6 +53,7 @@ CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task afte
 CANCEL_REPEAT_S: Final = 0.5  # cancelling a group has no effect before Spark knows its job
 WATCH_S: Final = 0.5  # between two looks for failed tasks of workers
 PROCESS_EXIT_S: Final = 0.5  # for a worker whose job has ended to end by itself, before it is killed
+STAGE_NAME: Final = "callSite.short"  # a local property of Spark: what the stages of a job are called
 
 _LOG: Final = logging.getLogger("unistream.host")
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
@@ -222,11 +223,15 @@ class _Worker:
         reason = "its Spark job ended"
         try:
             spark = self._spark = self._application.living()
-            spark.context.setJobGroup(self._group, f"TaskManager {self._spec.id}", interruptOnCancel=True)
+            title = self._spec.purpose or "unistream"
+            what = f"{title} (TaskManager {self._spec.id})"
+            spark.context.setJobGroup(self._group, what, interruptOnCancel=True)
+            spark.context.setLocalProperty(STAGE_NAME, title)  # this thread starts no other job
             if self._stopping.is_set():  # meanwhile: a new Spark takes its time
                 reason = "it was stopped before it was started"
             else:
-                self._order(spark, msgspec.json.encode(order)).foreachPartition(run_in_task)
+                orders = self._order(spark, msgspec.json.encode(order))
+                spark.context.runJob(orders, run_in_task)  # an action of an RDD would name the stage itself
             self.check()
         except Exception as error:
             self.check()
@@ -281,11 +286,12 @@ class WorkerOrder:
     claim_folder: str
 
 
-def run_in_task(orders: Iterator[bytes]) -> None:
-    """Runs in the Python worker of a Spark task: becomes the TaskManager until it is released."""
+def run_in_task(orders: Iterator[bytes]) -> tuple[()]:
+    """Runs in the Python worker of a Spark task: becomes the TaskManager until it is released. There are no
+    results."""
     task = TaskContext.get()
     if task is not None and task.attemptNumber() > 0:
-        return  # an id is used only once; the ResourceManager requests a new worker
+        return ()  # an id is used only once; the ResourceManager requests a new worker
     order = msgspec.json.decode(next(orders), type=WorkerOrder)
     spec = order.spec if order.claim_folder else replace(order.spec, host=executor_host())
     os.environ.update(thread_environment(Configuration(spec.config)))
@@ -297,7 +303,7 @@ def run_in_task(orders: Iterator[bytes]) -> None:
 
     die_with_parent(os.getppid())
     if order.claim_folder and not claim(order.claim_folder):
-        return
+        return ()
     path = log_path(spec)
     if path is not None and order.claim_folder:
         durable_files.make_folders(path.parent)
@@ -310,3 +316,4 @@ def run_in_task(orders: Iterator[bytes]) -> None:
     code = run_task_manager(spec)
     if code != RELEASED:
         raise Unreachable(f"the TaskManager ended with code {code}; its log says why")
+    return ()

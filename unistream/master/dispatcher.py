@@ -45,6 +45,7 @@ from unistream.port.metadata import ArtifactRecord, JobRecord
 from unistream.port.transport import Server
 
 JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
+PURPOSE_CHARS_MAX: Final = 200  # of a title that people read in lists
 JOBS_ENDED_KEPT_MAX: Final = 100  # older ones are read from the catalogue
 IO_TIMEOUT_S: Final = 30.0
 CATALOGUE_TIMEOUT_S: Final = 10.0
@@ -112,6 +113,7 @@ class Dispatcher(JobViews):
             create_host=self._services.create_host,
             ports=self._ports,
             post=self._post,
+            describe=self._describe,
             settings=WorkerSettings(
                 master=self._server.address,
                 heartbeat=heartbeat_terms(self._config),
@@ -393,6 +395,14 @@ class Dispatcher(JobViews):
         master = self._jobs.get(job)
         if master is not None:
             master.post(event)
+
+    def _describe(self, job: JobId) -> str:
+        """Its name and vertices, in one line; "": it has just ended."""
+        master = self._jobs.get(job)
+        if master is None:
+            return ""
+        graph = master.setup.graph
+        return f"{graph.name}: {', '.join(vertex.name for vertex in graph.vertices)}"[:PURPOSE_CHARS_MAX]
 
     @property
     def control_address(self) -> str:

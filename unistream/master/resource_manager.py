@@ -112,7 +112,8 @@ _TICK: Final = _TickTimer()
 class ResourceManager:
     """Workers and slots of one cluster. Public methods may be called from any thread.
 
-    `post` sends an event to a job; called from the ResourceManager's thread, must not block.
+    `post` sends an event to a job, and `describe` says for people what it is; called from the
+    ResourceManager's thread, must not block.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class ResourceManager:
         create_host: HostFactory,
         ports: MasterPorts,
         post: Callable[[JobId, contract.Event], None],
+        describe: Callable[[JobId], str],
         settings: WorkerSettings,
         clock: Clock,
     ) -> None:
@@ -129,6 +131,7 @@ class ResourceManager:
         self._senders = ports.senders
         self._on_defect = ports.on_defect
         self._post_to_job = post
+        self._describe = describe
         self._settings = settings
         self._clock = clock
         self._loop: Loop[ResourceEvent | object, _HostStop | _TickTimer] = ports.create_loop(
@@ -320,6 +323,7 @@ class ResourceManager:
                 config=config_with(command.profile, command.slots, self._settings.config),
                 log_dir=self._settings.log_dir,
                 avoid=command.avoid,
+                purpose=self._describe(command.job),
             )
             logger.info("event=worker_wanted task_manager=%s avoid=%s", task_manager, list(command.avoid))
             self._host.start(spec)

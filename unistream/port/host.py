@@ -21,6 +21,7 @@ class TaskManagerSpec:
         avoid: Hosts that it must not run on: it exits at once on one of them.
         standalone: Started by a user: it outlives its parent and its master, and registers again.
         host: Name of its machine (or container); "" = the machine's own host name.
+        purpose: For people: the job that wants it, and the job's vertices; "" = not known.
     """
 
     id: TaskManagerId
@@ -31,6 +32,7 @@ class TaskManagerSpec:
     avoid: tuple[str, ...] = ()
     standalone: bool = False
     host: str = ""
+    purpose: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ class ScriptedWorkers:
         self.intercept: Interceptor = lambda _task_manager, _message: None
         self.received: list[tuple[TaskManagerId, mm.ToTaskManager]] = []
         self.registered: list[TaskManagerId] = []
+        self.purposes: set[str] = set()
         self.hardware = MachineResources(cpu_cores=2, memory_bytes=2**34)
         self.closed = False
         self._lock = threading.RLock()
@@ -69,6 +70,7 @@ class ScriptedWorkers:
     def start(self, spec: TaskManagerSpec) -> None:
         with self._lock:
             self._workers[spec.id] = _Worker(self, spec.id)
+            self.purposes.add(spec.purpose)
         answer = self.call_master(
             mm.RegisterTaskManager(
                 task_manager=spec.id,

@@ -49,6 +49,8 @@ def test_slots_are_shared_by_the_slices_of_a_pipeline(make_cluster: Make, submis
     job = cluster.dispatcher.submit(submission())
     cluster.workers.await_message(mm.DeployTask, 4)
     assert len(cluster.workers.registered) == 2
+    vertices = submission().graph.vertices
+    assert cluster.workers.purposes == {f"numbers: {', '.join(vertex.name for vertex in vertices)}"}
     assert {w.id for w in cluster.dispatcher.task_managers()} == set(cluster.workers.registered)
     assert {w.pid for w in cluster.dispatcher.job(job).task_managers} != {None}
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, assert_never
 
 from unistream.base.ids import AllocationId, JobId, TaskManagerId
-from unistream.core.contract import SlotLease, SlotRequest
+from unistream.core.contract import SlotLease
 from unistream.core.resource.messages import (
     AnnounceLoss,
     BlockedHost,
@@ -354,7 +354,7 @@ class ResourceMachine:
                 if in_the_way is None:
                     continue  # a later request may still be served by a worker that is coming
                 yield self._stop(in_the_way, "its place is needed for a worker that fits the requests")
-            started = self._start_for(wanted.request)
+            started = self._start_for(wanted)
             coming.add(started.profile, started.task_manager, started.slots - 1)
             yield started
 
@@ -365,9 +365,9 @@ class ResourceMachine:
         usual = self._rules.slot
         return usual if serves(usual, wanted, strict=True) else profile_for(wanted, usual)
 
-    def _start_for(self, request: SlotRequest) -> StartWorker:
+    def _start_for(self, wanted: OpenRequest) -> StartWorker:
         """A usual worker, or one with a single slot that is made to measure."""
-        profile = self._slot_for(request.profile)
+        profile = self._slot_for(wanted.request.profile)
         worker = Worker(
             id=TaskManagerId(self._new_id("tm")),
             slots=self._slots_per_worker if profile == self._rules.slot else 1,
@@ -381,6 +381,7 @@ class ResourceMachine:
         return StartWorker(
             task_manager=worker.id,
             slots=worker.slots,
+            job=wanted.job,
             profile=worker.profile,
             avoid=worker.avoid,
         )

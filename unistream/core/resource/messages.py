@@ -89,10 +89,12 @@ JobResourceEvent = SlotsWanted | SlotsReturned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartWorker:
-    """`profile`: of one slot; `avoid`: hosts that it must not run on."""
+    """`profile`: of one slot; `avoid`: hosts that it must not run on; `job`: whose request is the first that
+    it can serve."""
 
     task_manager: TaskManagerId
     slots: int
+    job: JobId
     profile: ResourceProfile = ANY_PROFILE
     avoid: tuple[str, ...] = ()
 

@@ -93,6 +93,7 @@ def test_workers_are_started_for_what_is_missing(slots: int, workers: int) -> No
     rig = Rig(slots_per_worker=slots)
     assert names(rig.want("a", "0", "1", "2")) == ["StartWorker"] * workers
     assert rig.want("a", "0", "1", "2") == [], "a repeated request is one request"
+    assert {c.job for c in rig.want("b", *"012") if isinstance(c, rm.StartWorker)} == {JobId("b")}
 
 
 def test_the_oldest_request_is_served_first() -> None:
