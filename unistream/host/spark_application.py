@@ -21,7 +21,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyspark
@@ -35,28 +34,13 @@ from unistream.host.processes import Processes, below
 from unistream.host.spark_errors import in_words
 from unistream.host.spark_master import is_local, local_cores, refuse_connect, running_context
 from unistream.host.spark_placement import Placement
+from unistream.host.spark_settings import set_elsewhere, spark_settings
 
-DAEMON: Final = "unistream.host.spark_daemon"
 LOCAL_ATTEMPTS_MAX: Final = 4  # of a task, as on a cluster
 JVM_EXIT_S: Final = 10.0
 WORKERS_EXIT_S: Final = 5.0  # they follow their JVM at once
 
 _LOG: Final = logging.getLogger("unistream.host")
-
-_DEFAULTS: Final = {
-    "spark.app.name": "unistream",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.ui.liveUpdate.period": "0",  # else a task that fails is seen with the next event only
-    "spark.python.worker.reuse": "false",  # a TaskManager's process is never another one's
-    "spark.python.task.killTimeout": "500ms",
-}
-_LOCAL_DEFAULTS: Final = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",  # rows of bounded jobs pass through it, a piece at a time
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent}/log4j2.properties",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +193,9 @@ def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_en
         master = f"local[{2 * workers_max},{LOCAL_ATTEMPTS_MAX}]"
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = _DEFAULTS | (_LOCAL_DEFAULTS if local else {})
-    if cpu_threads(Configuration(config)) is None:  # else libraries are loaded after that is set for them
-        settings["spark.python.daemon.module"] = DAEMON
-    settings |= {key: value for key, value in config.items() if key.startswith("spark.")}
+    # with a number of threads libraries are loaded after that is set for them
+    own_daemon = cpu_threads(Configuration(config)) is None
+    settings = spark_settings(config, local=local, own_daemon=own_daemon, elsewhere=set_elsewhere())
     settings["spark.master"] = master
     try:
         with _own_interrupt_handler():
