@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
-import re
 import struct
 import sys
 import threading
@@ -310,12 +309,3 @@ def test_the_session_of_the_program_has_its_own_settings_and_what_is_ignored_is_
     assert "where spark.master, spark.task.maxFailures of its configuration have no effect" in warning
     application.close()
     assert spark.range(3).count() == 3, "the session is the program's"
-
-
-def test_the_guide_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Path(__file__).parents[2] / "docs" / "guide" / "dataframes.md"
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "guide"}
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), 1):
-        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
-    assert [tuple(row) for row in names["late"].collect()] == [("AA", 65)]

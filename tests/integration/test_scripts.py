@@ -11,14 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
-from kafka import KafkaProducer
 
 from tests.eventually import WAIT_S
 from unistream.client.rest_client import Poll
-from unistream.testing.devtools.kafka_tools import create_topic
 
-README = Path(__file__).parents[2] / "README.md"
 PIPELINE = """
 import pyarrow as pa
 import unistream as us
@@ -231,41 +227,3 @@ def test_operators_whose_state_would_be_lost_are_named_once(run: Run) -> None:
     job = run(script("without_uids(env)"))
     job.until(lambda: len(job.out) > 3)
     assert job.err.count("no uid on 'numbers', 'print': set one with .uid(...)") == 1
-
-
-def test_the_example_of_the_readme(run: Run, kafka: str, folder: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    create_topic(kafka, "orders", partitions=2)
-    lake = folder / "orders_per_minute"
-    for given, here in {
-        "127.0.0.1:9092": kafka,
-        "/lake/orders_per_minute": str(lake),
-        'target="spark"': 'target="local"',
-    }.items():
-        assert given in example
-        example = example.replace(given, here)
-    for minutes in (10, 20):  # the script is started twice
-        send_orders(kafka, range(60 * (minutes - 10), 60 * minutes))
-        least = 60 * (minutes - 2)  # one is open, and one may be behind the watermark
-        job = run(example)
-        job.until(lambda least=least: DeltaTable.is_deltatable(str(lake)) and _orders(lake) >= least)
-        job.process.send_signal(signal.SIGINT)
-        assert job.code() == 130, job.err
-    table = DeltaTable(str(lake)).to_pyarrow_table()
-    assert set(table.column("orders").to_pylist()) == {20}
-    assert set(table.column("volume").to_pylist()) == {30.0}
-    assert "no uid" not in job.err
-
-
-def send_orders(kafka: str, seconds: range) -> None:
-    """A row each second."""
-    producer = KafkaProducer(bootstrap_servers=kafka)
-    for number in seconds:
-        row = {"shop": f"shop {number % 3}", "amount": 1.5, "at": 1_767_600_000_000 + number * 1_000}
-        producer.send("orders", json.dumps(row).encode(), partition=number % 2)
-    producer.flush()
-    producer.close()
-
-
-def _orders(lake: Path) -> int:
-    return sum(DeltaTable(str(lake)).to_pyarrow_table().column("orders").to_pylist())

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-import sqlite3
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 import unistream as us
 from tests.contract.sinks.case import batch, permit, request
@@ -17,20 +11,6 @@ from tests.integration.test_sql_sink import Parts, query, stages
 from tests.postgres import PostgresServer
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "sql.md"
-
-
-def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
-    names: dict[str, Any] = {"__name__": "guide"}
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL), 1):
-            exec(compile(block, f"{GUIDE.name}, block {number}", "exec"), names)
-    assert printed.getvalue().splitlines() == ["FINISHED", "[(1, 'floor lamp'), (3, 'chair')]"]
-    with contextlib.closing(sqlite3.connect("flights.db")) as database:
-        found = database.execute("SELECT origin, delay FROM latest ORDER BY origin").fetchall()
-    assert found == [("JFK", 40), ("LGA", -1)]
 
 
 def test_the_statement_that_drops_staging_tables_spares_those_with_rows(postgres: PostgresServer) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,20 @@ from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
 from tests.eventually import WAIT_S
+from tests.own_network import own_network
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.stack import app
 from unistream.testing.devtools import jars as stack_jars
 from unistream.testing.devtools import servers as stack_servers
 from unistream.testing.devtools import stack
-from unistream.testing.devtools.kafka_tools import broker_ids, create_topic, end_offsets, produce_values
+from unistream.testing.devtools.kafka_tools import broker_ids, end_offsets, produce_values
 from unistream.testing.devtools.process import ProcessId, process_id, wait_until_ended
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+def _said(*arguments: str, folder: Path) -> str:
+    return CliRunner().invoke(app, [*arguments, "--dir", str(folder)], catch_exceptions=False).stderr
 
 
 def _run(*arguments: str, folder: Path) -> str:
@@ -32,11 +39,27 @@ def _run(*arguments: str, folder: Path) -> str:
     return result.stdout
 
 
+@pytest.fixture
+def network() -> Iterator[None]:
+    with own_network():
+        yield
+
+
+@pytest.mark.usefixtures("network")
 def test_up_twice_status_logs_down_and_data_survive(tmp_path: Path):
+    """On the usual ports, or where it must be on another one, and says so."""
     try:
         [broker, keeper, store] = json.loads(_run("up", "--json", folder=tmp_path))
         assert (broker["state"], keeper["state"], store["state"]) == ("running", "running", "stopped")
-        create_topic(broker["address"], "kept", partitions=2)
+        assert (broker["address"], keeper["address"]) == ("127.0.0.1:9092", "127.0.0.1:2181")
+        assert (
+            _run("topics", "create", "kept", "-p", "2", folder=tmp_path) == "created kept with 2 partitions\n"
+        )
+        again = _run("topics", "create", "kept", "--partitions", "2", folder=tmp_path)
+        assert again == "kept is there already, with 2 partitions\n"
+        with pytest.raises(ConfigError, match="topic 'kept' is there already, with 2 partitions"):
+            _run("topics", "create", "kept", folder=tmp_path)
+        assert _run("topics", "list", folder=tmp_path) == "kept  2 partitions\n"
         produce_values(broker["address"], "kept", [b"1", b"2", b"3"], partitions=[0, 1, 1])
         assert json.loads(_run("up", "--json", folder=tmp_path)) == [broker, keeper, store]
         assert "Kafka Server started" in _run("logs", "kafka", "-n", "40", folder=tmp_path)
@@ -53,6 +76,13 @@ def test_up_twice_status_logs_down_and_data_survive(tmp_path: Path):
         assert again["pid"] != broker["pid"]
         assert again["address"] == broker["address"]
         assert end_offsets(again["address"], "kept") == {0: 1, 1: 2}
+
+        with socket.create_server((stack_servers.HOST, 2181)):  # somebody takes what clients know
+            said = _said("up", "zookeeper", folder=tmp_path)
+        assert re.search(
+            r"zookeeper is on 127\.0\.0\.1:\d+, not on its usual port 2181, which is taken", said
+        )
+        assert "its usual port 2181, which is free now" in _said("up", "zookeeper", folder=tmp_path)
     finally:
         stack.down(tmp_path)
 

@@ -370,15 +370,6 @@ def test_without_a_failure_or_a_wanted_story_there_is_no_file() -> None:
     assert (wanted.title, wanted.reason, wanted.faults) == ("flow:right", "", "")
 
 
-def test_the_guide_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert blocks
-    names: dict[str, object] = {"__name__": "guide"}
-    for block in blocks:
-        exec(compile(block, str(GUIDE), "exec"), names)
-    names["test_counts"]()  # type: ignore[operator]
-
-
 def test_an_operator_that_emits_more_than_its_output_takes_waits_for_nobody() -> None:
     """One thread runs all tasks, so none could make room meanwhile."""
 

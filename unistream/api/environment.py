@@ -381,11 +381,11 @@ class Environment(Sources):
 
         >>> import pyarrow as pa
         >>> import unistream as us
-        >>> history = us.StaticSource(pa.table({"user": [1, 1], "at": [10, 20]}))
-        >>> live = us.StaticSource(pa.table({"user": [1], "at": [30]}))
-        >>> source = us.HybridSource(history, live, fence=25, timestamp_column="at")
+        >>> history = us.StaticSource(pa.table({"user": [1, 1], "seen_at": [10, 20]}))
+        >>> live = us.StaticSource(pa.table({"user": [1], "seen_at": [30]}))
+        >>> source = us.HybridSource(history, live, fence=25, timestamp_column="seen_at")
         >>> env = us.Environment()
-        >>> times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+        >>> times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("seen_at")
         >>> _ = env.from_source(source, times, "rows").uid("rows").print()
         >>> try:
         ...     env.bootstrap("START", until=26)

@@ -303,12 +303,12 @@ class WindowedStream:
 
         >>> import unistream as us
         >>> env = us.Environment()
-        >>> columns = {"user": us.datagen.RandomInt(0, 9), "at": us.datagen.Sequential()}
+        >>> columns = {"user": us.datagen.RandomInt(0, 9), "seen_at": us.datagen.Sequential()}
         >>> source = us.DatagenSource(columns, rows=9)
-        >>> times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+        >>> times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("seen_at")
         >>> clicks = env.from_source(source, times, "clicks")
         >>> hours = clicks.key_by("user").window(us.TumblingEventTimeWindows.of("1 h"))
-        >>> hours.aggregate(clicks=us.count(), last=us.max("at")).schema.names
+        >>> hours.aggregate(clicks=us.count(), last=us.max("seen_at")).schema.names
         ['user', 'window_start', 'window_end', 'clicks', 'last']
 
         Raises:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +13,16 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from unistream.base.extras import require
+from unistream.cli.stack_topics import app as topics
+from unistream.cli.stack_topics import stack_folder
 from unistream.testing import devtools
-from unistream.testing.devtools import cache_dir
 
 app = typer.Typer(
     help="Start and stop a real Kafka broker, ZooKeeper server and S3 server on this machine.",
     add_completion=False,
     no_args_is_help=True,
 )
+app.add_typer(topics, name="topics")
 
 Folder = Annotated[
     Path | None,
@@ -36,16 +39,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("up")
 def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) -> None:
-    """Start the servers that do not run and wait until they answer."""
+    """Start the servers that do not run, on their usual ports if they can, and wait until they answer."""
     if devtools.KAFKA in _servers(servers):
         require("kafka", "the local Kafka")
     target = _folder(folder)
-    if as_json:
-        devtools.up(target, _servers(servers))
-    else:
-        with Console(stderr=True).status(f"starting {', '.join(_servers(servers))} in {target}"):
-            devtools.up(target, _servers(servers))
+    doing = f"starting {', '.join(_servers(servers))} in {target}"
+    with nullcontext() if as_json else Console(stderr=True).status(doing):
+        found = devtools.up(target, _servers(servers), usual_ports=True)
     _show(target, as_json)
+    for line in unusual(found, devtools.port_is_free):
+        typer.echo(line, err=True)
 
 
 @app.command("down")
@@ -71,8 +74,24 @@ def logs(
     typer.echo(devtools.log_tail(_folder(folder), server, lines))
 
 
+def unusual(servers: Sequence[devtools.ServerStatus], is_free: Callable[[int], bool]) -> list[str]:
+    """A line for each server that is not where everybody looks for it: why, and what to do."""
+    lines = []
+    for server in servers:
+        usual = devtools.SERVERS[server.name].usual
+        if server.address is None or server.address.endswith(f":{usual}"):
+            continue
+        why = (
+            f"free now: 'unistream stack down {server.name}' and 'unistream stack up {server.name}' take it"
+            if is_free(usual)
+            else "taken by another program"
+        )
+        lines.append(f"{server.name} is on {server.address}, not on its usual port {usual}, which is {why}")
+    return lines
+
+
 def _folder(given: Path | None) -> Path:
-    return given or Path(os.environ.get("UNISTREAM_STACK_DIR") or cache_dir() / "stack")
+    return given or stack_folder()
 
 
 def _servers(given: list[str] | None) -> list[str]:

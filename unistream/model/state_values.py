@@ -78,7 +78,7 @@ def form(kind: pa.DataType) -> Conform:
 def refused_type(kind: pa.DataType) -> str | None:
     """Why a state cannot have values of this type, and what to declare instead; None: it can.
 
-    >>> refused_type(pa.struct({"at": pa.time64("ns")}))
+    >>> refused_type(pa.struct({"seen_at": pa.time64("ns")}))
     'time64[ns]: a time of Python has no nanoseconds; declare time64[us]'
     """
     if pa.types.is_dictionary(kind):

@@ -20,8 +20,8 @@ class WatermarkStrategy:
         idle_ms: A split of an unbounded source without rows for this long does not hold back the watermark;
             None: never idle.
 
-    >>> WatermarkStrategy.for_bounded_out_of_orderness("30 min").with_timestamp_column("at")
-    WatermarkStrategy(timestamp_column='at', out_of_orderness_ms=1800000, idle_ms=None)
+    >>> WatermarkStrategy.for_bounded_out_of_orderness("30 min").with_timestamp_column("seen_at")
+    WatermarkStrategy(timestamp_column='seen_at', out_of_orderness_ms=1800000, idle_ms=None)
     """
 
     timestamp_column: str | None = None

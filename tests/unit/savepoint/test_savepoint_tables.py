@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
@@ -217,28 +216,6 @@ def test_the_manifest_is_json(tmp_path: Path) -> None:
     [keyed] = manifest["vertices"][0]["subtasks"][0]["operators"]["counts"]["keyed"]
     assert keyed["file"]["path"].startswith("counts/count/part-")
     assert (keyed["kind"], keyed["rows"]) == ("value", 3)
-
-
-def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = pa.table({"user": pa.array([7, 8], pa.int64()), "value": pa.array([1, 2], pa.int64())})
-    pq.write_table(rows, "totals.parquet")
-    writer = us.SavepointWriter().with_state("counts", "last-seen", rows, keys=["user"])
-    writer.with_list("retired", "l", [b"1"]).write("DIR")
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 5
-    for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"{GUIDE.name}, block {number}", "exec"), {"__name__": "guide"})
-    assert us.read_savepoint("START").table_names == [("totals", "total")]
-    timed = us.read_savepoint("WITH-TIMERS")
-    assert timed.table_names == [("sessions", "clicks"), ("sessions", "__event_timers")]
-    assert timed.table("sessions", "__event_timers").num_rows == 2
-    lists = us.read_savepoint("WITH-LISTS")
-    assert lists.table("in-tens", "numbers").column("value").to_pylist() == [1, 2, 3]
-    assert lists.table("convert", "rates").column("map_key").to_pylist() == ["eur", "usd"]
-    changed = us.read_savepoint("NEW")
-    assert changed.table_names == [("counts", "last-seen")]
-    assert changed.table("counts", "last-seen").column("user").to_pylist() == [8]
 
 
 def test_a_savepoint_is_read_without_unistream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

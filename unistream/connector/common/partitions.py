@@ -105,8 +105,8 @@ def _encoded(text: str) -> str:
 def value_folder(column: str, value: str | None) -> str:
     """``origin=JFK/``: from this name readers (Spark, DuckDB, pyarrow) take the value. See `folder_misfit`.
 
-    >>> value_folder("at", "a/b c"), value_folder("at", None)
-    ('at=a%2Fb%20c/', 'at=__HIVE_DEFAULT_PARTITION__/')
+    >>> value_folder("seen_at", "a/b c"), value_folder("seen_at", None)
+    ('seen_at=a%2Fb%20c/', 'seen_at=__HIVE_DEFAULT_PARTITION__/')
     """
     text = NULL_PARTITION if value is None else urllib.parse.quote(value, safe="")
     return f"{folder_name(column)}={text}/"

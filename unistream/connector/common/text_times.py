@@ -32,7 +32,7 @@ def parsed(texts: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedAr
         pyarrow.ArrowInvalid: a text is no time; names the column and the first such text.
 
     >>> texts = pa.chunked_array([["2026-06-25T09:15:00Z", "2026-06-25 11:15:00+02:00", "2026-06-25"]])
-    >>> parsed(texts, pa.timestamp("s"), "at").cast(pa.int64()).to_pylist()
+    >>> parsed(texts, pa.timestamp("s"), "seen_at").cast(pa.int64()).to_pylist()
     [1782378900, 1782378900, 1782345600]
     """
     zoned = pc.fill_null(pc.match_substring_regex(texts, _ZONE), False)

@@ -13,8 +13,8 @@ def untimed(rows: pa.RecordBatch, columns: Sequence[str]) -> dict[int, str]:
     """Row -> why it has no event time, as a clause. `columns`: with event times; others than those of the
     rows are not looked at.
 
-    >>> untimed(pa.record_batch({"at": pa.array([1, None])}), ["at"])
-    {1: "the timestamp column 'at' is null"}
+    >>> untimed(pa.record_batch({"seen_at": pa.array([1, None])}), ["seen_at"])
+    {1: "the timestamp column 'seen_at' is null"}
     """
     found: dict[int, str] = {}
     for column in columns:

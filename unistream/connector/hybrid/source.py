@@ -58,10 +58,10 @@ class HybridSource:
 
     >>> import pyarrow as pa
     >>> import unistream as us
-    >>> history = us.StaticSource(pa.table({"id": [1, 2], "at": [10, 20]}))
-    >>> live = us.StaticSource(pa.table({"id": [2, 3], "at": [20, 30]}))
-    >>> us.HybridSource(history, live, fence=20, timestamp_column="at").schema.names
-    ['id', 'at']
+    >>> history = us.StaticSource(pa.table({"id": [1, 2], "seen_at": [10, 20]}))
+    >>> live = us.StaticSource(pa.table({"id": [2, 3], "seen_at": [20, 30]}))
+    >>> us.HybridSource(history, live, fence=20, timestamp_column="seen_at").schema.names
+    ['id', 'seen_at']
     """
 
     def __init__(

@@ -7,5 +7,7 @@
 from __future__ import annotations
 
 from unistream.testing.devtools.jars import cache_dir
-from unistream.testing.devtools.servers import KAFKA, S3, ZOOKEEPER
-from unistream.testing.devtools.stack import down, log_tail, status, up
+from unistream.testing.devtools.kafka_tools import create_topic, topic_partitions
+from unistream.testing.devtools.process import port_is_free
+from unistream.testing.devtools.servers import KAFKA, S3, SERVERS, ZOOKEEPER
+from unistream.testing.devtools.stack import ServerStatus, down, log_tail, status, up

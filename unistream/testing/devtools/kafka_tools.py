@@ -85,6 +85,18 @@ def _leaders(admin: Any, topic: str) -> int:
     return sum(1 for p in described["partitions"] if p["error_code"] == 0 and p["leader_id"] >= 0)
 
 
+def topic_partitions(bootstrap: str) -> dict[str, int]:
+    """How many partitions each topic has, but for those that Kafka itself keeps.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    with admin_client(bootstrap, TIMEOUT_S) as admin:
+        names = [name for name in admin.list_topics() if not name.startswith("__")]
+        found = admin.describe_topics(names) if names else []
+    return {one["name"]: len(one["partitions"]) for one in found}
+
+
 def delete_topic(bootstrap: str, name: str) -> None:
     with admin_client(bootstrap, TIMEOUT_S) as admin:
         admin.delete_topics([name])

@@ -92,6 +92,7 @@ class ServerSpec:
 
     Attributes:
         ports: How many loopback ports it needs; clients use the first.
+        usual: The port on which everybody expects such a server.
         prepare: (folder, ports) -> command line. Writes the configuration; safe to repeat.
         serves: (port) -> None when it answers a real request, else why not.
         ready_timeout_s: Longest time from the start to the first answer.
@@ -100,6 +101,7 @@ class ServerSpec:
 
     name: str
     ports: int
+    usual: int
     prepare: Callable[[Path, Sequence[int]], list[str]]
     serves: Callable[[int], str | None]
     ready_timeout_s: float
@@ -209,10 +211,16 @@ def zookeeper_says(port: int, command: bytes) -> bytes:
 SERVERS: Final = {
     spec.name: spec
     for spec in (
-        ServerSpec(KAFKA, 2, kafka_command, _kafka_serves, 60.0),
-        ServerSpec(ZOOKEEPER, 1, _zookeeper_command, _zookeeper_serves, 30.0),
+        ServerSpec(KAFKA, 2, 9092, kafka_command, _kafka_serves, 60.0),
+        ServerSpec(ZOOKEEPER, 1, 2181, _zookeeper_command, _zookeeper_serves, 30.0),
         ServerSpec(
-            S3, object_store.PORTS, object_store.command, object_store.serves, 60.0, object_store.STOP_S
+            S3,
+            object_store.PORTS,
+            9000,
+            object_store.command,
+            object_store.serves,
+            60.0,
+            object_store.STOP_S,
         ),
     )
 }

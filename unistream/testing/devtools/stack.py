@@ -5,6 +5,9 @@
 
     up(folder); …; down(folder)                  # outlives this process (`unistream stack`)
 
+Tests want ports that nobody else has. Who types `unistream stack up` wants those that every page names: it
+takes the usual ones where they are free.
+
 What runs is recorded in ``<folder>/stack.json``; logs and data are below ``<folder>/<server>/``.
 Data stay when the servers stop; remove the folder to start afresh.
 """
@@ -17,6 +20,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -68,14 +72,21 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     log: str
 
 
-def up(folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER)) -> list[ServerStatus]:
+def up(
+    folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER), *, usual_ports: bool = False
+) -> list[ServerStatus]:
     """Starts what does not run yet and waits until it answers; servers outlive this process.
+
+    Args:
+        folder: For data, logs and the record; made if absent.
+        servers: Any of "kafka", "zookeeper", "s3".
+        usual_ports: Clients find a server on its usual port (9092, 2181, 9000) if that is free.
 
     Raises:
         ConfigError: unknown server, Java or Maven is missing, or a server refuses its configuration.
         Unreachable: a server did not answer in time. What this call started has been stopped.
     """
-    _start(folder.absolute(), _known(servers), start_detached)
+    _start(folder.absolute(), _known(servers), start_detached, usual_ports=usual_ports)
     return status(folder)
 
 
@@ -132,7 +143,7 @@ class LocalStack(Closing):
 
     def __enter__(self) -> Self:
         try:
-            _start(self._folder, self._servers, self._bound)
+            _start(self._folder, self._servers, self._bound, usual_ports=False)
         except BaseException:
             self.close()
             raise
@@ -234,7 +245,7 @@ Launcher = Callable[[Sequence[str], Path, Path], int]
 """(command, log, working folder) -> pid."""
 
 
-def _start(folder: Path, names: Sequence[str], launch: Launcher) -> None:
+def _start(folder: Path, names: Sequence[str], launch: Launcher, *, usual_ports: bool) -> None:
     """All that do not run: first all are launched, then all are waited for, so that they start together."""
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder / LOCK):
@@ -243,23 +254,23 @@ def _start(folder: Path, names: Sequence[str], launch: Launcher) -> None:
         try:
             # the slow starter last: the others come up while it is prepared
             for name in sorted(missing, key=lambda n: SERVERS[n].ready_timeout_s):
-                _launch(folder, SERVERS[name], launch)
+                _launch(folder, SERVERS[name], launch, usual_ports)
             for name in names:
-                _await_ready(folder, SERVERS[name], launch, new=name in missing)
+                start = partial(_launch, folder, SERVERS[name], launch, usual_ports)
+                _await_ready(folder, SERVERS[name], start if name in missing else None)
         except BaseException:
             servers = _read(folder).servers
             _end_all({n: servers[n] for n in missing if n in servers and servers[n].process.alive})
             raise
 
 
-def _launch(folder: Path, spec: ServerSpec, launch: Launcher) -> None:
+def _launch(folder: Path, spec: ServerSpec, launch: Launcher, usual_ports: bool) -> None:
     home = folder / spec.name
     home.mkdir(parents=True, exist_ok=True)
     before = _read(folder).servers.get(spec.name)
-    fresh = free_ports(spec.ports)
-    kept = () if before is None else before.ports  # clients know the first: it stays if another is taken
-    ports = tuple(port if port_is_free(port) else new for port, new in zip(kept, fresh, strict=False))
-    ports += tuple(fresh[len(ports) :])
+    kept = () if before is None else before.ports
+    wanted = spec.usual if usual_ports else None
+    ports = chosen_ports(kept, free_ports(spec.ports), wanted, port_is_free)
     command = spec.prepare(home, ports)
     pid = launch(command, _log(folder, spec.name), home)
     process = process_id(pid) or ProcessId(pid, 0)  # 0: it has ended already; found out when waited for
@@ -268,19 +279,40 @@ def _launch(folder: Path, spec: ServerSpec, launch: Launcher) -> None:
     )
 
 
-def _await_ready(folder: Path, spec: ServerSpec, launch: Launcher, *, new: bool) -> None:
+def chosen_ports(
+    kept: Sequence[int], fresh: Sequence[int], usual: int | None, is_free: Callable[[int], bool]
+) -> tuple[int, ...]:
+    """Of a server that is started. Clients know the first, so that is the usual one if it can be had.
+
+    Args:
+        kept: Those of its last start, which stay where they are free.
+        fresh: As many as it needs, all of them free.
+        usual: Where everybody looks for it; None: nobody does.
+        is_free: Whether a port is.
+    """
+    former = dict(enumerate(kept))
+    if usual is not None and is_free(usual):
+        former[0] = usual
+    return tuple(
+        former[place] if place in former and is_free(former[place]) else port
+        for place, port in enumerate(fresh)
+    )
+
+
+def _await_ready(folder: Path, spec: ServerSpec, again: Callable[[], None] | None) -> None:
+    """`again`: starts it on other ports, if one of those was taken meanwhile. None: it ran before."""
     for attempt in range(1, START_ATTEMPTS + 1):
         why = _wait_ready(folder, spec)
         if why is None:
             return
         tail = log_tail(folder, spec.name, 30) if _log(folder, spec.name).is_file() else ""
         taken = "Address already in use" in tail or "BindException" in tail
-        if not (new and taken and attempt < START_ATTEMPTS):
+        if again is None or not taken or attempt == START_ATTEMPTS:
             lines = "\n  ".join(tail.splitlines())
             raise Unreachable(f"{spec.name} {why}; last lines of {_log(folder, spec.name)}:\n  {lines}")
         end(_read(folder).servers[spec.name].process)
         _log(folder, spec.name).unlink()
-        _launch(folder, spec, launch)
+        again()
 
 
 def _wait_ready(folder: Path, spec: ServerSpec) -> str | None:
