@@ -121,7 +121,9 @@ def first_of_retries(context: dg.AssetExecutionContext) -> str:
     return run.run_id
 
 
-MONTHS = dg.MonthlyPartitionsDefinition("2013-01-01")
+MONTHS = dg.MonthlyPartitionsDefinition(
+    dg.EnvVar("FLIGHTS_SINCE").get_value(default="2013-01-01") or "2013-01-01"
+)
 
 flights_months = dg.AssetSpec(
     "flights_months",

@@ -64,6 +64,11 @@ class Child:
         if self.exit_code not in (None, 0):
             raise DemoError(f"{self.name} ended with exit code {self.exit_code}\n{self.tail()}")
 
+    def check_running(self, what: str) -> None:
+        """Raises DemoError with the end of its log if it has ended, even in order. `what`: its name."""
+        if self.exit_code is not None:
+            raise DemoError(f"{what} has ended, with exit code {self.exit_code}\n{self.tail()}")
+
     def wait(self, timeout_s: float) -> None:
         """Until it has ended with success.
 

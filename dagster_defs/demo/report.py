@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -55,18 +56,18 @@ class Figures:
 
 
 def judge(
-    lake: Path, dagster_home: Path, *, repeat: int, events: int
+    lake: Path, dagster_home: Path, *, repeat: int, events: int, since: date
 ) -> tuple[DemoReport, Mapping[str, object]]:
     """Compares both tables row by row, and reads the asset's metadata from Dagster's event log."""
     hourly = compare(
         read_table(str(lake / ASSETS[0])).rename_columns({"name": "airline"}),
-        hourly_truth(repeat=repeat),
+        hourly_truth(repeat=repeat, since=since),
         keys=["origin", "carrier", "window_start"],
         values=["airline", "flights", "delay_mean", "delay_max"],
     )
     cancelled = compare(
         read_table(str(lake / ASSETS[1])),
-        cancelled_truth(repeat=repeat),
+        cancelled_truth(repeat=repeat, since=since),
         keys=["origin", "window_start"],
         values=["flights"],
     )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,8 +25,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from dagster_defs.demo import web_ui
-from dagster_defs.demo.data import airlines_csv
+from dagster_defs.demo import web_ui, what_next
+from dagster_defs.demo.data import a_year_ago, airlines_csv
 from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.lag import Lag
 from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
@@ -102,6 +103,7 @@ class _Demo:
         self._stack = stack
         self._progress = progress
         self._started = time.monotonic()
+        self._since = a_year_ago(datetime.now(UTC).date())
         self._bar = progress.add_task("flights in checkpoints", total=options.events)
 
     def run(self) -> tuple[DemoReport, Figures]:
@@ -119,6 +121,7 @@ class _Demo:
             Path(self._environment["DAGSTER_HOME"]),
             repeat=self._options.repeat,
             events=self._options.events,
+            since=self._since,
         )
         total_s = time.monotonic() - self._started
         figures = Figures(
@@ -142,7 +145,7 @@ class _Demo:
 
     def _materialise(self) -> None:
         self._say(f"materialising the Dagster assets {' and '.join(ASSETS)} on {self._options.target}")
-        self._environment = environment(self._options.target, self._work, self._bootstrap)
+        self._environment = environment(self._options.target, self._work, self._bootstrap, self._since)
         os.environ["UNISTREAM_HOME"] = self._environment["UNISTREAM_HOME"]  # where we look for the cluster
         command = ["dagster", "asset", "materialize", "--select", ",".join(ASSETS)]
         self._dagster = self._child(
@@ -155,13 +158,15 @@ class _Demo:
         summary = self._wait_for("the job", lambda: next(iter(self._cluster.jobs()), None))
         self._job = summary.job
         self._wait_for_job("the job to run", lambda info: info.state == "RUNNING")
-        self._say(f"job {self._job} is running")
+        self._say(f"job {self._job} is running; its page: {entry.url}/ui/")
+        self._say(f"in another terminal: {what_next.command(self._work, 'list')}")
 
     def _publish(self) -> None:
         self._say(f"publishing {self._options.events:,} flights in about {self._options.seconds:.0f} s")
         module = ["dagster_defs.demo.producer", "--bootstrap", self._bootstrap, "--topic", TOPIC]
         pace = ["--seconds", str(self._options.seconds), "--repeat", str(self._options.repeat)]
-        self._producer = self._child([*module, *pace], "producer")
+        since = ["--since", self._since.isoformat()]
+        self._producer = self._child([*module, *pace, *since], "producer")
 
     def _kill_worker(self) -> float:
         """SIGKILL to one TaskManager after the second checkpoint; seconds until the job runs again."""
@@ -208,8 +213,9 @@ class _Demo:
         ui = self._child(command, "dagster-ui", self._environment)
         web_ui.wait_until_served(ui, port)
         console.print(f"Dagster UI {web_ui.url(port)}   Kafka {self._bootstrap}   files {self._work}")
-        console.print("Ctrl-C ends them")
-        while ui.exit_code is None:
+        console.print(what_next.of_the_demo(web_ui.url(port), self._work), markup=False, soft_wrap=True)
+        while True:
+            ui.check_running(web_ui.WHAT)
             time.sleep(POLL_S)
 
     # --- waiting --------------------------------------------------------------------------------
@@ -248,7 +254,7 @@ class _Demo:
         return answer
 
 
-def environment(target: str, work: Path, bootstrap: str) -> dict[str, str]:
+def environment(target: str, work: Path, bootstrap: str, since: date) -> dict[str, str]:
     """What Dagster's processes and the command line need to know, and folders for their files."""
     home = work / "dagster"
     home.mkdir()
@@ -267,4 +273,5 @@ def environment(target: str, work: Path, bootstrap: str) -> dict[str, str]:
         "FLIGHTS_BOOTSTRAP": bootstrap,
         "FLIGHTS_AIRLINES": airlines_csv(),
         "FLIGHTS_LAKE": str(work / "lake"),
+        "FLIGHTS_SINCE": since.isoformat(),
     }

@@ -2,7 +2,8 @@
 
 ``dagster dev`` goes on, silently, when its webserver cannot bind the port: a browser then finds nothing, or
 the server of another program. So the port is looked at before anything is started, and the address is
-given to people once the webserver itself has answered there.
+given to people once the webserver itself has answered there. When its daemon or its webserver is killed it
+ends with exit code 0, so whoever needs it takes any end for a failure.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from unistream.testing.devtools.process import port_is_free
 
 HOST: Final = "127.0.0.1"
+WHAT: Final = "Dagster (its webserver, or its daemon)"
 
 
 def url(port: int) -> str:

@@ -1,6 +1,6 @@
 """`make dev`: Dagster with the flights pipeline, a session cluster with a web UI, flights that keep coming.
 
-    Kafka ◄── producer            a year of flights in an hour
+    Kafka ◄── producer            nine months of flights, then a day each 40 s, up to today
     session cluster               on Spark; jobs outlive the runs that start them
     dagster dev                   UI and daemon, with deployments/dagster/{dagster,workspace}.yaml
 
@@ -17,12 +17,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from dagster_defs.demo import web_ui
+from dagster_defs.demo import web_ui, what_next
+from dagster_defs.demo.data import a_year_ago
 from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.processes import POLL_S, WAIT_S, Child, DemoError
 from dagster_defs.demo.run import DEPLOYMENT, PARTITIONS, TOPIC, environment
@@ -31,8 +33,10 @@ from unistream.client import home
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.stack import LocalStack
 
-YEARS: Final = 3
-HOUR_S: Final = 3_600.0
+YEARS: Final = 2  # the first one comes up to today
+YEAR_S: Final = 4 * 3_600.0
+BACKLOG_MONTHS: Final = 9
+MONTH_DAYS: Final = 30
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,20 +44,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Dagster's UI, a session cluster, and data that flows.")
     parser.add_argument("--target", choices=["spark", "local"], default="spark", help="of the cluster")
     parser.add_argument("--port", type=int, default=3000, help="of Dagster's UI")
-    parser.add_argument("--seconds-a-year", type=float, default=HOUR_S, help="how fast flights arrive")
+    parser.add_argument("--seconds-a-year", type=float, default=YEAR_S, help="how fast flights arrive")
+    parser.add_argument("--since", type=date.fromisoformat, help="the first day; default: a year ago")
+    parser.add_argument(
+        "--backlog-months", type=int, default=BACKLOG_MONTHS, help="of flights that are there at the start"
+    )
     options = parser.parse_args(arguments)
     console, interrupts = Console(), Interrupts()
     interrupts.install()
     stack = ExitStack()
     try:
         web_ui.require_free(options.port)
-        children = start(options, Path(tempfile.mkdtemp(prefix="unistream-dev-")), stack, interrupts, console)
+        work = Path(tempfile.mkdtemp(prefix="unistream-dev-"))
+        cluster, ui, producer = start(options, work, stack, interrupts, console)
         while True:
-            for child in children:
-                child.check_alive()
+            cluster.check_running("the session cluster")
+            ui.check_running(web_ui.WHAT)
+            producer.check_alive()  # it may have published all that there is
             time.sleep(POLL_S)
     except (DemoError, UnistreamError) as error:
-        console.print(f"dev failed: {error}", markup=False, soft_wrap=True)
+        console.print(f"dev ends, and all that it has started: {error}", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         console.print("everything that was started has been stopped")
@@ -65,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def start(
     options: argparse.Namespace, work: Path, stack: ExitStack, interrupts: Interrupts, console: Console
-) -> list[Child]:
-    """What has to go on.
+) -> tuple[Child, Child, Child]:
+    """The cluster, Dagster and the producer.
 
     Raises:
         DemoError: something did not start.
@@ -75,7 +85,8 @@ def start(
     local = stack.enter_context(LocalStack(work / "stack", ["kafka"]))
     bootstrap = local.address("kafka")
     create_topic(bootstrap, TOPIC, PARTITIONS)
-    settings = environment("remote", work, bootstrap)
+    since = options.since or a_year_ago(datetime.now(UTC).date())
+    settings = environment("remote", work, bootstrap, since)
     os.environ["UNISTREAM_HOME"] = settings["UNISTREAM_HOME"]  # where we look for the cluster
     shutil.copy(DEPLOYMENT / "workspace.yaml", work)
 
@@ -93,14 +104,12 @@ def start(
     ui = child("dagster", *web_ui.command(options.port, "-w", str(work / "workspace.yaml")))
     web_ui.wait_until_served(ui, options.port)
     pace = ("--seconds", str(options.seconds_a_year * YEARS), "--repeat", str(YEARS))
-    producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace)
+    backlog = since + timedelta(days=MONTH_DAYS * options.backlog_months)
+    dates = ("--since", since.isoformat(), "--at-once-until", backlog.isoformat())
+    producer = child("producer", "dagster_defs.demo.producer", "--bootstrap", bootstrap, *pace, *dates)
     console.print(f"Dagster UI {web_ui.url(options.port)}   cluster {url}   Kafka {bootstrap}   files {work}")
-    console.print(
-        "Materialize flights_hourly and flights_cancelled, then the others. What runs then, and how it "
-        f"does, is shown by {url}/ui/. Ctrl-C ends everything",
-        soft_wrap=True,
-    )
-    return [cluster, producer, ui]
+    console.print(what_next.of_dev(web_ui.url(options.port), url, work), markup=False, soft_wrap=True)
+    return cluster, ui, producer
 
 
 def _running(cluster: Child) -> home.ClusterEntry:

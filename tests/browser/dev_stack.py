@@ -31,7 +31,8 @@ class DevStack:
         self._log = folder / "dev.log"
         [port] = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        options = ("--target", "local", "--port", str(port), "--seconds-a-year", str(seconds_a_year))
+        flights = ("--since", "2013-01-01", "--backlog-months", "0", "--seconds-a-year", str(seconds_a_year))
+        options = ("--target", "local", "--port", str(port), *flights)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dagster_defs.dev", *options],

@@ -55,8 +55,19 @@ class Stack:
 
 
 @contextmanager
-def stack(folder: Path, mark: str, module: str, *options: str, steps: Mapping[str, float]) -> Iterator[Stack]:
-    """Until the block ends; then by Ctrl-C. `steps`: what it says in turn, and the limit of each wait."""
+def stack(
+    folder: Path, mark: str, module: str, *options: str, steps: Mapping[str, float], ends_itself: bool = False
+) -> Iterator[Stack]:
+    """Until the block ends; then by Ctrl-C.
+
+    Args:
+        folder: For its files and its log.
+        mark: Of its processes.
+        module: With its options.
+        options: Of the module.
+        steps: What it says in turn, and the limit of each wait.
+        ends_itself: No Ctrl-C is needed: something that it needs has ended.
+    """
     [port], log = free_ports(1), folder / "stack.log"
     environment = {**os.environ, "TEST_MARK": mark, "TMPDIR": str(folder), "COLUMNS": "200"}
     with log.open("wb") as file:
@@ -78,9 +89,10 @@ def stack(folder: Path, mark: str, module: str, *options: str, steps: Mapping[st
         assert found.ui.is_up, "its address was given"
         yield found
     finally:
-        process.send_signal(signal.SIGINT)
+        if not ends_itself:
+            process.send_signal(signal.SIGINT)
         try:
             process.wait(STOP_S)
         finally:
             print(found.log(), *(one.read_text() for one in folder.glob("unistream-*/*.log")), sep="\n")
-    assert process.returncode == 130
+    assert process.returncode == (1 if ends_itself else 130)

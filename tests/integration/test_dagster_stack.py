@@ -36,7 +36,7 @@ def of_january(table: pa.Table) -> set[tuple[Any, ...]]:
 def test_all_assets_of_the_location_on_spark(tmp_path: Path, mark: str) -> None:
     """The stream, its archive, the report of a month that the watermark has closed, and the history, in which
     that month has the same hours."""
-    pace = ("--seconds-a-year", "240")
+    pace = ("--since", JANUARY, "--backlog-months", "0", "--seconds-a-year", "240")
     with stack(tmp_path, mark, "dagster_defs.dev", "--target", "spark", *pace, steps=DEV) as dev:
         streams = [dev.materialized(*assets, limit_s=RUN_S) for assets in (TABLES, ("flights_archive",))]
         jobs = {dev.ui.tags(run)["unistream/job_id"] for run in streams}
