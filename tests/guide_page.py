@@ -20,6 +20,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import metadata
@@ -177,14 +178,23 @@ class Reader:
 
     def _command(self, step: Step) -> None:
         if step.text.startswith("pip install "):
-            for word in step.text.partition("#")[0].split()[2:]:
-                require_installed(Requirement(word.strip('"')))
+            self._require_installed(step.text.partition("#")[0].split()[2:])
             return
         if step.says is not None and step.text.startswith(LOOKS):
             eventually(lambda: self._shows(step), f"{step.text} says {step.says!r}", WAIT_S, 1.0)
             return
         code, self.printed = self.run(step.text)
         assert code == 0 or step.says, (step.text, self.printed)
+
+    def _require_installed(self, words: list[str]) -> None:
+        """What a page installs is here already, with these extras; of a project (-e) what it needs."""
+        if words[0] == "-e":
+            project = tomllib.loads((self.folder / "pyproject.toml").read_text())
+            words = [*project["project"]["dependencies"], *project["dependency-groups"][words[-1]]]
+        for wanted in (Requirement(word.strip('"')) for word in words):
+            found = metadata(wanted.name)
+            assert set(wanted.extras) <= set(found.get_all("Provides-Extra") or ()), wanted
+            assert wanted.specifier.contains(found["Version"], prereleases=True), wanted
 
     def _shows(self, step: Step) -> bool:
         _, self.printed = self.run(step.text)
@@ -231,13 +241,6 @@ class Reader:
             process.communicate(timeout=WAIT_S)
             assert psutil.wait_procs(family, timeout=WAIT_S)[1] == [], "it leaves nobody behind"
         self.run("unistream stack down")
-
-
-def require_installed(wanted: Requirement) -> None:
-    """That what a page has installed is here, with extras of that name."""
-    found = metadata(wanted.name)
-    assert set(wanted.extras) <= set(found.get_all("Provides-Extra") or ()), wanted
-    assert wanted.specifier.contains(found["Version"], prereleases=True), wanted
 
 
 @contextlib.contextmanager

@@ -41,6 +41,9 @@ class Lazy:
 
 
 COMMANDS: Final = {
+    "init": Lazy(
+        "init:init", "Write a project to begin with: a pipeline, its test, Dagster definitions and CI."
+    ),
     "run": Lazy("run:run", "Run a pipeline."),
     "bootstrap": Lazy(
         "bootstrap:bootstrap",
