@@ -5,7 +5,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(CACHE)/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 FAST := tests/unit tests/conformance tests/contract tests/tidy
 # What is too long for the gate, in the order in which a night runs it.
-NIGHTLY := test-nightly bounds-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix versions-nightly browser sim-nightly
+NIGHTLY := test-nightly bounds-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix versions-nightly browser screenshots-nightly sim-nightly
 NPM := $(shell command -v npm 2>/dev/null)
 UI_PAGE := unistream/_ui/index.html
 UI_PACKAGES := ui/node_modules/.package-lock.json
@@ -18,7 +18,7 @@ export UNISTREAM_CACHE := $(CACHE)
 # instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly bounds-nightly conformance golden demo dev ui ui-build ui-check browser screenshots pictures bench clean
+.PHONY: help prerequisites setup check format test budget test-fast test-nightly nightly crash-matrix ha-matrix dagster-matrix sim sim-masters sim-seeds sim-nightly random-nightly equality-nightly versions-nightly bounds-nightly conformance golden demo dev ui ui-build ui-check browser screenshots screenshots-nightly pictures bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -141,6 +141,12 @@ browser: setup  ## Dagster's UI and the web UI in a real browser: as somebody us
 screenshots: setup  ## the pictures in docs/; ONLY=dagster|ui|incidents; installs Chromium
 	@bash deployments/local/browser.sh
 	@$(RUN) python -m tests.browser.screenshots $(if $(ONLY),--only $(ONLY))
+
+screenshots-nightly: setup  ## the pictures in docs/ are of the product as it looks today: taken again, and compared
+	@bash deployments/local/browser.sh
+	@rm -rf $(CACHE)/nightly/screenshots
+	@$(RUN) python -m tests.browser.screenshots --folder $(CACHE)/nightly/screenshots
+	@$(RUN) python -m tests.browser.likeness $(CACHE)/nightly/screenshots docs/pictures
 
 pictures: setup  ## what `make browser` compares pages of the web UI with, made again; look at those that differ before you commit them
 	@bash deployments/local/browser.sh

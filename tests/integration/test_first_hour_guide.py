@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,14 +21,16 @@ from tests.own_network import own_network
 
 pytestmark = [pytest.mark.kafka]
 
-RUN = "unistream run sales:sales -s latest -D execution.checkpointing.interval=2s -t local -p 2"
+RUN = re.compile(r"^unistream run sales:sales .*$", re.MULTILINE)
 
 
 def test_readme_and_tour_until_the_first_test(tmp_path: Path) -> None:
     with own_network(), reader(tmp_path) as typist:
-        typist.assert_as_said(steps_of((ROOT / "README.md").read_text(encoding="utf-8")))
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        typist.assert_as_said(steps_of(readme))
         assert_definitions_are_loaded(typist.folder)
-        assert_each_sale_counts_once(typist)
+        [run] = RUN.findall(readme)
+        assert_each_sale_counts_once(typist, f"{run} -t local -p 2")
         tour = (GUIDE / "tour.md").read_text(encoding="utf-8")
         typist.assert_as_said(steps_of(tour.partition("\n## 5. ")[0]))
 
@@ -45,14 +48,14 @@ def assert_definitions_are_loaded(folder: Path) -> None:
     assert keys == {"lake/sales_per_minute"}
 
 
-def assert_each_sale_counts_once(typist: Reader) -> None:
-    """The command is stopped by Ctrl-C, and typed again."""
+def assert_each_sale_counts_once(typist: Reader, run: str) -> None:
+    """`run` is stopped by Ctrl-C, and typed again."""
     lake = typist.folder / "lake" / "sales_per_minute"
     for minutes in (10, 20):
         send_sales(range(60 * (minutes - 10), 60 * minutes))
         least = 60 * (minutes - 2)  # one is open, and one may be behind the watermark
         job = subprocess.Popen(
-            RUN.split(),
+            run.split(),
             cwd=typist.folder,
             env=typist.environment,
             stdin=subprocess.DEVNULL,
