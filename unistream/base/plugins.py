@@ -6,7 +6,9 @@ A name stands for "module:function"; the module is imported on first use.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import entry_points
 
 from unistream.base.errors import ConfigError
@@ -14,7 +16,13 @@ from unistream.base.errors import ConfigError
 
 def known(group: str, built_in: Mapping[str, str]) -> dict[str, str]:
     """Name -> "module:function". A built-in name cannot be replaced by an installed package."""
-    return {**{point.name: point.value for point in entry_points(group=group)}, **built_in}
+    return {**_installed(group, tuple(sys.path)), **built_in}
+
+
+@lru_cache(maxsize=16)
+def _installed(group: str, path: tuple[str, ...]) -> Mapping[str, str]:  # noqa: ARG001  (the key of the cache)
+    """Of the packages on `path`, which is `sys.path`, as they are when it is first asked for: 20 ms."""
+    return {point.name: point.value for point in entry_points(group=group)}
 
 
 def load(name: str, target: str) -> object:

@@ -19,6 +19,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.routing import Mount
 
 from unistream.base.clock import Clock
 from unistream.base.config import WEB_CANCEL_ENABLE
@@ -319,7 +320,7 @@ def create_app(
     PagesApi(pages or built(), version).routes(web)
     # `include_router` would look at the parameters of each route once more, at the first request: 40 ms
     app.router.routes.extend([*router.routes, *web.routes])
-    app.include_router(router, prefix="/v1", include_in_schema=False)
+    app.router.routes.append(Mount("/v1", routes=list(router.routes)))
     app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # FastAPI's way to replace it
     add_error_handlers(app)
     app.add_middleware(BodyLimit, large_path=SUBMISSION_PATH)
