@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Table, create_engine, select
 from sqlalchemy.engine import make_url
 
-from unistream.metadata.schema import ensure
+from unistream.metadata.schema import create, ensure
 
 
 @cache
@@ -23,13 +23,18 @@ def _empty() -> bytes:
 
 
 def create_database(url: str) -> None:
-    """What `ensure` does to a database of which there is nothing yet."""
+    """What `ensure` makes of a database of which there is nothing yet."""
     if (file := make_url(url)).get_backend_name() == "sqlite":
         assert file.database is not None
         with Path(file.database).open("xb") as new:
             new.write(_empty())
-    else:
-        ensure(url)
+        return
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:  # a third of the time of Alembic, which `ensure` uses here
+            create(connection)
+    finally:
+        engine.dispose()
 
 
 def rows(url: str, table: Table, *columns: str) -> list[tuple[Any, ...]]:

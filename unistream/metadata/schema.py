@@ -50,7 +50,7 @@ def _is_current(url: str) -> bool:
             # on PostgreSQL two could create at once: Alembic's way takes a lock
             if engine.dialect.name != "sqlite" or _has_our_tables(inspector):
                 return False
-            _create(connection)
+            create(connection)
             return True
     finally:
         engine.dispose()
@@ -85,7 +85,8 @@ def _revision(connection: Connection) -> str | None:
     return None if found is None else str(found)
 
 
-def _create(connection: Connection) -> None:
+def create(connection: Connection) -> None:
+    """The newest schema in a database of which nobody else knows."""
     metadata.create_all(connection)
     now_ms = time.time_ns() // 1_000_000
     connection.execute(insert(counters), [{"name": name, "value": now_ms} for name in COUNTERS])
