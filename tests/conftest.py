@@ -25,7 +25,7 @@ from tests.examples import register_profiles, scale
 from tests.nightly import is_due
 from tests.postgres import PostgresServer
 from tests.spark_start import prepare_environment
-from tests.spread import spread
+from tests.spread import module_of, spread
 from unistream.client.home import HOME_VARIABLE
 from unistream.testing.devtools.kafka_tools import create_topic
 from unistream.testing.devtools.object_store import make_bucket
@@ -78,10 +78,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Long tests are deselected, unless one is asked for by its id; of the others the longest come first, and
     those that wait for servers stand between those that compute."""
     scale(items)
-    items.sort(key=lambda item: budget.PARTS.index(budget.part_of(item.nodeid)), reverse=True)
+    items.sort(key=lambda item: (-budget.PARTS.index(budget.part_of(item.nodeid)), "/tidy/" in item.nodeid))
     items[:] = spread(
         items,
-        module=lambda item: item.nodeid.split("::")[0],
+        module=lambda item: module_of(item.nodeid),
         waits=lambda item: budget.part_of(item.nodeid) in {budget.GUIDES, budget.INTEGRATION},
     )
     if any("::" in word for word in config.option.file_or_dir):  # not in -W default::DeprecationWarning

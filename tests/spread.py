@@ -13,6 +13,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def module_of(test: str) -> str:
+    """What stays together; those of tests/tidy read the same files.
+
+    >>> module_of("tests/tidy/test_tidy_words.py::test_a"), module_of("tests/unit/test_b.py::test_c[1]")
+    ('tests/tidy', 'tests/unit/test_b.py')
+    """
+    return "tests/tidy" if test.startswith("tests/tidy/") else test.partition("::")[0]
+
+
 def spread(tests: Sequence[T], module: Callable[[T], str], waits: Callable[[T], bool]) -> list[T]:
     """The same tests, modules whole and in order: after each module that waits its share of the others.
 

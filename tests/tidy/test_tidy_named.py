@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tidy.parsed import parsed
 from unistream.base.config.configuration import FOREIGN, OPTIONS
 from unistream.cli.commands import COMMANDS
 
@@ -33,7 +34,7 @@ def _messages() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "unistream").rglob("*.py")):
         if "testing" in path.parts:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         inside: set[int] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Expr):

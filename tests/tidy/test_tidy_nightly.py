@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.nightly import beginnings, is_due
+from tests.tidy.parsed import parsed
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def names_in(path: Path) -> list[str]:
     """`test_a` and `TestClass::test_b`."""
     found = []
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         if isinstance(node, ast.FunctionDef):
             found.append(node.name)
         elif isinstance(node, ast.ClassDef):

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tidy.test_tidy_source import parsed, product_files, shown
+from tests.tidy.parsed import parsed
+from tests.tidy.test_tidy_source import product_files, shown
 
 STANDARD = {
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.tidy.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTING = ROOT / "unistream" / "testing"
 PLANT_BUGS = "mutants"  # files whose name begins so
@@ -36,7 +38,7 @@ def test_no_private_attribute_of_another_object_is_assigned() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
         for path in _sources()
-        for node in _assigned(ast.parse(path.read_text(encoding="utf-8")))
+        for node in _assigned(parsed(path))
         if not (isinstance(node.value, ast.Name) and node.value.id == "self")
     ]
     assert found == []
@@ -48,12 +50,12 @@ def test_no_stand_in_overwrites_a_private_attribute_of_the_class_that_it_extends
         node.name: _own(node)
         for path in sorted((ROOT / "unistream").rglob("*.py"))
         if TESTING not in path.parents
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ClassDef)
     }
     found = []
     for path in _sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 for base in node.bases:
                     name = ast.unparse(base).partition("[")[0].rpartition(".")[2]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tidy.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "unistream"
 PYTHON_FOLDERS = ("unistream", "tests", "benchmarks", "dagster_defs", "deployments", "migrations")
@@ -60,11 +62,6 @@ def python_files() -> tuple[Path, ...]:
 @cache
 def product_files() -> tuple[Path, ...]:
     return tuple(path for path in python_files() if path.is_relative_to(PACKAGE))
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def shown(path: Path, node: ast.AST | None = None) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tidy.parsed import parsed
+
 TESTS = Path(__file__).parents[1]
 WAITS = TESTS / "eventually.py"  # its one limit is what all others wait for
 CLOCKS = {"time.monotonic", "time.perf_counter", "time.time"}
@@ -23,7 +25,7 @@ def shows(node: ast.AST) -> bool:
 
 
 def found_in(path: Path) -> list[ast.FunctionDef]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     return [function for function in functions if function.name.startswith("test_")]
 
@@ -109,7 +111,7 @@ def test_no_test_asserts_a_time() -> None:
         f"{path.relative_to(TESTS)}:{line}"
         for path, text in texts.items()
         if any(word in text for word in words)
-        for line in times_in(ast.parse(text))
+        for line in times_in(parsed(path))
     ]
     assert found == [], "wait for a condition; what is promised to users is measured by benchmarks/bounds.py"
 
