@@ -28,13 +28,13 @@ prerequisites:
 
 setup: prerequisites  ## install what is missing, then the locked Python packages; with Node the web UI, too
 	@$(UV) sync --frozen --all-extras --all-groups --quiet
-	@$(RUN) unistream connectors compile
-	@$(if $(NPM),$(MAKE) --no-print-directory ui-build || echo "the web UI is not built (see above); all else works")
+	@$(RUN) unistream connectors compile & compiles=$$!; \
+	  $(if $(NPM),$(MAKE) --no-print-directory ui-build || echo "the web UI is not built (see above); all else works";) wait $$compiles
 
 check: setup  ## format, lint, types, layers
 	@$(RUN) ruff format --check .
 	@$(RUN) ruff check .
-	@$(RUN) mypy
+	@$(RUN) mypy --cache-dir $(CACHE)/mypy  # by what files contain: another checkout has it, too
 	@$(RUN) lint-imports --no-cache >/dev/null && echo "layers: kept"
 
 format: setup  ## rewrite the sources as `check` wants them
