@@ -2,48 +2,68 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import unistream as us
-from tests.eventually import WAIT_S
 from unistream.base.extras import EXTRAS, RANGES, is_installed, require
 from unistream.client.hosts import chosen_target
 
 ROOT = Path(__file__).resolve().parents[2]
 
 WITHOUT = """
-import sys
-for module in sys.argv[1].split():
-    sys.modules[module] = None  # as where it is not installed: no import and no search finds it
-import logging
-logging.basicConfig(format="%(message)s")
-import unistream as us
-def main(words):
-    from unistream.cli.main import main
-    return main(words)
-def target(chosen):
-    from unistream.client.hosts import chosen_target
-    return chosen_target(chosen)
-def stars():
-    exec("from unistream import *; from unistream.testing import *", {})
-def pipeline(**config):
-    env = us.Environment(config, target=config.pop("target", None))
-    source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-    env.from_source(source, us.WatermarkStrategy.no_watermarks()).sink_to(us.BlackholeSink())
-    return env
-try:
-    code = eval(sys.argv[2])
-except us.ConfigError as error:
-    print(error, file=sys.stderr)
-    code = 2
-print("result", code)
+import json, os, sys
+# what is always there, and needs half a second for each statement: none of it loads a library of an extra
+import fsspec, numpy, pyarrow.compute, pyarrow.dataset, pyarrow.flight, rich.console, sqlalchemy.orm, typer
+import unistream.api.environment, unistream.cli.main, unistream.cli.options, unistream.client.leader_process
+import unistream.client.submission, unistream.connector.file
+from unistream.base.extras import EXTRAS
+print(*(one for extra in EXTRAS.values() for one in extra.values() if one in sys.modules), flush=True)
+def run(modules, statement):
+    for module in modules:
+        sys.modules[module] = None  # as where it is not installed: no import and no search finds it
+    import logging
+    logging.basicConfig(format="%(message)s")
+    import unistream as us
+    def main(words):
+        from unistream.cli.main import main
+        return main(words)
+    def target(chosen):
+        from unistream.client.hosts import chosen_target
+        return chosen_target(chosen)
+    def stars():
+        exec("from unistream import *; from unistream.testing import *", {})
+    def pipeline(**config):
+        env = us.Environment(config, target=config.pop("target", None))
+        source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        env.from_source(source, us.WatermarkStrategy.no_watermarks()).sink_to(us.BlackholeSink())
+        return env
+    try:
+        code = eval(statement, {**globals(), **locals()})
+    except us.ConfigError as error:
+        print(error, file=sys.stderr)
+        code = 2
+    print("result", code)
+for line in sys.stdin:
+    modules, statement, folder = json.loads(line)
+    if child := os.fork():
+        os.waitpid(child, 0)
+        print("ended", flush=True)
+        continue
+    os.chdir(folder)
+    os.environ.update(HOME=folder, UNISTREAM_HOME=folder + "/home")
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    sys.stdin = open(os.devnull)
+    run(modules, statement)
+    break
 """
 
 KAFKA = "us.KafkaSource(bootstrap_servers='127.0.0.1:1', topic='t')"
@@ -130,29 +150,48 @@ NEEDS = [
 ]
 
 
-def without(modules: Iterable[str], statement: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs `statement` where `modules` are not installed."""
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT, " ".join(modules), statement],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "UNISTREAM_HOME": str(folder / "home")},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-    )
+Without = Callable[[Iterable[str], str], tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[subprocess.Popen[str]]:
+    """A process that forks for each statement."""
+    command = [sys.executable, "-c", WITHOUT]
+    environment = {"PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "\n"
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def without(interpreter: subprocess.Popen[str], tmp_path: Path) -> Without:
+    """Runs a statement where some modules are not installed: what it prints, and its errors."""
+
+    def run(modules: Iterable[str], statement: str) -> tuple[str, str]:
+        assert interpreter.stdin is not None
+        assert interpreter.stdout is not None
+        print(json.dumps([list(modules), statement, str(tmp_path)]), file=interpreter.stdin, flush=True)
+        assert interpreter.stdout.readline() == "ended\n"
+        return (tmp_path / "stdout").read_text("utf-8"), (tmp_path / "stderr").read_text("utf-8")
+
+    return run
 
 
 @pytest.mark.parametrize(("extra", "statement", "sentence"), NEEDS)
 def test_one_sentence_names_the_extra_that_is_missing(
-    extra: str, statement: str, sentence: str, tmp_path: Path
+    extra: str, statement: str, sentence: str, without: Without, tmp_path: Path
 ) -> None:
-    done = without(EXTRAS[extra].values(), statement, tmp_path)
-    assert done.stdout == "result 2\n", done.stderr
-    *_, said = done.stderr.splitlines()
+    printed, errors = without(EXTRAS[extra].values(), statement)
+    assert printed == "result 2\n", errors
+    *_, said = errors.splitlines()
     assert sentence in said
     assert said.endswith(f'not installed here: pip install "unistream[{extra}]"')
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in errors
     assert not list(tmp_path.glob("home/runs/*")), "nothing was started"
 
 
@@ -165,41 +204,40 @@ def test_one_sentence_names_the_extra_that_is_missing(
     ],
 )
 def test_an_empty_list_says_why_jobs_of_this_installation_are_not_found(
-    words: list[str], shown: str, tmp_path: Path
+    words: list[str], shown: str, without: Without
 ) -> None:
-    done = without(EXTRAS["server"].values(), f"main({words})", tmp_path)
-    assert done.stdout == f"{shown}result 0\n"
-    assert done.stderr.endswith('by which other commands find them: pip install "unistream[server]"\n')
-    assert without((), f"main({words})", tmp_path).stderr == ""
+    printed, errors = without(EXTRAS["server"].values(), f"main({words})")
+    assert printed == f"{shown}result 0\n"
+    assert errors.endswith('by which other commands find them: pip install "unistream[server]"\n')
+    assert without((), f"main({words})")[1] == ""
 
 
 JOB_COMMANDS = ["info", "exceptions", "checkpoint", "checkpoints", "savepoint", "stop", "cancel", "rescale"]
 
 
 @pytest.mark.parametrize("command", JOB_COMMANDS)
-def test_a_command_about_a_job_names_the_extra_where_no_cluster_runs(command: str, tmp_path: Path) -> None:
+def test_a_command_about_a_job_names_the_extra_where_no_cluster_runs(command: str, without: Without) -> None:
     words = [command, "some-job", *(["a=2"] if command == "rescale" else [])]
-    done = without(EXTRAS["server"].values(), f"main({words})", tmp_path)
-    assert done.stdout == "result 3\n"
-    (said,) = done.stderr.splitlines()
+    printed, errors = without(EXTRAS["server"].values(), f"main({words})")
+    assert printed == "result 3\n"
+    (said,) = errors.splitlines()
     assert said.startswith("error: no cluster runs here; ")
     assert said.endswith('pip install "unistream[server]"')
 
 
-def test_every_name_can_be_imported_where_all_extras_are_missing(tmp_path: Path) -> None:
+def test_every_name_can_be_imported_where_all_extras_are_missing(without: Without) -> None:
     everything = [module for libraries in EXTRAS.values() for module in libraries.values()]
-    done = without(everything, "stars()", tmp_path)
-    assert (done.stdout, done.stderr) == ("result None\n", "")
+    assert without(everything, "stars()") == ("result None\n", "")
 
 
 def test_every_extra_is_tried() -> None:
     assert {row.values[0] for row in NEEDS} == set(EXTRAS)
 
 
-def test_where_spark_is_missing_the_default_target_is_local_and_one_line_says_so(tmp_path: Path) -> None:
-    done = without(["pyspark"], "target(None)", tmp_path)
-    assert done.stdout == "result local\n"
-    (line,) = done.stderr.splitlines()
+def test_where_spark_is_missing_the_default_target_is_local_and_one_line_says_so(without: Without) -> None:
+    printed, errors = without(["pyspark"], "target(None)")
+    assert printed == "result local\n"
+    (line,) = errors.splitlines()
     assert "target=local" in line
     assert 'pip install "unistream[spark]"' in line
 
@@ -218,9 +256,8 @@ def test_with_spark_connect_the_default_target_is_local_and_one_line_says_so(
         refuse_connect()
 
 
-def test_a_target_that_was_chosen_is_not_commented_on(tmp_path: Path) -> None:
-    done = without(["pyspark"], "target('local')", tmp_path)
-    assert (done.stdout, done.stderr) == ("result local\n", "")
+def test_a_target_that_was_chosen_is_not_commented_on(without: Without) -> None:
+    assert without(["pyspark"], "target('local')") == ("result local\n", "")
 
 
 def test_the_table_of_extras_is_that_of_the_project() -> None:
