@@ -1,6 +1,6 @@
 """`make dev`: Dagster with the flights pipeline, a session cluster with a web UI, flights that keep coming.
 
-    Kafka ◄── producer            nine months of flights, then a day each 40 s, up to today
+    Kafka ◄── producer            eleven months of flights, then a day each 40 s, up to today
     session cluster               on Spark; jobs outlive the runs that start them
     dagster dev                   UI and daemon, with deployments/dagster/{dagster,workspace}.yaml
 
@@ -35,7 +35,7 @@ from unistream.testing.devtools.stack import LocalStack
 
 YEARS: Final = 2  # the first one comes up to today
 YEAR_S: Final = 4 * 3_600.0
-BACKLOG_MONTHS: Final = 9
+BACKLOG_MONTHS: Final = 11  # so that the last 90 days have some at once
 MONTH_DAYS: Final = 30
 
 
