@@ -7,8 +7,8 @@
     <!-- not typed: why -->   the block behind it is only shown
 
 In what is printed, times, durations, sizes, ids, ports and processes are those of whoever types; "…" is any
-text, and as a line of its own any lines. What looks at a job is typed
-again until it shows what the page says.
+text, and as a line of its own any lines. What looks at a job is typed again until it shows what the page
+says, and so is a command that says "try again".
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ BLOCK: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 TYPED: Final = ("python", "sh", "console", "text")
+TRY_AGAIN: Final = "; try again when it is RUNNING"
 ELSEWHERE: Final = "# in a second terminal"
 LOOKS: Final = (
     "python look.py",
@@ -69,11 +70,7 @@ class Step:
 
 
 def steps_of(page: str) -> list[Step]:
-    """What is to be typed, in order.
-
-    >>> [(step.kind, step.text) for step in steps_of("```sh\\ncd a\\ncd b\\n```")]
-    [('command', 'cd a'), ('command', 'cd b')]
-    """
+    """What is to be typed, in order."""
     steps: list[Step] = []
     for block in BLOCK.finditer(page):
         kind, text = block["kind"], block["text"]
@@ -106,15 +103,7 @@ def _commands(text: str) -> list[str]:
 
 
 def is_said(page: str, printed: str) -> bool:
-    """Whether `printed` is what the page says.
-
-    >>> is_said("job 4f… runs\\n…", "job 4f0c2a runs\\nand more\\nand more")
-    True
-    >>> is_said("9 rows in 20 ms", "9 rows in 1.5 s"), is_said("9 rows", "8 rows")
-    (True, False)
-    >>> is_said("9 rows", "9 rows\\nmore")
-    False
-    """
+    """Whether `printed` is what the page says."""
     pattern = "\n".join(
         "(.*\n?)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) for line in _plain(page)
     )
@@ -183,8 +172,7 @@ class Reader:
         if step.says is not None and step.text.startswith(LOOKS):
             eventually(lambda: self._shows(step), f"{step.text} says {step.says!r}", WAIT_S, 1.0)
             return
-        code, self.printed = self.run(step.text)
-        assert code == 0 or step.says, (step.text, self.printed)
+        eventually(lambda: self._is_done(step), f"{step.text} is done", WAIT_S, 1.0)
 
     def _require_installed(self, words: list[str]) -> None:
         """What a page installs is here already, with these extras; of a project (-e) what it needs."""
@@ -195,6 +183,14 @@ class Reader:
             found = metadata(wanted.name)
             assert set(wanted.extras) <= set(found.get_all("Provides-Extra") or ()), wanted
             assert wanted.specifier.contains(found["Version"], prereleases=True), wanted
+
+    def _is_done(self, step: Step) -> bool:
+        """Not yet if it says, as to anybody, to try again."""
+        code, self.printed = self.run(step.text)
+        if code != 0 and TRY_AGAIN in self.printed:
+            return False
+        assert code == 0 or step.says, (step.text, self.printed)
+        return True
 
     def _shows(self, step: Step) -> bool:
         _, self.printed = self.run(step.text)
