@@ -16,6 +16,7 @@ from dagster_defs.demo.compare import Difference, compare
 from dagster_defs.demo.data import cancelled_truth, hourly_truth
 from dagster_defs.demo.processes import DemoError
 from dagster_defs.tables import read_table
+from unistream.dagster.metadata import schema_text
 
 ASSETS: Final = ("flights_hourly", "flights_cancelled")
 
@@ -81,7 +82,13 @@ def _asset_metadata(dagster_home: Path) -> Mapping[str, object]:
         event = instance.get_latest_materialization_event(dg.AssetKey(ASSETS[0]))
     if event is None or event.asset_materialization is None:
         raise DemoError(f"the run ended without a materialisation of {ASSETS[0]}")
-    return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+    metadata = event.asset_materialization.metadata
+    return {name: shown(value.value) for name, value in metadata.items()}
+
+
+def shown(value: object) -> object:
+    """A table's columns as a line of text."""
+    return schema_text(value) if isinstance(value, dg.TableSchema) else value
 
 
 def print_figures(console: Console, report: DemoReport, figures: Figures) -> None:
@@ -95,7 +102,7 @@ def print_figures(console: Console, report: DemoReport, figures: Figures) -> Non
         ("flights published", f"{report.events:,}"),
         (ASSETS[0], str(report.hourly)),
         (ASSETS[1], str(report.cancelled)),
-        *((name, str(value)) for name, value in sorted(figures.asset.items())),
+        *((name, str(value)) for name, value in figures.asset.items()),
     ):
         table.add_row(name, value)
     console.print(table)

@@ -16,6 +16,7 @@ from tests.integration.test_dagster_runs import assets, instance  # noqa: F401 -
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.dagster import UnistreamResource, build_commit_sensor
+from unistream.dagster.closing_partitions import Cursor
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
@@ -51,7 +52,6 @@ class Ticks:
         ) as context:
             result = self._sensor.evaluate_tick(context)
         for event in result.asset_events:
-            assert isinstance(event, dg.AssetMaterialization)
             self._instance.report_runless_asset_event(event)
         if not dies:
             self.cursor = result.cursor
@@ -89,11 +89,11 @@ def test_each_row_is_reported_once(
 
     eventually(lambda: reported() == rows, "all rows are reported", WAIT_S, 0.2)
     many = len(ticks.events("rows"))
-    assert ticks.tick() == "nothing new is visible in these assets"
+    assert f"numbers: job {job.job_id} has read all of its input" in ticks.tick()
     assert len(ticks.events("rows")) == many, "what was reported before the tick died is left out"
     assert ticks.tick().startswith("there is no commit behind number ")
     newest = ticks.events("rows")[0]
-    assert newest["unistream/table_version"] == job.status().sinks["raw"].table_version
+    assert newest["unistream/table_version"] == str(job.status().sinks["raw"].table_version)
     assert newest["dagster/row_count"] == rows, "of the whole table, not of this event"
     event = instance.get_latest_materialization_event(dg.AssetKey("rows"))
     assert event is not None
@@ -113,4 +113,4 @@ def test_a_cluster_that_is_away_loses_no_commit(
     assert start(cluster, assets).wait(WAIT_S).state == "FINISHED"
     cluster.close()
     assert "the commits are not known now" in ticks.tick()
-    assert ticks.cursor is None
+    assert Cursor.read(ticks.cursor).seq == 0

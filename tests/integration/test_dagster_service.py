@@ -291,8 +291,8 @@ def test_a_check_fails_while_rows_fail_and_passes_when_they_do_not_any_more(serv
     ui, fails = service.ui, service.lake / "letters.fails"
 
     def dead_letters() -> tuple[str, str]:
-        service.await_end(ui.check("letters", "runs", "checkpoint_age", "dead_letters"))
-        assert ui.checked("letters", "runs")[0] == "SUCCEEDED"
+        service.await_end(ui.check("letters", "stream_is_running", "checkpoint_age", "dead_letters"))
+        assert ui.checked("letters", "stream_is_running")[0] == "SUCCEEDED"
         return ui.checked("letters", "dead_letters")
 
     fails.touch()

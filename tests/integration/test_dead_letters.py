@@ -11,7 +11,7 @@ import unistream as us
 from tests.integration.crash_runs import RECOVERING, Crashes, in_the_gate, run_to_end
 from tests.integration.failing_rows import check, counts, failing
 from unistream.cli.main import main
-from unistream.dagster.report import job_metadata
+from unistream.dagster.metadata import job_metadata
 
 OFTEN = {**RECOVERING, "execution.checkpointing.interval": "200 ms"}
 
@@ -54,7 +54,7 @@ def test_a_batch_job_and_who_hears_of_it(
         info = job.status()
     check(tmp_path / "lake")
     assert result.dead_letters == info.dead_letters == counts()
-    metadata = job_metadata(info)
+    metadata = job_metadata(info, info.submitted_ms)
     assert metadata["unistream/dead_letters"] == sum(counts().values())
     assert metadata["unistream/dead_letters_by_operator"].data == counts()
 

@@ -20,7 +20,7 @@ from unistream.base.config import Configuration
 from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
-from unistream.dagster.report import job_metadata
+from unistream.dagster.metadata import job_metadata
 from unistream.master.job_setup import SubmitRequest
 from unistream.testing.mini_cluster import DEFAULTS, MiniCluster, ThreadHost
 from unistream.worker.code import pack
@@ -118,7 +118,7 @@ def test_a_running_job_says_them_by_operator(
     warned = [r.getMessage() for r in caplog.records if "late_rows_dropped" in r.getMessage()]
     assert len(warned) == 1
     assert "operator='per hour, of all'" in warned[0]
-    metadata = job_metadata(info)
+    metadata = job_metadata(info, info.submitted_ms)
     assert metadata["unistream/late_rows"] == info.late_rows["per hour, of all"]
     assert metadata["unistream/late_rows_by_operator"].data == info.late_rows
     assert main(["info", "hours"]) == 0

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
-from unistream.dagster.report import job_metadata
+from unistream.dagster.metadata import job_metadata
 
 ROWS = 1_000
 
@@ -33,5 +33,5 @@ def test_counters_of_all_subtasks_are_added_up(target: str, mode: str) -> None:
     counted = {name: n for name, n in info.metrics.items() if ".user." in name}
     assert sorted(counted.values()) == [ROWS // 2, ROWS // 2], counted
     assert {name.partition(".user.")[2] for name in counted} == {"odd", "even"}
-    in_dagster = job_metadata(info)["unistream/metrics"].data
+    in_dagster = job_metadata(info, info.submitted_ms)["unistream/metrics"].data
     assert in_dagster == {name.replace(".user.", ": "): n for name, n in counted.items()}

@@ -44,6 +44,10 @@ class Silent:
         return str(self.error)
 
 
+class NotAllAnswer(NotFound):
+    """No cluster that answers has the job; one that does not may have it."""
+
+
 OnSilence = Callable[[Silent], None]
 
 
@@ -178,7 +182,7 @@ def _found(config: Configuration, text: str, choose: Callable[[list[Found]], Fou
         if not silent:
             raise
         may = "so the job may be there" if len(silent) == 1 else "so the job may be in one of these"
-        raise NotFound("; ".join(map(str, [error, *silent, may]))) from None
+        raise NotAllAnswer("; ".join(map(str, [error, *silent, may]))) from None
     finally:
         for other in clusters:
             if other is not cluster:

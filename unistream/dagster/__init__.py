@@ -14,13 +14,14 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 from unistream.dagster.assets import sink_asset, unistream_assets
 from unistream.dagster.backfill_asset import build_backfill_asset
 from unistream.dagster.checks import build_row_count_check, build_stream_checks
-from unistream.dagster.commits import build_commit_sensor
+from unistream.dagster.commit_sensor import build_commit_sensor
 from unistream.dagster.component import UnistreamJobComponent
 from unistream.dagster.drain_resume import build_drain_and_resume_schedule
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
 from unistream.dagster.reconciling import build_reconciling_sensor
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.translator import (
+    CheckTranslatorData,
     SinkTranslatorData,
     SourceTranslatorData,
     UnistreamTranslator,
@@ -29,6 +30,7 @@ from unistream.dagster.translator import (
 )
 
 __all__ = [
+    "CheckTranslatorData",
     "SinkTranslatorData",
     "SourceTranslatorData",
     "UnistreamJobComponent",

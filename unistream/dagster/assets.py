@@ -9,7 +9,7 @@ import dagster as dg
 
 from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError
-from unistream.dagster.report import SINK_METADATA
+from unistream.dagster.metadata import SINK_METADATA
 from unistream.dagster.translator import UnistreamTranslator, build_unistream_asset_specs
 from unistream.port.sink import ReplacesRows, Sink
 

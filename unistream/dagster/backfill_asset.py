@@ -27,8 +27,8 @@ from unistream.client.lookup import find_job
 from unistream.client.rest_client import RestJobClient
 from unistream.dagster.attached import INTERRUPTIONS
 from unistream.dagster.backfill_command import Ended, Figures, perform
+from unistream.dagster.metadata import BACKFILL_METADATA, SINK_METADATA
 from unistream.dagster.operations import RESOURCE
-from unistream.dagster.report import BACKFILL_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.stream import Stream
 from unistream.dagster.watching import LeftToAnother, RunWatch

@@ -5,20 +5,35 @@ rows (`unistream.dagster.judging`), and of a table against a query.
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
 from unistream.api.environment import Environment
 from unistream.base.config.parsing import parse_duration_ms
-from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError
-from unistream.client.submission import NothingRuns
-from unistream.dagster.judging import Limits, Verdict, judged, row_count_verdict
-from unistream.dagster.report import SINK_METADATA
+from unistream.base.errors import ConfigError, UnistreamError
+from unistream.dagster.judging import Limits, Verdict, judged_seen, row_count_verdict
+from unistream.dagster.looking import look
+from unistream.dagster.metadata import SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
+from unistream.dagster.seen import NotSeen
 from unistream.dagster.stream import Stream
+from unistream.dagster.translator import CheckTranslatorData, UnistreamTranslator
 from unistream.port.sink import DescribesTable
+
+CHECK: Final = "unistream/check"
+"""Metadata of a check: which one it is, whatever a translator calls it."""
+
+LIMIT: Final = "unistream/limit"
+"""Metadata of a check: its limit; durations in ms."""
+
+SEVERITY: Final = "unistream/severity"
+"""Metadata of a check: as it was given; otherwise the result says it."""
+
+
+Severity: TypeAlias = dg.AssetCheckSeverity | Mapping[str, dg.AssetCheckSeverity] | None
 
 
 def build_stream_checks(
@@ -31,15 +46,18 @@ def build_stream_checks(
     max_watermark_lag: str | None = None,
     max_records_behind: int | None = None,
     max_dead_letter_ratio: float | None = None,
-    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN,
+    severity: Severity = None,
+    translator: UnistreamTranslator | None = None,
     job_name: str | None = None,
     resource: str = "unistream",
     clock: Callable[[], float] = time.time,
 ) -> dg.AssetChecksDefinition:
-    """Checks of the job that writes `assets`, of each asset: `runs`, and one for each limit that is given.
+    """Checks of the job that writes `assets`, of each asset: `stream_is_running`, and one for each limit that
+    is given.
 
-    They are evaluated when Dagster runs them: by a schedule over `dg.AssetSelection.checks(...)`, an
-    automation condition, or the button.
+    The sensor of `build_commit_sensor` in the same definitions evaluates them, after each materialisation and
+    when one changes; and so do the button, a schedule over `dg.AssetSelection.checks(...)`, and automation
+    conditions, each check alone or all.
 
     Args:
         assets: Made by `unistream_assets`.
@@ -54,14 +72,16 @@ def build_stream_checks(
         max_dead_letter_ratio: Such as 0.001: of the records that a source could not decode to all that it
             has read, and of the rows that another operator could not process to all that its tasks have got,
             since they began; the worst one counts.
-        severity: Of a check that fails.
+        severity: Of checks that fail, or by name of the check. Otherwise a warning; a job that has failed, or
+            whose cluster has ended, is an error of `stream_is_running`.
+        translator: Names and describes them; None: `UnistreamTranslator()`.
         job_name: Of the job, if `UnistreamResource.run` was given another one than that of the step.
         resource: Key of the `UnistreamResource` that knows the cluster.
         clock: Seconds since the epoch.
 
     Raises:
-        ConfigError: `max_checkpoint_age` or `max_watermark_lag` is no duration, or a ratio is not between 0
-            and 1.
+        ConfigError: `max_checkpoint_age` or `max_watermark_lag` is no duration, a ratio is not between 0
+            and 1, or `severity` names no check of these.
     """
     limits = Limits(
         checkpoint_age_ms=None if max_checkpoint_age is None else parse_duration_ms(max_checkpoint_age),
@@ -72,16 +92,69 @@ def build_stream_checks(
         records_behind=max_records_behind,
         dead_letter_ratio=_share("max_dead_letter_ratio", max_dead_letter_ratio),
     )
-    step, stream = assets.op.name, Stream.of(assets, job_name)
-    specs = [dg.AssetCheckSpec(name, asset=key) for key in sorted(assets.keys) for name in limits.names]
+    stream = Stream.of(assets, job_name)
+    specs = _specs(assets, limits, _severities(severity, limits), translator or UnistreamTranslator())
 
-    @dg.multi_asset_check(name=f"{step}_checks", specs=specs, required_resource_keys={resource})
+    @dg.multi_asset_check(
+        name=f"{assets.op.name}_checks", specs=specs, can_subset=True, required_resource_keys={resource}
+    )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         unistream: UnistreamResource = getattr(context.resources, resource)
-        verdicts = _verdicts(unistream, stream, limits, int(clock() * 1000))
-        yield from _results(specs, verdicts, severity)
+        wanted = context.op_execution_context.selected_asset_check_keys
+        seen = look(stream, unistream.configuration(), unistream.target)
+        if isinstance(seen, NotSeen):
+            raise dg.Failure(f"job {stream.name}: {seen.why}")
+        verdicts = judged_seen(seen, limits, int(clock() * 1000))
+        for spec in specs:
+            if spec.key in wanted:
+                verdict = verdict_of(spec, verdicts)
+                yield _result(spec.asset_key, spec.name, verdict, verdict.severity)
 
     return checks
+
+
+def _specs(
+    assets: dg.AssetsDefinition,
+    limits: Limits,
+    severities: Mapping[str, dg.AssetCheckSeverity],
+    translator: UnistreamTranslator,
+) -> list[dg.AssetCheckSpec]:
+    """The sensor finds all that it needs to evaluate a check in the metadata of its spec."""
+    found = []
+    for asset in sorted(assets.specs, key=lambda spec: spec.key):
+        for check, text in limits.texts.items():
+            ours: dict[str, Any] = {CHECK: check}
+            if check in limits.by_name:
+                ours[LIMIT] = limits.by_name[check]
+            if check in severities:
+                ours[SEVERITY] = severities[check].value
+            data = CheckTranslatorData(asset=asset, name=check, description=text)
+            spec = translator.get_asset_check_spec(data)
+            found.append(spec.with_metadata({**spec.metadata, **ours}))
+    return found
+
+
+def limits_of(specs: Iterable[dg.AssetCheckSpec]) -> Limits:
+    """Of the checks of one asset, as `build_stream_checks` has made them."""
+    return Limits.of({spec.metadata[CHECK]: spec.metadata[LIMIT] for spec in specs if LIMIT in spec.metadata})
+
+
+def verdict_of(spec: dg.AssetCheckSpec, verdicts: Mapping[str, Verdict]) -> Verdict:
+    """Of a check, with its own severity if it has one."""
+    verdict, severity = verdicts[spec.metadata[CHECK]], spec.metadata.get(SEVERITY)
+    return verdict if severity is None else replace(verdict, severity=dg.AssetCheckSeverity(severity))
+
+
+def _severities(given: Severity, limits: Limits) -> Mapping[str, dg.AssetCheckSeverity]:
+    """By name of the check. Raises ConfigError."""
+    if given is None:
+        return {}
+    if isinstance(given, dg.AssetCheckSeverity):
+        return dict.fromkeys(limits.names, given)
+    unknown = sorted(given.keys() - set(limits.names))
+    if unknown:
+        raise ConfigError(f"severity: there is no check {unknown[0]!r}; there are {', '.join(limits.names)}")
+    return given
 
 
 def build_row_count_check(
@@ -116,13 +189,19 @@ def build_row_count_check(
     name = "_".join((assets.op.name, *spec.key.path, "row_count"))
 
     @dg.multi_asset_check(
-        name=re.sub(r"\W", "_", name), specs=[dg.AssetCheckSpec("row_count", asset=spec.key)]
+        name=re.sub(r"\W", "_", name),
+        specs=[dg.AssetCheckSpec("row_count", asset=spec.key, description=_count_text(share))],
     )
     def check() -> Iterator[dg.AssetCheckResult]:
         verdict = row_count_verdict(_rows_of(build, sink_uid), row_count(), share)
         yield _result(spec.key, "row_count", verdict, severity)
 
     return check
+
+
+def _count_text(tolerance: float) -> str:
+    within = f", within {100 * tolerance:g} %" if tolerance else ""
+    return f"The table has as many rows as the query says{within}."
 
 
 def _the_asset(assets: dg.AssetsDefinition, asset: str | Sequence[str] | None) -> dg.AssetSpec:
@@ -160,29 +239,6 @@ def _share(name: str, value: float | None) -> float | None:
     if value is not None and not 0 <= value <= 1:
         raise ConfigError(f"{name} is {value}, and a share is between 0 and 1")
     return value
-
-
-def _verdicts(
-    unistream: UnistreamResource, stream: Stream, limits: Limits, now_ms: int
-) -> dict[str, Verdict]:
-    try:
-        client = stream.find(unistream.configuration())
-    except (NotFound, NothingRuns, ClusterEnded) as error:
-        return dict.fromkeys(limits.names, Verdict(False, f"the job does not run: {error}", {}))
-    except UnistreamError as error:
-        raise dg.Failure(f"job {stream.name}: {error}") from error
-    with closing(client):
-        info, figures = client.status(), client.checkpoints()
-    complete = (figures.latest_completed, figures.latest_savepoint)
-    newest = max((one for one in complete if one is not None), key=lambda one: one.timestamp_ms, default=None)
-    return judged(info, newest, limits, now_ms)
-
-
-def _results(
-    specs: Sequence[dg.AssetCheckSpec], verdicts: Mapping[str, Verdict], severity: dg.AssetCheckSeverity
-) -> Iterator[dg.AssetCheckResult]:
-    for spec in specs:
-        yield _result(spec.asset_key, spec.name, verdicts[spec.name], severity)
 
 
 def _result(

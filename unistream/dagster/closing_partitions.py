@@ -17,6 +17,7 @@ import dagster as dg
 import msgspec
 
 from unistream.base.errors import ConfigError
+from unistream.dagster.following import Checked, Shown
 
 AT_ONCE_MAX: Final = 500
 """Of an asset in one tick; the next one goes on. Dagster stores each as an event of its own."""
@@ -45,11 +46,15 @@ class Cursor(msgspec.Struct, frozen=True):
         seq: The last commit that was read.
         watermarks: The highest one of each stream, ms.
         closed: Of each partitioned asset the end of the last partition that was reported or known, ms.
+        streams: What was reported of each stream, by step.
+        checked: What was reported of the checks of each asset.
     """
 
     seq: int = 0
     watermarks: dict[str, int] = {}
     closed: dict[str, int] = {}
+    streams: dict[str, Shown] = {}
+    checked: dict[str, Checked] = {}
 
     @classmethod
     def read(cls, text: str | None) -> Cursor:
@@ -73,6 +78,12 @@ class Cursor(msgspec.Struct, frozen=True):
             name = key.to_user_string()
             known[name] = max(watermark, known.get(name, watermark))
         return msgspec.structs.replace(self, seq=seq, watermarks=known)
+
+    def reporting(self, streams: Mapping[str, Shown], checked: Mapping[str, Checked]) -> Cursor:
+        """With these reported; those of others stay."""
+        return msgspec.structs.replace(
+            self, streams={**self.streams, **streams}, checked={**self.checked, **checked}
+        )
 
     def after(self, steps: Mapping[dg.AssetKey, Step]) -> Cursor:
         """With these reported."""

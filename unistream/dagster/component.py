@@ -23,7 +23,7 @@ from unistream.api.load import build, load_function
 from unistream.base.errors import ConfigError
 from unistream.dagster.assets import unistream_assets
 from unistream.dagster.checks import build_row_count_check, build_stream_checks
-from unistream.dagster.commits import build_commit_sensor
+from unistream.dagster.commit_sensor import build_commit_sensor
 from unistream.dagster.drain_resume import DrainAndResume, build_drain_and_resume_schedule
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
 from unistream.dagster.reconciling import SILENT_AFTER_S, UNLINKED_AFTER_S, build_reconciling_sensor

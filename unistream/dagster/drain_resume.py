@@ -27,8 +27,8 @@ from unistream.client.resume import LATEST
 from unistream.client.submission import NothingRuns
 from unistream.dagster.attached import stop_when_running
 from unistream.dagster.maintenance import STAGE_TAG, await_starts, maintains
+from unistream.dagster.metadata import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.operations import RESOURCE, check_own
-from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.savepoints import ended_by
 from unistream.dagster.start import RESUME_TAG

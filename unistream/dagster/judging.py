@@ -1,4 +1,4 @@
-"""Whether a stream is healthy, by what its job shows: pure, one small function for each check.
+"""Whether a stream is healthy, by what was seen of its job: pure, one small function for each check.
 
 Figures that are divided by each other are of the same attempts: counters of tasks begin at zero after a
 restart, so the ratios are about the time since then.
@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import dagster as dg
+import msgspec
 
 from unistream.base.ids import VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.client.last_job import has_read_everything
+from unistream.dagster.metadata import JOB, PAGE
+from unistream.dagster.seen import Complete, NoJob, Seen, SeenJob, state_text
 from unistream.master.job_info import JobInfo
 from unistream.master.row_counts import dead_letters_of, late_rows_of
-from unistream.model.checkpoint_figures import CheckpointFigures
 
-RUNS: Final = "runs"
+RUNS: Final = "stream_is_running"
 CHECKPOINT_AGE: Final = "checkpoint_age"
 RESTARTS: Final = "restarts"
 LATE_ROWS: Final = "late_rows"
@@ -27,6 +30,20 @@ LATE_RATIO: Final = "late_ratio"
 LAG: Final = "lag"
 RECORDS_BEHIND: Final = "records_behind"
 DEAD_LETTERS: Final = "dead_letters"
+
+FIELDS: Final = {
+    CHECKPOINT_AGE: "checkpoint_age_ms",
+    RESTARTS: "restarts",
+    LATE_ROWS: "late_rows",
+    LATE_RATIO: "late_ratio",
+    LAG: "watermark_lag_ms",
+    RECORDS_BEHIND: "records_behind",
+    DEAD_LETTERS: "dead_letter_ratio",
+}
+"""Of `Limits`, by name of the check."""
+
+COUNTED: Final = frozenset({LATE_ROWS, LATE_RATIO, LAG, RECORDS_BEHIND, DEAD_LETTERS})
+"""By what the tasks of a job say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +72,48 @@ class Limits:
     @property
     def names(self) -> list[str]:
         """Of the checks."""
-        limits = {
-            CHECKPOINT_AGE: self.checkpoint_age_ms,
-            RESTARTS: self.restarts,
-            LATE_ROWS: self.late_rows,
-            LATE_RATIO: self.late_ratio,
-            LAG: self.watermark_lag_ms,
-            RECORDS_BEHIND: self.records_behind,
-            DEAD_LETTERS: self.dead_letter_ratio,
+        return [RUNS, *(name for name, field in FIELDS.items() if getattr(self, field) is not None)]
+
+    @classmethod
+    def of(cls, limits: Mapping[str, object]) -> Limits:
+        """By name of the check."""
+        known = {FIELDS[name]: limit for name, limit in limits.items() if name in FIELDS}
+        return msgspec.convert(known, cls)
+
+    @property
+    def by_name(self) -> dict[str, float | int]:
+        """Without `RUNS`, which has none."""
+        return {name: getattr(self, FIELDS[name]) for name in self.names[1:]}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What each check says, for people who look at it."""
+        said = {
+            RUNS: "The job that writes this table is RUNNING, or has read all of its input.",
+            CHECKPOINT_AGE: f"A checkpoint was completed in the last {_duration(self.checkpoint_age_ms)}.",
+            RESTARTS: f"The job has restarted {self.restarts} times at most since it was submitted.",
+            LATE_ROWS: f"At most {self.late_rows} rows came behind the watermark, and were dropped.",
+            LATE_RATIO: f"At most {_percent(self.late_ratio)} of the rows came behind the watermark.",
+            LAG: f"The watermark is at most {_duration(self.watermark_lag_ms)} behind the clock.",
+            RECORDS_BEHIND: f"At most {self.records_behind} records wait in the topics.",
+            DEAD_LETTERS: f"At most {_percent(self.dead_letter_ratio)} of the rows of any operator failed.",
         }
-        return [RUNS, *(name for name, limit in limits.items() if limit is not None)]
+        return {name: said[name] for name in self.names}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one check."""
+    """The result of one check. `severity`: if it fails."""
 
     passed: bool
     text: str
     metadata: Mapping[str, Any]
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
+
+    @property
+    def result(self) -> str:
+        """In one word."""
+        return "passed" if self.passed else self.severity.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +142,29 @@ class OperatorRows:
         return _ratio(self.dead_letters, self.rows)
 
 
-def judged(
-    info: JobInfo, newest: CheckpointFigures | None, limits: Limits, now_ms: int
-) -> dict[str, Verdict]:
+def judged_seen(seen: Seen, limits: Limits, now_ms: int) -> dict[str, Verdict]:
+    """All checks of a stream, by name, in the order of `Limits.names`. What is not known fails nobody's
+    pipeline, but passes as nothing either: a warning."""
+    if isinstance(seen, SeenJob):
+        found = judged(seen.info, seen.newest, limits, now_ms)
+        link = {} if seen.page is None else {PAGE: dg.MetadataValue.url(seen.page)}
+        return {name: replace(one, metadata={**one.metadata, **link}) for name, one in found.items()}
+    is_lost = isinstance(seen, NoJob) and seen.is_lost
+    text = f"the job does not run: {seen.why}" if isinstance(seen, NoJob) else f"it is not known: {seen.why}"
+    warning = Verdict(False, text, {})
+    severe = replace(warning, severity=dg.AssetCheckSeverity.ERROR)
+    return {name: severe if is_lost and name == RUNS else warning for name in limits.names}
+
+
+def _runs(info: JobInfo) -> Verdict:
+    """Who stops a stream knows it; who has one that failed does not."""
+    passed = info.state == "RUNNING" or has_read_everything(info)
+    is_failure = info.state in {"FAILING", "FAILED", "SUSPENDED"}
+    severity = dg.AssetCheckSeverity.ERROR if is_failure else dg.AssetCheckSeverity.WARN
+    return Verdict(passed, state_text(info), {JOB: str(info.job)}, severity)
+
+
+def judged(info: JobInfo, newest: Complete | None, limits: Limits, now_ms: int) -> dict[str, Verdict]:
     """All checks of a job, by name, in the order of `Limits.names`.
 
     Args:
@@ -113,8 +173,7 @@ def judged(
         limits: Of the checks.
         now_ms: Wall clock.
     """
-    runs = info.state == "RUNNING"
-    found = {RUNS: Verdict(runs, f"job {info.job} is {info.state}", {"unistream/job_id": str(info.job)})}
+    found = {RUNS: _runs(info)}
     if limits.checkpoint_age_ms is not None:
         found[CHECKPOINT_AGE] = _checkpoint_age(info, newest, limits.checkpoint_age_ms, now_ms)
     if limits.restarts is not None:
@@ -133,6 +192,9 @@ def judged(
         found[RECORDS_BEHIND] = _records_behind(info, limits.records_behind)
     if limits.dead_letter_ratio is not None:
         found[DEAD_LETTERS] = _dead_letters(info, limits.dead_letter_ratio)
+    if info.incomplete:  # what nobody has counted is not 0
+        unknown = Verdict(False, f"it is not known any more: {info.incomplete}", {})
+        found |= dict.fromkeys(COUNTED & found.keys(), unknown)
     return found
 
 
@@ -177,8 +239,10 @@ def row_count_verdict(rows: int | None, expected: int, tolerance: float) -> Verd
     return Verdict(off <= tolerance * expected, text, {**known, "expected": expected})
 
 
-def _checkpoint_age(info: JobInfo, newest: CheckpointFigures | None, limit_ms: int, now_ms: int) -> Verdict:
-    since_ms = info.submitted_ms if newest is None else newest.timestamp_ms
+def _checkpoint_age(info: JobInfo, newest: Complete | None, limit_ms: int, now_ms: int) -> Verdict:
+    if has_read_everything(info):
+        return Verdict(True, "the job has read all of its input: no checkpoint comes any more", {})
+    since_ms = info.submitted_ms if newest is None else newest.at_ms
     age_s = max(0, now_ms - since_ms) / 1000
     what = "there is no complete checkpoint" if newest is None else f"checkpoint {newest.checkpoint_id}"
     text = f"{what}, {age_s:.0f} s ago" if newest else f"{what}, {age_s:.0f} s after the submission"
@@ -242,3 +306,19 @@ def _dead_letters(info: JobInfo, limit: float) -> Verdict:
 
 def _ratio(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
+
+
+def _duration(ms: int | None) -> str:
+    """In the largest unit of which it is a whole number.
+
+    >>> _duration(600_000), _duration(90_000), _duration(7_200_000)
+    ('10 min', '90 s', '2 h')
+    """
+    whole = ms or 0
+    units = (("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+    unit, size = next((one for one in units if whole % one[1] == 0), ("ms", 1))
+    return f"{whole // size} {unit}"
+
+
+def _percent(share: float | None) -> str:
+    return f"{100 * (share or 0):g} %"

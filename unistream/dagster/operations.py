@@ -15,7 +15,7 @@ import dagster as dg
 from unistream.base.errors import AlreadyEnded, ClusterEnded, ConfigError, NotFound, UnistreamError
 from unistream.client.rest_client import RestJobClient
 from unistream.client.submission import NothingRuns
-from unistream.dagster.report import OPERATION_METADATA, SAVEPOINT_TAG
+from unistream.dagster.metadata import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.stream import Stream
 from unistream.dagster.watching import RunWatch

@@ -31,8 +31,8 @@ from unistream.client.run_links import LinkStore
 from unistream.client.submission import attach
 from unistream.dagster.attached import EndPolicy, stop_when_running, takes_no_savepoint
 from unistream.dagster.drain_resume import DrainAndResume
+from unistream.dagster.metadata import BACKFILL_METADATA, OPERATION_METADATA, SINK_METADATA
 from unistream.dagster.policy_tag import end_policy_of
-from unistream.dagster.report import BACKFILL_METADATA, OPERATION_METADATA, SINK_METADATA
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.silence import Limits, Step, Suspicion, Verdict, judged, of_run, remembered, written
 from unistream.dagster.watching import (

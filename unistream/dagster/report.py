@@ -9,46 +9,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import dagster as dg
 import msgspec
-import pyarrow as pa
 
+from unistream.base.clock import SystemClock
 from unistream.base.errors import UnistreamError
-from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobClient
+from unistream.dagster.metadata import (
+    COLUMN_SCHEMA,
+    JOB,
+    ROW_COUNT,
+    SAVEPOINT_TAG,
+    SINK_METADATA,
+    asset_metadata,
+    table_schema,
+)
 from unistream.dagster.policy_tag import POLICY_TAG
 from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
-from unistream.dagster.start import JOB_TAG
-from unistream.master.job_info import JobInfo, SinkInfo
-from unistream.model.positions import SourcePositions
-from unistream.port.metrics import user_metrics_of
+from unistream.master.job_info import JobInfo
 from unistream.port.sink import DescribesTable, Sink
-
-SINK_METADATA: Final = "unistream/sink_uid"
-"""Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
-
-SAVEPOINT_TAG: Final = "unistream/savepoint"
-"""Tag of a run: the snapshot that its job has left; empty: none yet. Also metadata: the newest savepoint from
-which a job can go on."""
-
-TERMINAL_SAVEPOINT: Final = "unistream/terminal_savepoint"
-"""Metadata: the savepoint after the end of data that a drain has taken, from which no job goes on."""
-
-PAGE_METADATA: Final = "unistream/job_page"
-"""Metadata: where the web UI shows the job; of a cluster that ends with its run as long as that lasts."""
-
-OPERATION_METADATA: Final = "unistream/operation"
-"""Metadata of a job of Dagster that stops a stream or takes its savepoint: the name of the stream's job."""
-
-BACKFILL_METADATA: Final = "unistream/backfill_of"
-"""Metadata key of an AssetSpec: the name of the job whose table it computes again."""
-
-COLUMN_SCHEMA: Final = "dagster/column_schema"
-ROW_COUNT: Final = "dagster/row_count"
-
-_YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +51,7 @@ class RunReport:
         shown = "" if self._page is None else f"; its page is {self._page}"
         self.note(f"job {client.job_id} runs on {self._target}{shown}", is_error=False)
         copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
-        self.tag({JOB_TAG: str(client.job_id), **copied})
+        self.tag({JOB: str(client.job_id), **copied})
 
     def policy(self, text: str) -> None:
         """By what the run goes; see `unistream.dagster.policy_tag`."""
@@ -126,14 +107,16 @@ class RunReport:
         return f"the next run goes on from {snapshot}"
 
     def _observe(self, info: JobInfo) -> None:
+        now_ms = SystemClock().wall_ms()
         for spec in specs_of(self._context):
-            metadata = asset_metadata(spec, info) | self.page()
+            metadata = asset_metadata(spec, info, now_ms, self._page)
             observation = dg.AssetObservation(asset_key=spec.key, metadata=metadata)
             self._reported(partial(self._context.log_event, observation))
 
-    def page(self) -> dict[str, Any]:
-        """Where the web UI shows the job, as metadata; empty: its cluster has none."""
-        return {} if self._page is None else {PAGE_METADATA: dg.MetadataValue.url(self._page)}
+    @property
+    def page(self) -> str | None:
+        """Where the web UI shows the job; None: its cluster has none."""
+        return self._page
 
     def table(self, spec: dg.AssetSpec, sinks: Mapping[str, Sink]) -> dict[str, Any]:
         """Columns and rows of the whole table, as metadata; empty: they are not known."""
@@ -164,7 +147,7 @@ class RunReport:
         try:
             report()
         except Exception:  # an unavailable database of Dagster must not end the stream
-            logger.exception("event=dagster_not_told run=%s", self._context.run.run_id)
+            logger.exception("event=dagster_not_notified run=%s", self._context.run.run_id)
 
 
 def page_of(client: JobClient) -> str | None:
@@ -190,82 +173,3 @@ def specs_of(context: dg.AssetExecutionContext) -> Sequence[dg.AssetSpec]:
 def assets_text(specs: Sequence[dg.AssetSpec]) -> str:
     """Their keys, as the option `dagster.assets` has them: so the page of the job links them."""
     return msgspec.json.encode([spec.key.path for spec in specs]).decode()
-
-
-def asset_metadata(spec: dg.AssetSpec, info: JobInfo) -> dict[str, Any]:
-    """The job's figures and those of the sink that writes this asset."""
-    metadata = job_metadata(info)
-    sink = info.sinks.get(spec.metadata.get(SINK_METADATA, ""))
-    if sink is not None:
-        metadata |= {"unistream/rows": sink.rows, "unistream/commits": sink.commits}
-        metadata |= positions_metadata(sink.positions) | table_rows_metadata(sink)
-        if sink.table_version is not None:
-            metadata["unistream/table_version"] = sink.table_version
-    return metadata
-
-
-def table_rows_metadata(sink: SinkInfo | None) -> dict[str, Any]:
-    """Rows of the whole table after the newest commit; empty: the sink does not count them."""
-    return {} if sink is None or sink.table_rows is None else {ROW_COUNT: sink.table_rows}
-
-
-def job_metadata(info: JobInfo) -> dict[str, Any]:
-    """Metadata common to all assets of a job."""
-    metadata: dict[str, Any] = {
-        "unistream/job_id": str(info.job),
-        "unistream/checkpoints": info.checkpoints_completed,
-        "unistream/restarts": info.restarts,
-    }
-    if info.late_rows or not info.incomplete:
-        metadata["unistream/late_rows"] = sum(info.late_rows.values())
-    if info.late_rows:
-        metadata["unistream/late_rows_by_operator"] = dg.MetadataValue.json(info.late_rows)
-    if info.out_of_order_rows:
-        metadata["unistream/out_of_order_rows"] = dg.MetadataValue.json(info.out_of_order_rows)
-    if info.dead_letters:
-        metadata["unistream/dead_letters"] = sum(info.dead_letters.values())
-        metadata["unistream/dead_letters_by_operator"] = dg.MetadataValue.json(info.dead_letters)
-    if info.skipped_rows:
-        metadata["unistream/skipped_rows"] = sum(info.skipped_rows.values())
-        metadata["unistream/skipped_rows_by_operator"] = dg.MetadataValue.json(info.skipped_rows)
-    named = zip((SAVEPOINT_TAG, TERMINAL_SAVEPOINT), savepoints_of(info), strict=True)
-    metadata |= {key: dg.MetadataValue.path(path) for key, path in named if path is not None}
-    watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
-    if watermark_ms not in (MIN_WATERMARK, MAX_WATERMARK) and abs(watermark_ms) < _YEAR_9999_MS:
-        metadata["unistream/watermark"] = dg.MetadataValue.timestamp(watermark_ms / 1000)
-    counted = user_metrics_of(info.metrics)
-    if counted:
-        metadata["unistream/metrics"] = dg.MetadataValue.json(counted)
-    if info.records_behind is not None:
-        metadata["unistream/records_behind"] = info.records_behind
-    return metadata
-
-
-def positions_metadata(positions: Sequence[SourcePositions]) -> dict[str, Any]:
-    """Up to where the sources were read, by what is read and partition; empty: it is not known."""
-    if not positions:
-        return {}
-    offsets: dict[str, dict[str, int]] = {}
-    for one in positions:
-        offsets.setdefault(one.name, {}).update(one.offsets)
-    return {"unistream/offsets": dg.MetadataValue.json(offsets)}
-
-
-def table_schema(schema: pa.Schema) -> dg.TableSchema:
-    """Columns as Dagster shows them, with Arrow's names of types."""
-    columns = [
-        dg.TableColumn(field.name, str(field.type), constraints=_constraints(field)) for field in schema
-    ]
-    return dg.TableSchema(columns)
-
-
-def _constraints(field: pa.Field[Any]) -> dg.TableColumnConstraints:
-    return dg.TableColumnConstraints(nullable=field.nullable)
-
-
-def data_version(spec: dg.AssetSpec, info: JobInfo) -> dict[str, str] | None:
-    """The table's version as Dagster's data version, by which it knows whether an asset has changed."""
-    sink = info.sinks.get(spec.metadata.get(SINK_METADATA, ""))
-    if sink is None or sink.table_version is None:
-        return None
-    return {"dagster/data_version": str(sink.table_version)}

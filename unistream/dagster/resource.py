@@ -15,6 +15,7 @@ from pydantic import Field
 
 from unistream.api.environment import Environment
 from unistream.api.lineage import written_by
+from unistream.base.clock import SystemClock
 from unistream.base.config import CHECKPOINT_RETENTION, DAGSTER_ASSETS, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.base.targets import known_target
@@ -27,15 +28,9 @@ from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.maintenance import GuardedStart, Starting
+from unistream.dagster.metadata import asset_metadata, data_version, job_metadata, ordered
 from unistream.dagster.policy_tag import written
-from unistream.dagster.report import (
-    RunReport,
-    asset_metadata,
-    assets_text,
-    data_version,
-    job_metadata,
-    specs_of,
-)
+from unistream.dagster.report import RunReport, assets_text, specs_of
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume, repeated_runs
 from unistream.dagster.watching import (
     CALL_TIMEOUT_S,
@@ -158,9 +153,9 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         if info.is_terminal and info.state != "FINISHED":
             raise _failure(info, report)
         (report.finished if info.is_terminal else report.detached)(info)
-        for spec in specs_of(context):
-            page = report.page() if self.target == "remote" else {}  # the others have ended with their job
-            metadata = {**asset_metadata(spec, info), **report.table(spec, env.sinks()), **page}
+        page, now_ms = report.page if self.target == "remote" else None, SystemClock().wall_ms()
+        for spec in specs_of(context):  # pages of the other targets have ended with their job
+            metadata = ordered(asset_metadata(spec, info, now_ms, page) | report.table(spec, env.sinks()))
             yield dg.MaterializeResult(asset_key=spec.key, metadata=metadata, tags=data_version(spec, info))
 
     def _start(
@@ -263,7 +258,7 @@ def _end_of(left: LeftToAnother) -> BaseException:
 
 
 def _failure(info: JobInfo, report: RunReport) -> dg.Failure:
-    metadata = job_metadata(info)
+    metadata = job_metadata(info, SystemClock().wall_ms(), report.page)
     why = "it was cancelled from outside"
     if info.failure is not None:
         why = info.failure.message

@@ -18,7 +18,7 @@ from unistream.base.config import Configuration
 from unistream.base.ids import JobId, OperatorUid
 from unistream.client.lookup import find_job, find_writer
 from unistream.client.rest_client import RestJobClient
-from unistream.dagster.report import SINK_METADATA
+from unistream.dagster.metadata import SINK_METADATA
 from unistream.dagster.translator import URI
 from unistream.master.job_info import JobInfo
 from unistream.port.metadata import OutboxRecord

@@ -19,7 +19,7 @@ from unistream.api.described import described
 from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
-from unistream.dagster.report import COLUMN_SCHEMA, SINK_METADATA, table_schema
+from unistream.dagster.metadata import COLUMN_SCHEMA, SINK_METADATA, table_schema
 from unistream.model.lineage import LineageDataset, LineageGraph, SinkLineage, SourceLineage
 
 COLUMN_LINEAGE: Final = "dagster/column_lineage"
@@ -78,6 +78,21 @@ class SinkTranslatorData:
         return [data for data in found if data.dataset.uri not in own]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTranslatorData:
+    """A check of a stream.
+
+    Attributes:
+        asset: That it is of.
+        name: Of the check, such as ``lag``.
+        description: What passes it.
+    """
+
+    asset: dg.AssetSpec
+    name: str
+    description: str
+
+
 class UnistreamTranslator:
     """How the ends of a pipeline become assets; override what should differ.
 
@@ -115,6 +130,10 @@ class UnistreamTranslator:
             metadata[COLUMN_SCHEMA] = table_schema(data.source.schema)
         kinds = set(_kinds([data.dataset]))
         return dg.AssetSpec(key=_key([data.dataset], data.source.uid), kinds=kinds, metadata=metadata)
+
+    def get_asset_check_spec(self, data: CheckTranslatorData) -> dg.AssetCheckSpec:
+        """A check of `build_stream_checks`; another name, an automation condition, or ``blocking``."""
+        return dg.AssetCheckSpec(data.name, asset=data.asset.key, description=data.description)
 
     def _deps(self, data: SinkTranslatorData) -> list[dg.AssetKey]:
         return sorted({self.get_source_asset_spec(upstream).key for upstream in data.upstream})

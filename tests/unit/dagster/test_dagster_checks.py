@@ -20,11 +20,10 @@ from unistream.dagster import (
     unistream_assets,
 )
 from unistream.dagster.judging import Limits, SourceRows, judged, row_count_verdict, source_rows
+from unistream.dagster.seen import Complete
 from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.master.journal import summed
-from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.messages import TaskMetrics
-from unistream.model.snapshot_kind import SnapshotKind
 
 NOW_MS = 1_000_000
 INFO = JobInfo(
@@ -39,21 +38,17 @@ ALL = Limits(checkpoint_age_ms=60_000, restarts=2, late_rows=10)
 RATIOS = Limits(late_ratio=0.1, watermark_lag_ms=60_000, dead_letter_ratio=0.1)
 
 
-def checkpoint(age_ms: int) -> CheckpointFigures:
-    return CheckpointFigures(
-        checkpoint_id=CheckpointId(7),
-        kind=SnapshotKind.CHECKPOINT,
-        status=SnapshotStatus.COMPLETED,
-        timestamp_ms=NOW_MS - age_ms,
-        duration_ms=5,
-    )
+def checkpoint(age_ms: int) -> Complete:
+    return Complete(CheckpointId(7), NOW_MS - age_ms)
 
 
 @pytest.mark.parametrize(
     ("change", "age_ms", "failed"),
     [
         pytest.param({}, 5_000, {}, id="healthy"),
-        pytest.param({"state": "RESTARTING"}, 5_000, {"runs": "is RESTARTING"}, id="it restarts"),
+        pytest.param(
+            {"state": "RESTARTING"}, 5_000, {"stream_is_running": "is RESTARTING"}, id="it restarts"
+        ),
         pytest.param({}, 60_001, {"checkpoint_age": "checkpoint 7, 60 s ago"}, id="an old checkpoint"),
         pytest.param(
             {},
@@ -226,7 +221,7 @@ FAILED_EARLIER = ExceptionInfo(at_ms=NOW_MS - 59_000, kind="OSError", message="a
 )
 def test_rows_and_time_are_judged(change: dict[str, Any], failed: dict[str, str]) -> None:
     found = judged(structs.replace(INFO, **change), None, RATIOS, NOW_MS)
-    assert list(found) == RATIOS.names == ["runs", "late_ratio", "lag", "dead_letters"]
+    assert list(found) == RATIOS.names == ["stream_is_running", "late_ratio", "lag", "dead_letters"]
     assert {name for name, verdict in found.items() if not verdict.passed} == set(failed)
     for name, text in failed.items():
         assert text in found[name].text
@@ -262,7 +257,7 @@ def test_a_table_is_compared_with_a_query(
 
 def test_what_has_no_limit_is_not_checked() -> None:
     limits = Limits(checkpoint_age_ms=None, restarts=None, late_rows=5)
-    assert limits.names == ["runs", "late_rows"]
+    assert limits.names == ["stream_is_running", "late_rows"]
     assert list(judged(INFO, None, limits, NOW_MS)) == limits.names
 
 
@@ -277,7 +272,9 @@ def test_a_job_that_does_not_run_fails_all_checks(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
     checks = build_stream_checks(rows_asset(), max_restarts=0)
     assert {(key.asset_key.to_user_string(), key.name) for key in checks.check_keys} == {
-        (asset, name) for asset in ("rows", "late") for name in ("runs", "checkpoint_age", "restarts")
+        (asset, name)
+        for asset in ("rows", "late")
+        for name in ("stream_is_running", "checkpoint_age", "restarts")
     }
     with dg.DagsterInstance.ephemeral() as instance:
         defs = dg.Definitions(

@@ -83,7 +83,7 @@ def test_everything_around_a_stream(home: str) -> None:
     [checks, rows] = defs.asset_checks or ()
     assert [key.name for key in rows.check_keys] == ["row_count"]  # type: ignore[union-attr]
     assert {key.name for key in checks.check_keys} == {  # type: ignore[union-attr]
-        *("runs", "checkpoint_age", "restarts", "late_ratio", "lag")
+        *("stream_is_running", "checkpoint_age", "restarts", "late_ratio", "lag")
     }
     resource = (defs.resources or {})["unistream_sales"]
     assert isinstance(resource, UnistreamResource)

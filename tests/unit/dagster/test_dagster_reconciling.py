@@ -24,8 +24,8 @@ from unistream.dagster import (
     unistream_assets,
 )
 from unistream.dagster.attached import OnTerminate
+from unistream.dagster.metadata import BACKFILL_METADATA
 from unistream.dagster.reconciling import ended
-from unistream.dagster.report import BACKFILL_METADATA
 from unistream.dagster.watching import RunWatch, key_of, mark_of, operation_key_of, watcher_of
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink, SeenLink, Watcher

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LineageId
-from unistream.dagster.report import job_metadata
+from unistream.dagster.metadata import job_metadata
 from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
 from unistream.master.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
@@ -91,5 +91,5 @@ def test_what_a_job_has_left(info: JobInfo, left: Savepoints, stopped: bool) -> 
     assert savepoints_of(info) == left
     assert was_stopped(info) is stopped
     keys = ("unistream/savepoint", "unistream/terminal_savepoint")
-    metadata = job_metadata(info)
+    metadata = job_metadata(info, info.submitted_ms)
     assert tuple(metadata[key].value if key in metadata else None for key in keys) == left

@@ -1,0 +1,85 @@
+"""Looks for the job of a stream, and for what Dagster's event log says of it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import dagster as dg
+
+# Not public. Without it Dagster compares times, which SQLite keeps in whole seconds: a result that comes right
+# after a materialisation would count as an older one.
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData as Target,
+)
+
+from unistream.base.config import Configuration
+from unistream.base.errors import ClusterEnded, NotFound, UnistreamError
+from unistream.client.job_history import listed_jobs, recorded_job
+from unistream.client.lookup import NotAllAnswer
+from unistream.client.submission import NothingRuns
+from unistream.dagster.metadata import STATE
+from unistream.dagster.report import page_of
+from unistream.dagster.seen import NoJob, NotSeen, Seen, SeenJob, newest_in, newest_of
+from unistream.dagster.stream import Stream
+from unistream.master.job_info import JobInfo
+
+LOOK_BACK = 100
+
+
+def look(stream: Stream, config: Configuration, target: str) -> Seen:
+    """The job of a stream as its cluster knows it; where none is, as the history of this machine does. Never
+    raises an error of ours.
+
+    Args:
+        stream: Whose job it is.
+        config: Which cluster, or which history.
+        target: "remote": of a cluster; else the cluster ends with its run, and the history goes on.
+    """
+    try:
+        with closing(stream.find(config)) as client:
+            info, figures = client.status(), client.checkpoints()
+            newest = newest_of((figures.latest_completed, figures.latest_savepoint))
+            return SeenJob(info, newest, page_of(client))
+    except NotAllAnswer as error:
+        return NotSeen(str(error))
+    except (NotFound, NothingRuns, ClusterEnded) as error:
+        is_lost = not isinstance(error, NotFound)
+        return _recorded(stream, config, error, has_history=is_lost or target != "remote")
+    except UnistreamError as error:
+        return NotSeen(str(error))
+
+
+def _recorded(stream: Stream, config: Configuration, error: UnistreamError, *, has_history: bool) -> Seen:
+    try:
+        info = _newest_recorded(stream, config) if has_history else None
+    except UnistreamError as unknown:
+        return NotSeen(str(unknown))
+    if info is None:
+        return NoJob(str(error), is_lost=not isinstance(error, NotFound))
+    return SeenJob(info, newest_in(info.checkpoints))
+
+
+def _newest_recorded(stream: Stream, config: Configuration) -> JobInfo | None:
+    for job in listed_jobs(config, stream.name):
+        if stream.is_written_by(job.name, job.writes):
+            return recorded_job(config, job.job)
+    return None
+
+
+def newest_materialisation(instance: dg.DagsterInstance, key: dg.AssetKey) -> Target | None:
+    """The newest one of an asset, as the results of checks name it; None: there is none."""
+    for record in instance.fetch_materializations(key, limit=1).records:
+        return Target(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
+    return None
+
+
+def is_reported(instance: dg.DagsterInstance, key: dg.AssetKey, job: str, state: str) -> bool:
+    """Whether the last observation of an asset that says what its job is at says this. A run that lasts
+    reports observations of its own, some hundreds a day."""
+    for record in instance.fetch_observations(key, limit=LOOK_BACK).records:
+        event = record.asset_observation
+        known = None if event is None else event.metadata.get(STATE)
+        if event is not None and known is not None:
+            named = event.metadata.get("unistream/job_id")
+            return known.value == state and named is not None and named.value == job
+    return False
