@@ -12,14 +12,15 @@ stop_with_savepoint: {cron_schedule: "0 22 * * *", drain: true}
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, update_wrapper
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unistream.api.environment import Environment
 from unistream.api.load import build, load_function
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.dagster.assets import unistream_assets
 from unistream.dagster.checks import build_row_count_check, build_stream_checks
@@ -29,6 +30,7 @@ from unistream.dagster.operations import build_savepoint_schedule, build_stop_wi
 from unistream.dagster.reconciling import SILENT_AFTER_S, UNLINKED_AFTER_S, build_reconciling_sensor
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.scaffolder import UnistreamJobScaffolder
+from unistream.dagster.settings import check_templates
 from unistream.dagster.translator import SinkTranslatorData, UnistreamTranslator
 
 RESOURCE: Final = "unistream"
@@ -54,6 +56,9 @@ def _resource(settings: dict[str, Any]) -> UnistreamResource:
         raise ConfigError(
             f"unistream: there is no setting {unknown[0]!r} of the resource; there are {', '.join(known)}"
         )
+    config = settings.get("config")
+    if isinstance(config, dict):  # numbers and booleans, as elsewhere
+        settings = {**settings, "config": Configuration(config).to_dict()}
     try:
         return UnistreamResource(**settings)
     except (ValidationError, dg.DagsterInvalidConfigError) as error:
@@ -159,6 +164,14 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
     savepoint: SavepointSchedule | None = None
     drain_and_resume: DrainSchedule | None = None
     row_count: RowCount | None = None
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        """Raises ConfigError: a variable of the environment is not set; else as Dagster's own."""
+        if attributes is not None:
+            resolution = context.resolution_context
+            check_templates(attributes.model_dump(exclude_unset=True), resolution.resolve_value)
+        return super().load(attributes, context)
 
     def build(self, env: Environment) -> None:
         """Adds the pipeline to the environment."""

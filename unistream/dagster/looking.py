@@ -6,8 +6,8 @@ from contextlib import closing
 
 import dagster as dg
 
-# Not public. Without it Dagster compares times, which SQLite keeps in whole seconds: a result that comes right
-# after a materialisation would count as an older one.
+# Not public. Without it Dagster compares times, which SQLite keeps in whole seconds: a result that comes
+# right after a materialisation would count as an older one.
 from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData as Target,
 )

@@ -31,6 +31,7 @@ from unistream.dagster.maintenance import GuardedStart, Starting
 from unistream.dagster.metadata import asset_metadata, data_version, job_metadata, ordered
 from unistream.dagster.policy_tag import written
 from unistream.dagster.report import RunReport, assets_text, specs_of
+from unistream.dagster.settings import check_resource
 from unistream.dagster.start import JobStart, OnRunning, chosen_on_running, chosen_resume, repeated_runs
 from unistream.dagster.watching import (
     CALL_TIMEOUT_S,
@@ -97,6 +98,11 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     terminate_timeout_s: float = Field(default=120.0, gt=0)
     first_checkpoint_timeout_s: float = Field(default=FIRST_CHECKPOINT_S, gt=0)
     heartbeat_interval_s: float = Field(default=HEARTBEAT_EVERY_S, gt=0)
+
+    def __init__(self, **settings: Any) -> None:
+        """Raises ConfigError: a setting is wrong, as far as that is known when definitions are loaded."""
+        check_resource(settings)
+        super().__init__(**settings)
 
     def run(
         self,

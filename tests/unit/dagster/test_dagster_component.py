@@ -119,6 +119,14 @@ def test_a_subclass_names_the_assets(home: str) -> None:
         ({"arguments": {}}, r"build\(\) missing 1 required positional argument: 'lake'"),
         ({"unistream": {"targets": "local"}}, "there is no setting 'targets' of the resource"),
         ({"unistream": {"target": "local", "mode": "for ever"}}, "mode"),
+        ({"unistream": {"target": "lokal"}}, "target 'lokal' is not one of spark, local, remote"),
+        ({"unistream": {"target": "local", "jobmanager": "here:1"}}, "let the target be remote"),
+        ({"unistream": {"target": "remote", "jobmanager": "zk"}}, "zk"),
+        ({"unistream": {"config": {"paralelism.default": "2"}}}, "did you mean 'parallelism.default'"),
+        ({"unistream": {"config": {"execution.checkpointing.interval": "soon"}}}, "interval: .*soon"),
+        ({"arguments": {"lake": "{{ env.NO_LAKE }}"}}, "arguments.lake: .* NO_LAKE is not set"),
+        ({"arguments": {"lake": "{{ env.NO_LAKE }}/orders"}}, "give a default: {{ env.'NO_LAKE'"),
+        ({"unistream": {"config": {"state.backend.type": "{{ env.NO_LAKE }}"}}}, "unistream.config.state"),
         ({"checks": {"restarts": 3}}, "restarts"),
         ({"checks": {"max_dead_letter_ratio": 3}}, "max_dead_letter_ratio is 3.0, and a share is between 0"),
         ({"schedule": "0 3 * * *"}, "schedule"),
@@ -135,6 +143,22 @@ def test_a_file_that_is_wrong_is_refused(home: str, attributes: dict[str, Any], 
     with pytest.raises(ComponentTreeException, match=r"defs.yaml \(UnistreamJobComponent\)") as raised:
         load(home, **attributes)
     assert re.search(reason, "".join(traceback.format_exception(raised.value)))
+
+
+def test_a_variable_may_have_a_default(home: str) -> None:
+    lake = f"{{{{ env.NO_LAKE or env('NO_LAKE', '{home}') }}}}"
+    config = {"parallelism.default": 2, "pipeline.operator-chaining.enabled": False}
+    defs = load(home, arguments={"lake": lake}, unistream={"config": config})
+    assert keys(defs) == ["lake/orders"]
+    assert (defs.resources or {})["unistream_build"].config == {
+        "parallelism.default": "2",
+        "pipeline.operator-chaining.enabled": "false",
+    }
+
+
+def test_settings_of_the_environment_are_known_at_the_run() -> None:
+    named = {"execution.checkpointing.interval": dg.EnvVar("INTERVAL")}
+    assert UnistreamResource(target=dg.EnvVar("TARGET"), jobmanager=dg.EnvVar("WHERE"), config=named)
 
 
 def test_tools_of_dagster_find_the_component() -> None:
