@@ -104,7 +104,7 @@ def flights_history(
     if not is_computed(config, run):
         raise dg.Failure("the archive has no flight that has departed yet", allow_retries=False)
     version = publish(config, run)
-    metadata["unistream/table_version"] = version
+    metadata["unistream/table_version"] = str(version)
     yield dg.MaterializeResult(
         "flights_history", metadata=metadata, data_version=dg.DataVersion(str(version))
     )

@@ -146,7 +146,7 @@ def test_the_history_is_rebuilt_from_the_archive_as_often_as_one_likes(
     eventually(lambda: archived(lake) == FLIGHTS, "all flights are in the archive", WAIT_S, 0.5)
     for version in range(2):
         metadata = location.metadata(definitions.flights_history)
-        assert metadata["unistream/table_version"] == version
+        assert metadata["unistream/table_version"] == str(version)
         table = read_table(f"{lake}/flights_history")
         assert compare(table, hourly(sent), keys=KEYS, values=VALUES).is_none, version
         assert metadata["dagster/row_count"] == len(table)

@@ -315,7 +315,7 @@ def test_a_stream_makes_room_and_goes_on(cluster: EmbeddedCluster, tmp_path: Pat
         log = [entry.user_message for entry in instance.all_logs(again.run_id)]
         assert any(f"starts from {run.tags['unistream/savepoint']}" in line for line in log)
         repeated = job.execute_in_process(instance=instance, tags=dict(run.tags))
-        assert instance.get_run_by_id(repeated.run_id).tags["unistream/drain_stage"] == "nothing"
+        assert instance.get_run_by_id(repeated.run_id).tags["unistream/stage"] == "nothing"
         assert len(states) == 1
         assert sorted(job.state for job in cluster.dispatcher.jobs()) == ["FINISHED", "RUNNING"]
         assert (

@@ -58,7 +58,9 @@ def test_materialize_clicked_three_times_writes_each_row_once(service: Service) 
     def all_reported() -> bool:
         events = ui.materializations("clicks")
         newest = next((event for event in events if not event["run"]), {})
-        return newest.get("unistream/table_version") == DeltaTable(str(service.lake / "clicks")).version()
+        return newest.get("unistream/table_version") == str(
+            DeltaTable(str(service.lake / "clicks")).version()
+        )
 
     service.await_that("the last commit is reported", all_reported)
     of_runs = [event for event in ui.materializations("clicks") if event["run"]]

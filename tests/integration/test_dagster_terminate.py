@@ -28,6 +28,8 @@ from tests.integration.dagster_location import (
 from unistream.client import home
 from unistream.client.rest_client import RestClient
 
+STEP_FAILURE = dg.DagsterEventType.STEP_FAILURE
+
 
 @pytest.mark.parametrize(
     ("number", "settings"),
@@ -55,11 +57,15 @@ def test_a_signal_stops_the_job_with_a_savepoint(
     assert files.size(f"{path}/_metadata") > 0
     said = f"job {job.job} was stopped with savepoint {savepoint}"
     assert any(said in line for line in log_of(location, run))
+    [failure] = [entry.dagster_event for entry in location.instance.all_logs(run.run_id, STEP_FAILURE)]
+    assert said in failure.step_failure_data.error.message, (
+        "Dagster shows it in red, and it says what is left"
+    )
     last = observed(location, run)
     assert last["unistream/savepoint"] == savepoint
     assert last["unistream/job_id"] == run.tags["unistream/job_id"] == job.job
     table = DeltaTable(str(location.lake / "rows"))
-    assert last["unistream/table_version"] == table.version()
+    assert last["unistream/table_version"] == str(table.version())
     assert last["unistream/rows"] == table.to_pyarrow_table().num_rows
     assert ids(location) == list(range(last["unistream/rows"]))
 

@@ -27,6 +27,7 @@ from unistream.client.rest_client import RestClient, RestJobClient
 from unistream.client.upgrade import _Run
 from unistream.dagster import UnistreamResource, attached, unistream_assets
 from unistream.dagster.attached import OnTerminate, run_step
+from unistream.dagster.policy_tag import POLICY_TAG
 from unistream.dagster.start import JobStart, OnRunning
 
 CONFIG = STREAMING | {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
@@ -105,11 +106,15 @@ def running(session: RestClient) -> list[JobId]:
 def test_a_changed_pipeline_replaces_the_job_and_the_same_one_attaches(
     session: RestClient, location: Location
 ) -> None:
-    first, _ = location.run("first")
-    assert location.tags(first)["unistream/policy"] == (
+    first, log = location.run("first")
+    policy = (
         "resume=latest, on_running=upgrade, mode=detached, on_terminate=stop_with_savepoint, "
         "terminate_timeout_s=120, savepoint_format=canonical"
     )
+    assert f"this run: {policy}" in log
+    assert location.tags(first)[POLICY_TAG] == policy
+    shown = {tag for tag in location.tags(first) if tag.startswith("unistream/")}
+    assert shown == {"unistream/job_id"}, "a page of a run shows one tag of ours"
     [old] = running(session)
     same, log = location.run("first")
     assert same.success
@@ -138,7 +143,7 @@ def test_the_policy_of_a_run_decides(session: RestClient, location: Location) ->
     [job] = running(session)
     attached, log = location.run("second", on_running="attach")
     assert attached.success
-    assert "on_running=attach" in location.tags(attached)["unistream/policy"]
+    assert "on_running=attach" in location.tags(attached)[POLICY_TAG]
     assert any(f"attached to job {job}, which writes the same tables" in line for line in log)
     refused, log = location.run("second", on_running="refuse")
     assert not refused.success

@@ -36,6 +36,7 @@ from unistream.base.errors import (
     UnistreamError,
     Unreachable,
 )
+from unistream.base.ids import JobId
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
 from unistream.client.poll import Poll
@@ -48,6 +49,7 @@ from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
 
 POLL_S: Final = 0.5
+JOB_CHARS: Final = 8  # of an id, by which commands find it
 LOOK_EVERY_S: Final = 10.0
 OBSERVE_EVERY_S: Final = 10.0
 OBSERVE_EVERY_MAX_S: Final = 300.0  # Dagster's event log grows with each event and is never trimmed
@@ -61,7 +63,9 @@ INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 LOST: Final = (Unreachable, OutcomeUnknown)
 """Contact to the job, and no job: what cannot be reached for a while is not to be stopped."""
 
-_MAY_RUN: Final = "the job may run on, and the next run attaches to it if it does"
+_MAY_RUN: Final = (
+    "the job may run on: 'unistream list' shows whether it does, and the next run attaches to it"
+)
 
 PATIENCE_S: Final = timeout_s(Configuration())
 
@@ -322,7 +326,7 @@ def _started(
     try:
         failure = starting.exception(START_GRACE_S)
     except TimeoutError:
-        text = f"the job has not started within {START_GRACE_S:.0f} s, so this run leaves it as it is"
+        text = f"the job has not started within {START_GRACE_S:.0f} s, and is left as it is; {_MAY_RUN}"
         listener.note(text, is_error=True)
         return None
     return starting.result() if failure is None else None
@@ -330,7 +334,7 @@ def _started(
 
 def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) -> None:
     if policy.on_terminate == "detach":
-        text = f"job {client.job_id} goes on: the next run attaches to it, and 'unistream stop' ends it"
+        text = f"job {client.job_id} goes on: the next run attaches to it, {stopped_by(client.job_id)}"
         listener.note(text, is_error=False)
         return
     if policy.on_terminate == "cancel" or takes_no_savepoint(client):
@@ -404,6 +408,11 @@ def _cancel(client: JobClient, listener: StepListener) -> None:
         why = str(failure) or f"no end within {CANCEL_WAIT_S:.0f} s"
         text = f"job {client.job_id} could not be cancelled: {why}; {_runs_on(client)}"
         listener.note(text, is_error=True)
+
+
+def stopped_by(job: JobId) -> str:
+    """For people: the command that ends a job in order."""
+    return f"'unistream stop {job[:JOB_CHARS]}' ends it with a savepoint"
 
 
 def _runs_on(client: JobClient) -> str:

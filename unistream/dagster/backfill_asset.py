@@ -27,7 +27,7 @@ from unistream.client.lookup import find_job
 from unistream.client.rest_client import RestJobClient
 from unistream.dagster.attached import INTERRUPTIONS
 from unistream.dagster.backfill_command import Ended, Figures, perform
-from unistream.dagster.metadata import BACKFILL_METADATA, SINK_METADATA
+from unistream.dagster.metadata import BACKFILL_METADATA, SINK_METADATA, ordered
 from unistream.dagster.operations import RESOURCE
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.stream import Stream
@@ -275,7 +275,7 @@ def metadata_of(figures: Figures) -> dict[str, Any]:
         "unistream/job_id": figures.job,
         "unistream/savepoint": figures.savepoint and dg.MetadataValue.path(figures.savepoint),
     }
-    return {
+    found = {
         "unistream/backfill": figures.backfill,
         "unistream/table": figures.table,
         "unistream/range": f"{time_text(figures.from_ms)} to {time_text(figures.to_ms)}",
@@ -284,6 +284,7 @@ def metadata_of(figures: Figures) -> dict[str, Any]:
         "unistream/rows_outside": figures.rows_outside,
         **{name: value for name, value in known.items() if value is not None},
     }
+    return ordered(found)
 
 
 def _words(

@@ -1,6 +1,7 @@
-"""A stream that makes room at night: it is drained, a batch step runs while nobody writes, and it goes on.
+"""A stream that makes room at night: it is stopped with a savepoint, or drained, a batch step runs while
+nobody writes, and it goes on.
 
-    run of the job   drain, then the batch step; a tag of the run says how far it is
+    run of the job   stop, then the batch step; a tag of the run says how far it is
     run of the       after that run has succeeded, a sensor requests a run of the assets, which goes on from
     assets           the savepoint
 
@@ -11,7 +12,7 @@ requested once (`run_key`), however often the daemon dies.
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -26,7 +27,7 @@ from unistream.client.lookup import find_job
 from unistream.client.resume import LATEST
 from unistream.client.submission import NothingRuns
 from unistream.dagster.attached import stop_when_running
-from unistream.dagster.maintenance import STAGE_TAG, await_starts, maintains
+from unistream.dagster.maintenance import EARLIER_STAGE_TAG, STAGE_TAG, await_starts, maintains
 from unistream.dagster.metadata import OPERATION_METADATA, SAVEPOINT_TAG
 from unistream.dagster.operations import RESOURCE, check_own
 from unistream.dagster.resource import UnistreamResource
@@ -36,26 +37,33 @@ from unistream.dagster.stream import Stream
 from unistream.dagster.watching import RunWatch
 from unistream.model.snapshot_kind import SnapshotKind
 
-DRAINS_TAG: Final = "unistream/drains"
-"""Tag of a run: id of the job that it drains."""
+STOPS_TAG: Final = "unistream/stops"
+"""Tag of a run: id of the job that it stops or drains."""
+
+EARLIER_STOPS_TAG: Final = "unistream/drains"
+"""The same, of runs of earlier versions."""
 
 Between = Callable[[dg.OpExecutionContext], None]
 
 
 class Stage(Enum):
-    """How far a run, or the one that it repeats, has come. Values are those of the tag."""
+    """How far a run, or the one that it repeats, has come. Values are those of the tag of a stop."""
 
     NEW = ""
-    DRAINING = "draining"
-    DRAINED = "drained"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
     RESUME = "resume"  # the batch step is done
-    NOTHING = "nothing"  # there was no job to drain, or it goes on already
+    NOTHING = "nothing"  # there was no job to stop, or it goes on already
+
+
+_OF_DRAIN: Final = {Stage.STOPPING: "draining", Stage.STOPPED: "drained"}
+"""Values of the tag of a drain."""
 
 
 class Step(Enum):
     """What a run does next."""
 
-    DRAIN = "drain"
+    STOP = "stop"
     BETWEEN = "between"
     RESUME = "resume"
     NOTHING = "nothing"
@@ -63,44 +71,65 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """How a run says what it does."""
+
+    stop: str
+    stopped: str
+    next_step: str
+
+
+STOP: Final = Words("stop", "stopped", "stop it with a savepoint")
+DRAIN: Final = Words("drain", "drained", "drain it: all its windows fire")
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """The newest job of the stream. `was_drained`: it has ended, by the savepoint that a run would take."""
+    """The newest job of the stream. `was_stopped`: it has ended, by the savepoint that a run would take."""
 
     job: str
     state: str
     runs: bool
-    was_drained: bool
+    was_stopped: bool
 
 
 class DrainAndResume(NamedTuple):
-    """Both go into the definitions: the schedule drains, the sensor lets the stream go on."""
+    """Both go into the definitions: the schedule stops or drains, the sensor lets the stream go on."""
 
     schedule: dg.ScheduleDefinition
     sensor: dg.SensorDefinition
 
 
-def next_step(stage: Stage, drains: str, found: Found | None) -> tuple[Step, str]:
+def stage_of(tags: Mapping[str, str]) -> Stage:
+    """Of a run by its tags."""
+    text = tags.get(STAGE_TAG) or tags.get(EARLIER_STAGE_TAG, "")
+    drains = {value: stage for stage, value in _OF_DRAIN.items()}
+    return drains[text] if text in drains else Stage(text)
+
+
+def next_step(stage: Stage, stops: str, found: Found | None, words: Words = STOP) -> tuple[Step, str]:
     """What a run does next, and why.
 
     Args:
         stage: By its tag, or that of the run that it repeats.
-        drains: Id of the job that it drains; empty: none yet.
+        stops: Id of the job that it stops; empty: none yet.
         found: The newest job of the stream; None: no cluster knows one.
+        words: For the sentence.
     """
     if found is not None and found.runs:
-        if drains and found.job != drains:
+        if stops and found.job != stops:
             return Step.NOTHING, f"the stream goes on already, as job {found.job}"
-        return Step.DRAIN, f"job {found.job} is {found.state}"
+        return Step.STOP, f"job {found.job} is {found.state}"
     if stage is Stage.RESUME:
         return Step.RESUME, "the step between is done"
-    if stage is Stage.DRAINED:
-        return Step.BETWEEN, f"job {drains} is drained"
-    if found is not None and found.was_drained:
-        return Step.BETWEEN, f"job {found.job} is drained already"
+    if stage is Stage.STOPPED:
+        return Step.BETWEEN, f"job {stops} is {words.stopped}"
+    if found is not None and found.was_stopped:
+        return Step.BETWEEN, f"job {found.job} is {words.stopped} already"
     how = "no cluster knows it" if found is None else f"job {found.job} has ended as {found.state}"
-    if stage is Stage.DRAINING:
-        return Step.FAIL, f"job {drains} was to be drained, and has ended without its savepoint: {how}"
-    return Step.NOTHING, f"there is nothing to drain: {how}"
+    if stage is Stage.STOPPING:
+        return Step.FAIL, f"job {stops} was to be {words.stopped}, and has ended without its savepoint: {how}"
+    return Step.NOTHING, f"there is nothing to {words.stop}: {how}"
 
 
 def build_drain_and_resume_schedule(
@@ -114,14 +143,15 @@ def build_drain_and_resume_schedule(
     resource: str = RESOURCE,
     **options: Any,
 ) -> DrainAndResume:
-    """A schedule whose runs drain the job of `assets` and call `between` while no job writes, and a sensor
-    that then requests a run of the assets, which goes on from the resumable savepoint.
+    """A schedule whose runs drain the job of `assets`, or stop it with a savepoint, and call `between` while
+    no job writes, and a sensor that then requests a run of the assets, which goes on from the resumable
+    savepoint.
 
     A run that repeats one that has died goes on where that was; it does nothing if the stream goes on
-    already. A run that finds the stream drained, by an earlier run or by hand, goes on from there too; one
-    that finds no job, or one that has ended otherwise, leaves it so. A job that restarts is drained when its
+    already. A run that finds the stream stopped, by an earlier run or by hand, goes on from there too; one
+    that finds no job, or one that has ended otherwise, leaves it so. A job that restarts is stopped when its
     tasks run again, within `terminate_timeout_s` of the resource; else the run fails. If `between` raises,
-    the run fails and the stream stays drained until a run succeeds.
+    the run fails and the stream stays stopped until a run succeeds.
 
     Args:
         assets: Made by `unistream_assets`.
@@ -148,7 +178,7 @@ def build_drain_and_resume_schedule(
     @dg.job(
         name=name,
         executor_def=dg.in_process_executor,
-        description=f"Drains the stream {turn.name}, which goes on after a batch step",
+        description=turn.description,
         metadata={OPERATION_METADATA: turn.name},
     )
     def job() -> None:
@@ -169,13 +199,12 @@ def _sensor(assets: dg.AssetsDefinition, job: dg.JobDefinition, name: str) -> dg
         monitored_jobs=[job],
         request_job=resumed,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Requests a run of the assets after each run of {name} that has drained them",
+        description=f"Requests a run of the assets after each run of {name} that has stopped their job",
     )
     def sensor(context: dg.RunStatusSensorContext) -> dg.RunRequest | dg.SkipReason:
         run = context.instance.get_run_by_id(context.dagster_run.run_id)
-        stage = None if run is None else run.tags.get(STAGE_TAG)
-        if run is None or stage != Stage.RESUME.value:
-            return dg.SkipReason(f"run {context.dagster_run.run_id} has drained nothing")
+        if run is None or stage_of(run.tags) is not Stage.RESUME:
+            return dg.SkipReason(f"run {context.dagster_run.run_id} has stopped nothing")
         return dg.RunRequest(run_key=run.run_id, tags={RESUME_TAG: LATEST})
 
     return sensor
@@ -195,27 +224,27 @@ class _Turn:
         return self.stream.name
 
     def run(self, context: dg.OpExecutionContext, unistream: UnistreamResource, watch: RunWatch) -> None:
-        """Raises dg.Failure: the job could not be drained, or another run goes on with this."""
+        """Raises dg.Failure: the job could not be stopped, or another run goes on with this."""
         tags = context.run.tags
-        stage, drains = Stage(tags.get(STAGE_TAG, "")), tags.get(DRAINS_TAG, "")
+        stage, stops = stage_of(tags), tags.get(STOPS_TAG) or tags.get(EARLIER_STOPS_TAG, "")
         while True:
             check_own(watch)  # a step between may have been paused for hours
             found = self._found(unistream)
-            step, why = next_step(stage, drains, found)
-            context.log.info("stream %s: %s; next step: %s", self.name, why, step.value)
+            step, why = next_step(stage, stops, found, self.words)
+            context.log.info("stream %s: %s; next: %s", self.name, why, self._says(step))
             match step:
                 case Step.FAIL:
                     raise dg.Failure(f"stream {self.name}: {why}")
-                case Step.DRAIN if found is not None:
-                    stage, drains = Stage.DRAINING, found.job
-                    self._working(context, stage, drains)
-                    watch.begin(JobId(drains))
-                    self._drain(context, unistream, drains)
+                case Step.STOP if found is not None:
+                    stage, stops = Stage.STOPPING, found.job
+                    self._working(context, stage, stops)
+                    watch.begin(JobId(stops))
+                    self._stop(context, unistream, stops)
                 case Step.BETWEEN:
-                    drains = found.job if found is not None and found.was_drained else drains
-                    stage = Stage.DRAINED
-                    self._working(context, stage, drains)
-                    watch.begin(JobId(drains))
+                    stops = found.job if found is not None and found.was_stopped else stops
+                    stage = Stage.STOPPED
+                    self._working(context, stage, stops)
+                    watch.begin(JobId(stops))
                     await_starts(context.instance, self.stream, unistream.terminate_timeout_s)
                     found = self._found(unistream)
                     if found is not None and found.runs:  # by a run that had begun to start it
@@ -230,9 +259,31 @@ class _Turn:
                     _tag(context, {STAGE_TAG: Stage.NOTHING.value})
                     return
 
-    def _working(self, context: dg.OpExecutionContext, stage: Stage, drains: str) -> None:
+    @property
+    def words(self) -> Words:
+        return DRAIN if self.drain else STOP
+
+    @property
+    def description(self) -> str:
+        """Of the job, for people."""
+        does = "Drains" if self.drain else "Stops"
+        how = "" if self.drain else " with a savepoint"
+        then = "" if self.between is None else ", calls a step while nobody writes its tables"
+        return f"{does} the stream {self.name}{how}{then}, and lets it go on"
+
+    def _says(self, step: Step) -> str:
+        return {
+            Step.STOP: self.words.next_step,
+            Step.BETWEEN: "the step between" if self.between else "let it go on",
+            Step.RESUME: "let it go on",
+            Step.NOTHING: "nothing",
+            Step.FAIL: "this run fails",
+        }[step]
+
+    def _working(self, context: dg.OpExecutionContext, stage: Stage, stops: str) -> None:
         """From now on no run starts the stream."""
-        _tag(context, {STAGE_TAG: stage.value, DRAINS_TAG: drains, **maintains(self.stream)})
+        value = _OF_DRAIN[stage] if self.drain else stage.value
+        _tag(context, {STAGE_TAG: value, STOPS_TAG: stops, **maintains(self.stream)})
 
     def _found(self, unistream: UnistreamResource) -> Found | None:
         try:
@@ -242,10 +293,10 @@ class _Turn:
             return None
         except UnistreamError as error:
             raise dg.Failure(f"job {self.name}: {error}") from error
-        was_drained = info.state == "FINISHED" and ended_by(info) is self._kind
-        return Found(str(info.job), info.state, not info.is_terminal, was_drained)
+        was_stopped = info.state == "FINISHED" and ended_by(info) is self._kind
+        return Found(str(info.job), info.state, not info.is_terminal, was_stopped)
 
-    def _drain(self, context: dg.OpExecutionContext, unistream: UnistreamResource, job: str) -> None:
+    def _stop(self, context: dg.OpExecutionContext, unistream: UnistreamResource, job: str) -> None:
         try:
             with closing(find_job(unistream.configuration(), job)) as client:
                 savepoint = self._stopped(client, unistream)

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import dagster as dg
@@ -24,10 +25,14 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.client.job_client import JobClient
 from unistream.dagster.attached import POLL_S
+from unistream.dagster.metadata import HIDDEN
 from unistream.dagster.stream import Stream
 
-STAGE_TAG: Final = "unistream/drain_stage"
+STAGE_TAG: Final = "unistream/stage"
 """Tag of a run: how far it is, a `Stage`. A run that repeats another one has a copy."""
+
+EARLIER_STAGE_TAG: Final = "unistream/drain_stage"
+"""The same, of runs of earlier versions."""
 
 MAINTAINS_TAG: Final = "unistream/maintains"
 """Tag of a run: name of the job of the stream that it drains, for people."""
@@ -35,11 +40,11 @@ MAINTAINS_TAG: Final = "unistream/maintains"
 STREAM_TAG: Final = "unistream/stream"
 """Tag of the same run: the `Stream`."""
 
-STARTING_TAG: Final = "unistream/starting"
+STARTING_TAG: Final = f"{HIDDEN}starting"
 """Tag of a run, with the name of the job behind it: the job that it is about to start or to attach to, a
-`Starting`; empty: it has done so."""
+`Starting`; empty: it has done so. People have nothing of it."""
 
-WORKING: Final = ("draining", "drained")
+WORKING: Final = ("draining", "drained", "stopping", "stopped")
 """Values of `STAGE_TAG` while nothing may start the stream."""
 
 _RUNS: Final = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
@@ -104,8 +109,11 @@ def maintains(stream: Stream) -> dict[str, str]:
 
 def check_no_maintenance(instance: dg.DagsterInstance, job: Starting) -> None:
     """Raises ConfigError: a run has stopped the stream that this job is, and works on its tables."""
-    filters = dg.RunsFilter(tags={STAGE_TAG: list(WORKING)}, statuses=_RUNS_OR_WILL)
-    for run in instance.get_runs(filters):
+    filters = [
+        dg.RunsFilter(tags={tag: list(WORKING)}, statuses=_RUNS_OR_WILL)
+        for tag in (STAGE_TAG, EARLIER_STAGE_TAG)
+    ]
+    for run in chain.from_iterable(map(instance.get_runs, filters)):
         stream = _maintained(run)
         if stream.is_written_by(job.name, job.writes):
             raise ConfigError(

@@ -21,12 +21,19 @@ from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.model.positions import SourcePositions
 from unistream.port.metrics import user_metrics_of
 
+HIDDEN: Final = ".dagster/unistream_"
+"""Beginning of tags of runs that Dagster's pages do not show; a run that is repeated from there has no copy
+of them."""
+
 SINK_METADATA: Final = "unistream/sink_uid"
 """Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
 
 SAVEPOINT_TAG: Final = "unistream/savepoint"
 """Tag of a run: the snapshot that its job has left. Also metadata: the newest savepoint from which a job can
 go on."""
+
+NO_SAVEPOINT: Final = "none yet"
+"""Value of that tag, of a run that has the copy of another one's."""
 
 TERMINAL_SAVEPOINT: Final = "unistream/terminal_savepoint"
 """Metadata: the savepoint after the end of data that a drain has taken, from which no job goes on."""
@@ -89,7 +96,14 @@ ORDER: Final = (
 """Of keys; others come behind them, as they are given."""
 
 NUMBERS: Final = frozenset(
-    {TABLE_VERSION, "unistream/checkpoint_id", "unistream/checkpoints", "unistream/commits", SEQ}
+    {
+        TABLE_VERSION,
+        "unistream/fence_version",
+        "unistream/checkpoint_id",
+        "unistream/checkpoints",
+        "unistream/commits",
+        SEQ,
+    }
 )
 """Keys whose values name something, or only ever rise: text, so that Dagster draws no plot of them."""
 

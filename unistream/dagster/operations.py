@@ -54,12 +54,13 @@ def build_stop_with_savepoint_schedule(
         options: Further arguments of `dg.ScheduleDefinition`, such as `execution_timezone`.
     """
     how = "drain" if drain else "stop_with_savepoint"
+    says = "Drains the stream {}: all windows fire" if drain else "Stops the stream {} with a savepoint"
 
     def stop(client: RestJobClient, _: str) -> str:
         return client.stopped(drain=drain, target=savepoint_dir)[1]  # from which a run can go on
 
     return _schedule(
-        *(assets, how, stop),
+        *(assets, how, f"{says}; the next run of its assets goes on from there", stop),
         cron_schedule=cron_schedule,
         job_name=job_name,
         resource=resource,
@@ -83,7 +84,7 @@ def build_savepoint_schedule(
         return client.savepoint(savepoint_dir, trigger_id=trigger_id)
 
     return _schedule(
-        *(assets, "savepoint", savepoint),
+        *(assets, "savepoint", "Takes a savepoint of the stream {}, which goes on", savepoint),
         cron_schedule=cron_schedule,
         job_name=job_name,
         resource=resource,
@@ -94,6 +95,7 @@ def build_savepoint_schedule(
 def _schedule(
     assets: dg.AssetsDefinition,
     how: str,
+    says: str,
     take: Take,
     *,
     cron_schedule: str,
@@ -112,14 +114,14 @@ def _schedule(
         with closing(unistream.watch(context, is_operation=True)) as watch:
             savepoint = _savepoint_of(context, unistream, stream, take, watch)
         if savepoint is not None:
-            context.log.info("job %s: savepoint %s", streamed, savepoint)
+            context.log.info("stream %s: the savepoint is %s", streamed, savepoint)
             context.instance.add_run_tags(context.run_id, {SAVEPOINT_TAG: savepoint})
             context.add_output_metadata({SAVEPOINT_TAG: dg.MetadataValue.path(savepoint)})
 
     @dg.job(
         name=name,
         executor_def=dg.in_process_executor,
-        description=f"{how} of the stream {streamed}",
+        description=says.format(streamed),
         metadata={OPERATION_METADATA: streamed},
     )
     def job() -> None:

@@ -1,4 +1,5 @@
-"""By what a run goes, as one of its tags: for people, and for who ends its job when its process is gone.
+"""By what a run goes, as one of its tags: for who ends its job when its process is gone. Its log says the
+same to people.
 
 A run may have another `on_terminate` than the resource of the code location: of its own configuration, or
 since the code has been deployed again meanwhile.
@@ -12,8 +13,12 @@ from collections.abc import Mapping
 from typing import Final, cast, get_args
 
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat
+from unistream.dagster.metadata import HIDDEN
 
-POLICY_TAG: Final = "unistream/policy"
+POLICY_TAG: Final = f"{HIDDEN}policy"
+
+EARLIER_POLICY_TAG: Final = "unistream/policy"
+"""The same, of runs of earlier versions."""
 
 _DIRECTORY: Final = "savepoint_dir"  # the last one: it is the only one with any characters
 _PART: Final = re.compile(r"(\w+)=([^,]*)(?:, |$)")
@@ -45,11 +50,11 @@ def end_policy_of(tags: Mapping[str, str], resource: EndPolicy) -> EndPolicy:
     of a run of an earlier version, or says what cannot be.
 
     >>> ends = EndPolicy(on_terminate="cancel", savepoint_dir="s3://here", timeout_s=5.0)
-    >>> end_policy_of({"unistream/policy": "on_terminate=drain, terminate_timeout_s=soon"}, ends)
+    >>> end_policy_of({POLICY_TAG: "on_terminate=drain, terminate_timeout_s=soon"}, ends)
     ... # doctest: +NORMALIZE_WHITESPACE
     EndPolicy(on_terminate='drain', savepoint_dir='s3://here', timeout_s=5.0, savepoint_format='canonical')
     """
-    text = tags.get(POLICY_TAG, "")
+    text = tags.get(POLICY_TAG) or tags.get(EARLIER_POLICY_TAG, "")
     before, _, directory = text.partition(f", {_DIRECTORY}=")
     parts = dict(_PART.findall(before))
     found = resource

@@ -17,9 +17,11 @@ import msgspec
 from unistream.base.clock import SystemClock
 from unistream.base.errors import UnistreamError
 from unistream.client.job_client import JobClient
+from unistream.dagster.attached import stopped_by
 from unistream.dagster.metadata import (
     COLUMN_SCHEMA,
     JOB,
+    NO_SAVEPOINT,
     ROW_COUNT,
     SAVEPOINT_TAG,
     SINK_METADATA,
@@ -45,16 +47,19 @@ class RunReport:
         self._target = target
         self._retention = retention
         self._page: str | None = None
+        self.outcome = ""
+        """The last sentence."""
 
     def started(self, client: JobClient) -> None:
         self._page = page_of(client)
         shown = "" if self._page is None else f"; its page is {self._page}"
-        self.note(f"job {client.job_id} runs on {self._target}{shown}", is_error=False)
-        copied = {SAVEPOINT_TAG: ""} if SAVEPOINT_TAG in self._context.run.tags else {}
+        self.note(f"job {client.job_id} runs {_where(self._target)}{shown}", is_error=False)
+        copied = {SAVEPOINT_TAG: NO_SAVEPOINT} if SAVEPOINT_TAG in self._context.run.tags else {}
         self.tag({JOB: str(client.job_id), **copied})
 
     def policy(self, text: str) -> None:
         """By what the run goes; see `unistream.dagster.policy_tag`."""
+        self.note(f"this run: {text}", is_error=False)
         self.tag({POLICY_TAG: text})
 
     def progress(self, info: JobInfo) -> None:
@@ -62,7 +67,8 @@ class RunReport:
 
     def detached(self, info: JobInfo) -> None:
         """A checkpoint is complete, and the run ends."""
-        self.note(f"job {info.job} goes on in its cluster; 'unistream stop' ends it", is_error=False)
+        text = f"job {info.job} goes on in its cluster: this run has seen its checkpoint, and ends"
+        self.note(f"{text}; {stopped_by(info.job)}", is_error=False)
 
     def interrupted(self) -> None:
         self._reported(self._mark_as_canceling)
@@ -95,7 +101,7 @@ class RunReport:
         return "it has left no checkpoint" if snapshot is None else self._resume_from(snapshot)
 
     def note(self, text: str, *, is_error: bool) -> None:
-        log = self._context.log
+        self.outcome, log = text, self._context.log
         self._reported(lambda: log.error("%s", text) if is_error else log.info("%s", text))
 
     def forward(self, text: str, *, level: str) -> None:
@@ -148,6 +154,15 @@ class RunReport:
             report()
         except Exception:  # an unavailable database of Dagster must not end the stream
             logger.exception("event=dagster_not_notified run=%s", self._context.run.run_id)
+
+
+def _where(target: str) -> str:
+    """For people."""
+    return {
+        "remote": "in its session cluster",
+        "spark": "on Spark, as long as this run",
+        "local": "in child processes, as long as this run",
+    }.get(target, f"on {target}")
 
 
 def page_of(client: JobClient) -> str | None:

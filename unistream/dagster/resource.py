@@ -26,7 +26,7 @@ from unistream.client.resume import LATEST
 from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_partition, check_sinks
-from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.attached import INTERRUPTIONS, EndPolicy, OnTerminate, SavepointFormat, run_step
 from unistream.dagster.maintenance import GuardedStart, Starting
 from unistream.dagster.metadata import asset_metadata, data_version, job_metadata, ordered
 from unistream.dagster.policy_tag import written
@@ -125,7 +125,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
                 reported as failed while its process was paused; the job was left as it is.
             dg.DagsterExecutionInterruptedError: the run was terminated; the job has been stopped.
         """
-        name = name or context.op_execution_context.op.name
+        name, report = name or context.op_execution_context.op.name, None
         try:
             named = {DAGSTER_ASSETS.key: assets_text(specs_of(context))}
             options = {**DEFAULTS, **named, **self._cluster(), **(config or {})}
@@ -156,6 +156,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             raise dg.Failure(f"job {name}: {error}") from error
         except LeftToAnother as left:
             raise _end_of(left) from left
+        except INTERRUPTIONS as interrupted:  # Dagster shows it last, and red: it says what is left
+            raise type(interrupted)(report.outcome if report else "") from None
         if info.is_terminal and info.state != "FINISHED":
             raise _failure(info, report)
         (report.finished if info.is_terminal else report.detached)(info)

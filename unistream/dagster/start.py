@@ -54,7 +54,7 @@ ON_RUNNING_TAG: Final = "unistream/on_running"
 JOB_TAG: Final = "unistream/job_id"
 
 CODE_TAG: Final = "unistream/code"
-"""Tag of a run: whether its job runs the code of the run: "same", "other" or "unknown"."""
+"""Tag of a run whose job does not run the code of the run: "other", or "unknown"."""
 
 REPEATED_MAX: Final = 20  # each is looked up in the cluster
 
@@ -126,7 +126,7 @@ class JobStart:
             self._check_new_lines()
         begin = f"starts from {savepoint}" if savepoint else "starts from the beginning of its sources"
         self.log.note(f"job {self.name} {begin}", is_error=False)
-        self.log.tag({CODE_TAG: "same"})
+        self._tag_code("same")
         request = request_of(self.run.run_id, self.step) if self.target == "remote" else None
         try:
             return self.environment.execute_async(
@@ -184,7 +184,7 @@ class JobStart:
         stays_because = self._stays_because(found)
         if is_other and not stays_because:
             return self._upgraded(found.job, request_of(self.run.run_id, self.step))
-        self.log.tag({CODE_TAG: {True: "other", False: "same", None: "unknown"}[is_other]})
+        self._tag_code({True: "other", False: "same", None: "unknown"}[is_other])
         differs = f"; the code of this run is another version, and does not run: {stays_because}"
         return self._attached(found.job, why, differs if is_other else "")
 
@@ -224,7 +224,7 @@ class JobStart:
             note=lambda text: self.log.note(text, is_error=False),
             giving_up=self.giving_up,
         )
-        self.log.tag({CODE_TAG: "other" if job == old else "same"})
+        self._tag_code("other" if job == old else "same")
         return self._attached(job, "the old version" if job == old else f"the new version of job {old}")
 
     def _of_repeated_run(self) -> JobInfo | None:
@@ -269,6 +269,11 @@ class JobStart:
         if chain and self.run.root_run_id is not None:  # who are in between may have been deleted
             chain.setdefault(self.run.root_run_id, False)
         return list(chain.items())
+
+    def _tag_code(self, code: str) -> None:
+        """What is as it should be needs no tag, but one that was copied from another run."""
+        if code != "same" or CODE_TAG in self.run.tags:
+            self.log.tag({CODE_TAG: code})
 
     def _attached(self, job: JobId, why: str, differs: str = "") -> JobClient:
         client = attach(job, self.environment.config)

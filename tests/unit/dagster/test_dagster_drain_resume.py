@@ -7,37 +7,37 @@ import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
-from unistream.dagster.drain_resume import DRAINS_TAG, STAGE_TAG, Found, Stage, Step, next_step
+from unistream.dagster.drain_resume import STAGE_TAG, STOP, STOPS_TAG, Found, Stage, Step, next_step, stage_of
 from unistream.dagster.savepoints import ended_by
 from unistream.master.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
-RUNS = Found("one", "RUNNING", runs=True, was_drained=False)
-RESTARTS = Found("one", "RESTARTING", runs=True, was_drained=False)
-DRAINED = Found("one", "FINISHED", runs=False, was_drained=True)
-FAILED = Found("one", "FAILED", runs=False, was_drained=False)
-BOUNDED = Found("one", "FINISHED", runs=False, was_drained=False)
-NEXT = Found("two", "RUNNING", runs=True, was_drained=False)
+RUNS = Found("one", "RUNNING", runs=True, was_stopped=False)
+RESTARTS = Found("one", "RESTARTING", runs=True, was_stopped=False)
+DRAINED = Found("one", "FINISHED", runs=False, was_stopped=True)
+FAILED = Found("one", "FAILED", runs=False, was_stopped=False)
+BOUNDED = Found("one", "FINISHED", runs=False, was_stopped=False)
+NEXT = Found("two", "RUNNING", runs=True, was_stopped=False)
 
 
 @pytest.mark.parametrize(
     ("stage", "drains", "found", "step"),
     [
-        pytest.param(Stage.NEW, "", RUNS, Step.DRAIN, id="it runs"),
-        pytest.param(Stage.NEW, "", RESTARTS, Step.DRAIN, id="it restarts"),
+        pytest.param(Stage.NEW, "", RUNS, Step.STOP, id="it runs"),
+        pytest.param(Stage.NEW, "", RESTARTS, Step.STOP, id="it restarts"),
         pytest.param(Stage.NEW, "", DRAINED, Step.BETWEEN, id="an earlier run has died after the drain"),
         pytest.param(Stage.NEW, "", FAILED, Step.NOTHING, id="it has failed"),
         pytest.param(Stage.NEW, "", BOUNDED, Step.NOTHING, id="it has read everything"),
         pytest.param(Stage.NEW, "", None, Step.NOTHING, id="there is none"),
-        pytest.param(Stage.NOTHING, "", RUNS, Step.DRAIN, id="repeats one that has found none"),
-        pytest.param(Stage.DRAINING, "one", RUNS, Step.DRAIN, id="died before the drain"),
-        pytest.param(Stage.DRAINING, "one", DRAINED, Step.BETWEEN, id="died in the drain"),
-        pytest.param(Stage.DRAINING, "one", NEXT, Step.NOTHING, id="drained, and resumed by another"),
-        pytest.param(Stage.DRAINING, "one", FAILED, Step.FAIL, id="failed in the drain"),
-        pytest.param(Stage.DRAINING, "one", None, Step.FAIL, id="nobody knows how it has ended"),
-        pytest.param(Stage.DRAINED, "one", DRAINED, Step.BETWEEN, id="died in the step between"),
-        pytest.param(Stage.DRAINED, "one", None, Step.BETWEEN, id="and the cluster is gone"),
-        pytest.param(Stage.DRAINED, "one", NEXT, Step.NOTHING, id="resumed before the step between"),
+        pytest.param(Stage.NOTHING, "", RUNS, Step.STOP, id="repeats one that has found none"),
+        pytest.param(Stage.STOPPING, "one", RUNS, Step.STOP, id="died before the drain"),
+        pytest.param(Stage.STOPPING, "one", DRAINED, Step.BETWEEN, id="died in the drain"),
+        pytest.param(Stage.STOPPING, "one", NEXT, Step.NOTHING, id="drained, and resumed by another"),
+        pytest.param(Stage.STOPPING, "one", FAILED, Step.FAIL, id="failed in the drain"),
+        pytest.param(Stage.STOPPING, "one", None, Step.FAIL, id="nobody knows how it has ended"),
+        pytest.param(Stage.STOPPED, "one", DRAINED, Step.BETWEEN, id="died in the step between"),
+        pytest.param(Stage.STOPPED, "one", None, Step.BETWEEN, id="and the cluster is gone"),
+        pytest.param(Stage.STOPPED, "one", NEXT, Step.NOTHING, id="resumed before the step between"),
         pytest.param(Stage.RESUME, "one", DRAINED, Step.RESUME, id="died after the step between"),
         pytest.param(Stage.RESUME, "one", None, Step.RESUME, id="without a cluster"),
         pytest.param(Stage.RESUME, "one", NEXT, Step.NOTHING, id="resumed"),
@@ -45,6 +45,22 @@ NEXT = Found("two", "RUNNING", runs=True, was_drained=False)
 )
 def test_the_next_step(stage: Stage, drains: str, found: Found | None, step: Step) -> None:
     assert next_step(stage, drains, found)[0] is step
+    assert "drain" not in next_step(stage, drains, found, STOP)[1], "a stream that is stopped is not drained"
+
+
+@pytest.mark.parametrize(
+    ("tags", "stage"),
+    [
+        ({}, Stage.NEW),
+        ({"unistream/stage": "stopped"}, Stage.STOPPED),
+        ({"unistream/stage": "draining"}, Stage.STOPPING),
+        ({"unistream/drain_stage": "drained"}, Stage.STOPPED),
+        ({"unistream/drain_stage": "resume"}, Stage.RESUME),
+    ],
+    ids=str,
+)
+def test_how_far_a_run_is_also_one_of_an_earlier_version(tags: dict[str, str], stage: Stage) -> None:
+    assert stage_of(tags) is stage
 
 
 @pytest.mark.parametrize(
@@ -91,10 +107,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("tags", "called", "end"),
     [
         pytest.param({}, 0, "nothing", id="there is no stream"),
-        pytest.param(
-            {STAGE_TAG: "drained", DRAINS_TAG: "one"}, 1, "resume", id="drained by the repeated run"
-        ),
-        pytest.param({STAGE_TAG: "resume", DRAINS_TAG: "one"}, 0, "resume", id="only the stream is to go on"),
+        pytest.param({STAGE_TAG: "drained", STOPS_TAG: "one"}, 1, "resume", id="drained by the repeated run"),
+        pytest.param({STAGE_TAG: "resume", STOPS_TAG: "one"}, 0, "resume", id="only the stream is to go on"),
     ],
 )
 def test_a_run_goes_on_where_the_repeated_one_was(tags: dict[str, str], called: int, end: str) -> None:
@@ -122,7 +136,7 @@ def test_a_step_between_that_fails_leaves_the_stream_drained() -> None:
         raise OSError("no space")
 
     turn = build_drain_and_resume_schedule(rows_asset(), "0 3 * * *", between=fails)
-    tags = {STAGE_TAG: "drained", DRAINS_TAG: "one"}
+    tags = {STAGE_TAG: "drained", STOPS_TAG: "one"}
     resources = {"unistream": UnistreamResource(target="remote")}
     with dg.DagsterInstance.ephemeral() as instance:
         result = turn.schedule.job.execute_in_process(
@@ -145,6 +159,9 @@ def test_names_of_its_definitions_are_free() -> None:
         resources={"unistream": UnistreamResource(target="remote")},
     )
     dg.Definitions.validate_loadable(defs)
+    drain, stop = (turn.schedule.job.description or "" for turn in turns)
+    assert drain == "Drains the stream rows, and lets it go on"
+    assert stop == "Stops the stream rows with a savepoint, and lets it go on"
     assert {turn.schedule.job_name for turn in turns} == {"rows_drain_and_resume", "rows_stop_and_resume"}
 
 

@@ -16,11 +16,12 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.client.job_client import JobClient
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
-from unistream.dagster.drain_resume import DRAINS_TAG
+from unistream.dagster.drain_resume import STOPS_TAG
 from unistream.dagster.maintenance import (
     MAINTAINS_TAG,
     STAGE_TAG,
     STARTING_TAG,
+    WORKING,
     GuardedStart,
     Starting,
     await_starts,
@@ -84,7 +85,7 @@ def start(instance: dg.DagsterInstance, job: Starting = ROWS) -> int:
     return len(started)
 
 
-@pytest.mark.parametrize("stage", ["draining", "drained"])
+@pytest.mark.parametrize("stage", WORKING)
 @pytest.mark.parametrize("status", [Status.NOT_STARTED, Status.STARTING, Status.STARTED, Status.CANCELING])
 def test_a_stream_is_not_started_while_a_run_works_on_its_table(
     instance: dg.DagsterInstance, status: Status, stage: str
@@ -212,7 +213,7 @@ def test_the_step_between_is_guarded_until_it_ends(instance: dg.DagsterInstance,
     result = turn.schedule.job.execute_in_process(
         instance=instance,
         resources={"unistream": UnistreamResource(target="remote")},
-        tags={STAGE_TAG: "drained", DRAINS_TAG: "one"},
+        tags={STAGE_TAG: "drained", STOPS_TAG: "one"},
         raise_on_error=False,
     )
     run = instance.get_run_by_id(result.run_id)

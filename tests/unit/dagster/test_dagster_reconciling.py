@@ -367,13 +367,13 @@ def test_a_maintenance_whose_host_has_died_is_reported_and_says_what_it_leaves(
     result = turn.schedule.job.execute_in_process(
         instance=world.instance,
         resources={"unistream": resource},
-        tags={"unistream/drain_stage": "drained", "unistream/drains": "one"},
+        tags={"unistream/stage": "drained", "unistream/stops": "one"},
         raise_on_error=False,
     )
     assert ends == [f"run {result.run_id} is reported as {'canceled' if terminated else 'failed'}"]
     run = world.instance.get_run_by_id(result.run_id)
     assert run is not None
-    assert run.tags["unistream/drain_stage"] == "drained", "a process that wakes up goes no further"
+    assert run.tags["unistream/stage"] == "drained", "a process that wakes up goes no further"
     assert run.status is (CANCELED if terminated else FAILURE)
 
 
