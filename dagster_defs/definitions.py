@@ -48,6 +48,8 @@ class FlightsLake(dg.ConfigurableResource[Any]):
 
 
 RETRY = "dagster/retry_number"
+STREAMS, REPORTS = "streams", "reports"
+OWNERS = ["team:flights"]
 IS_FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1), warn_window=timedelta(minutes=15))
 
 
@@ -60,12 +62,16 @@ IS_FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1), warn_w
             kinds={"kafka", "deltalake"},
             deps=["flights_topic"],
             freshness_policy=IS_FRESH,
+            group_name=STREAMS,
+            owners=OWNERS,
         ),
         sink_asset(
             "flights_cancelled",
             sink_uid="lake-cancelled",
             kinds={"kafka", "deltalake"},
             deps=["flights_topic"],
+            group_name=STREAMS,
+            owners=OWNERS,
         ),
     ],
 )
@@ -79,7 +85,14 @@ def flights_tables(
 @unistream_assets(
     name="flights_archive",
     specs=[
-        sink_asset("flights_archive", sink_uid="archive", kinds={"kafka", "parquet"}, deps=["flights_topic"])
+        sink_asset(
+            "flights_archive",
+            sink_uid="archive",
+            kinds={"kafka", "parquet"},
+            deps=["flights_topic"],
+            group_name=STREAMS,
+            owners=OWNERS,
+        )
     ],
 )
 def flights_archive(
@@ -91,7 +104,16 @@ def flights_archive(
 
 @unistream_assets(
     name="flights_history",
-    specs=[sink_asset("flights_history", sink_uid="history", kinds={"deltalake"}, deps=["flights_archive"])],
+    specs=[
+        sink_asset(
+            "flights_history",
+            sink_uid="history",
+            kinds={"deltalake"},
+            deps=["flights_archive"],
+            group_name=REPORTS,
+            owners=OWNERS,
+        )
+    ],
 )
 def flights_history(
     context: dg.AssetExecutionContext, unistream: UnistreamResource, lake: FlightsLake
@@ -129,6 +151,9 @@ flights_months = dg.AssetSpec(
     "flights_months",
     deps=["flights_hourly"],
     partitions_def=MONTHS,
+    group_name=REPORTS,
+    owners=OWNERS,
+    kinds={"deltalake"},
     description="The hours of a month, complete: the watermark of the stream has passed its end.",
 )
 
@@ -136,6 +161,8 @@ flights_months = dg.AssetSpec(
 @dg.asset(
     deps=[flights_months],
     partitions_def=MONTHS,
+    group_name=REPORTS,
+    owners=OWNERS,
     kinds={"python"},
     # By itself `eager` looks only at the month of the wall's clock; flights of the past close earlier ones.
     automation_condition=dg.AutomationCondition.eager().without(
@@ -181,7 +208,7 @@ during_the_day = build_savepoint_schedule(flights_tables, "0 */6 * * *")
 
 defs = dg.Definitions(
     assets=[
-        dg.AssetSpec("flights_topic", kinds={"kafka"}),
+        dg.AssetSpec("flights_topic", kinds={"kafka"}, group_name=STREAMS, owners=OWNERS),
         flights_tables,
         flights_archive,
         flights_history,
@@ -214,6 +241,9 @@ defs = dg.Definitions(
         during_the_day,
         maintenance.schedule,
     ],
-    asset_checks=[build_stream_checks(flights_tables, max_checkpoint_age="10 min", max_restarts=5)],
+    asset_checks=[
+        build_stream_checks(flights_tables, max_checkpoint_age="10 min", max_restarts=5),
+        build_stream_checks(flights_archive),
+    ],
     executor=dg.in_process_executor,
 )

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from unistream.api.environment import Environment
 from unistream.api.frames import frame_sources, refuse_detached
+from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId
 from unistream.client.submission import connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, GivingUp, Upgrade
@@ -22,6 +23,8 @@ from unistream.savepoint.reading import read_savepoint
 from unistream.worker.code import pack
 
 REFUSED: Final = StateOutcome.REFUSED
+VERSION_CHARS: Final = 12
+_ANY_NAME: Final = "pipeline"
 
 
 def upgraded(
@@ -97,6 +100,20 @@ def runs_other_code(environment: Environment, name: str, job: JobInfo) -> bool |
         return None
     request, _ = _submission(environment, name)
     return job.digest != digest_of(request)
+
+
+def code_version(environment: Environment) -> str | None:
+    """Of the pipeline of an environment: the beginning of a digest of its graph and code, whatever its
+    configuration and its name. None: what it runs is not known, since the pipeline reads DataFrames, cannot
+    be submitted now, or has functions that cannot be sent."""
+    try:
+        if frame_sources(environment.stream_graph(_ANY_NAME)):
+            return None
+        request, _ = _submission(environment, _ANY_NAME)
+    except UnistreamError:
+        return None
+    plain = structs.replace(request, config={}, graph=structs.replace(request.graph, config={}))
+    return digest_of(plain)[:VERSION_CHARS]
 
 
 def _submission(environment: Environment, name: str) -> tuple[SubmitRequest, JobCode]:

@@ -9,6 +9,7 @@ import dagster as dg
 
 from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError
+from unistream.dagster.launch_config import launch_options
 from unistream.dagster.metadata import SINK_METADATA
 from unistream.dagster.translator import UnistreamTranslator, build_unistream_asset_specs
 from unistream.port.sink import ReplacesRows, Sink
@@ -39,8 +40,10 @@ def unistream_assets(
     """Declares the tables that one pipeline writes; the function yields from `UnistreamResource.run`.
 
     One job writes all of them, so they are materialised together; limit the pool `unistream_<name>` to 1, so
-    that no two runs write at the same time. A retry policy is refused: after a termination Dagster would
-    start the step again, and the run would end as a success.
+    that no two runs write at the same time. A launch may set `resume`, `on_running`, `mode`, `on_terminate`
+    and `config` of the resource for its run, as config of the step, unless the function has a `config`. A
+    retry policy is refused: after a termination Dagster would start the step again, and the run would end as
+    a success.
 
     Args:
         build: Adds the pipeline to the environment; the assets are those of `build_unistream_asset_specs`.
@@ -95,7 +98,8 @@ def _decorator(
                 f"step {step!r:.60}: its name has {len(step)} of at most {STEP_CHARS_MAX} characters"
             )
         options.setdefault("pool", f"unistream_{step}")
-        return dg.multi_asset(specs=specs, name=step, **options)(function)
+        launch = launch_options(function, options)
+        return dg.multi_asset(specs=specs, name=step, **launch, **options)(function)
 
     return decorate
 

@@ -44,7 +44,7 @@ from unistream.dagster.following import (
     results_text,
 )
 from unistream.dagster.judging import Verdict, judged_seen
-from unistream.dagster.looking import Target, is_reported, look, newest_materialisation
+from unistream.dagster.looking import Target, is_reported, look, newest_materialisation, provenance
 from unistream.dagster.metadata import JOB, SEQ, SINK_METADATA, STATE, asset_metadata, ordered
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.seen import NotSeen, Seen, SeenJob
@@ -223,13 +223,16 @@ class _Tick:
 
     def _materialisations(self, found: Mapping[dg.AssetKey, Visible]) -> Iterator[dg.AssetMaterialization]:
         known = {one.info.job: one for one in self.seen.values() if isinstance(one, SeenJob)}
+        specs = {spec.key: spec for one in self.followed for spec in one.specs}
         for key, visible in found.items():
             if visible.job not in known:
                 info = self._ask(visible.job)
                 known |= {} if info is None else {visible.job: SeenJob(info)}
             job = known.get(visible.job)
             info, page = (None, None) if job is None else (job.info, job.page)
-            yield event_of(key, visible, now_metadata(visible, info, self.now_ms, page), self.not_kept)
+            now = now_metadata(visible, info, self.now_ms, page)
+            known_code = provenance(self.instance, specs[key])
+            yield event_of(key, visible, now, self.not_kept, known_code)
 
     def _ask(self, job: JobId) -> JobInfo | None:
         """A job as it is now; None: nobody knows it, or there is no time."""

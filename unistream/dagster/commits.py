@@ -182,6 +182,7 @@ def event_of(
     visible: Visible,
     now: Mapping[str, Any],
     not_kept: int,
+    provenance: Mapping[str, str],
 ) -> dg.AssetMaterialization:
     """The materialisation of an asset.
 
@@ -190,6 +191,7 @@ def event_of(
         visible: What it shows.
         now: See `now_metadata`.
         not_kept: Commits that were removed before they were read.
+        provenance: Tags; see `looking.provenance`.
     """
     metadata = {
         **now,
@@ -201,7 +203,7 @@ def event_of(
     }
     if not_kept:
         metadata["unistream/commits_not_kept"] = not_kept
-    tags = {}
+    tags = dict(provenance)
     if visible.lag_ms is not None:
         metadata[LAG] = visible.lag_ms / 1000
     if visible.table_version is not None:

@@ -19,34 +19,36 @@ from dagster.components.utils.translation import TranslationFn, TranslationFnRes
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unistream.api.environment import Environment
-from unistream.api.load import build, load_function
+from unistream.api.load import build
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.dagster.assets import unistream_assets
+from unistream.dagster.attributes import (
+    BACKFILL,
+    PARTITIONS,
+    CommitSensor,
+    DrainSchedule,
+    Reconciling,
+    RowCount,
+    SavepointSchedule,
+    StopSchedule,
+    StreamChecks,
+    of_schedule,
+    pipeline_of,
+    severity_of,
+)
 from unistream.dagster.checks import build_row_count_check, build_stream_checks
 from unistream.dagster.commit_sensor import build_commit_sensor
 from unistream.dagster.drain_resume import DrainAndResume, build_drain_and_resume_schedule
 from unistream.dagster.operations import build_savepoint_schedule, build_stop_with_savepoint_schedule
-from unistream.dagster.reconciling import SILENT_AFTER_S, UNLINKED_AFTER_S, build_reconciling_sensor
+from unistream.dagster.reconciling import build_reconciling_sensor
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.scaffolder import UnistreamJobScaffolder
 from unistream.dagster.settings import check_templates
-from unistream.dagster.translator import SinkTranslatorData, UnistreamTranslator
+from unistream.dagster.translator import CheckTranslatorData, SinkTranslatorData, UnistreamTranslator
 
 RESOURCE: Final = "unistream"
 """Key of the project's resource, if the component has none of its own."""
-
-
-def _pipeline(context: dg.ResolutionContext, reference: str) -> Callable[..., object]:
-    return load_function(_absolute(context, context.resolve_value(reference, as_type=str)))
-
-
-def _absolute(context: dg.ResolutionContext, reference: str) -> str:
-    """With a dot first it is looked for where the component is."""
-    if not reference.startswith("."):
-        return reference
-    loading = dg.ComponentLoadContext.from_resolution_context(context)
-    return f"{loading.defs_relative_module_name(loading.path)}{reference}"
 
 
 def _resource(settings: dict[str, Any]) -> UnistreamResource:
@@ -65,63 +67,6 @@ def _resource(settings: dict[str, Any]) -> UnistreamResource:
         raise ConfigError(f"unistream: {error}") from error
 
 
-class StopSchedule(dg.Model, dg.Resolvable):
-    """Arguments of `build_stop_with_savepoint_schedule`."""
-
-    model_config = ConfigDict(extra="forbid")
-    cron_schedule: str
-    drain: bool = False
-    savepoint_dir: str | None = None
-
-
-class SavepointSchedule(dg.Model, dg.Resolvable):
-    """Arguments of `build_savepoint_schedule`."""
-
-    model_config = ConfigDict(extra="forbid")
-    cron_schedule: str
-    savepoint_dir: str | None = None
-
-
-class DrainSchedule(dg.Model, dg.Resolvable):
-    """Arguments of `build_drain_and_resume_schedule`. `between`: MODULE:FUNCTION, as `pipeline`."""
-
-    model_config = ConfigDict(extra="forbid")
-    cron_schedule: str
-    between: Annotated[Callable[..., Any], dg.Resolver(_pipeline, model_field_type=str)] | None = None
-    drain: bool = True
-    savepoint_dir: str | None = None
-
-
-class Reconciling(dg.Model, dg.Resolvable):
-    """Arguments of `build_reconciling_sensor`."""
-
-    model_config = ConfigDict(extra="forbid")
-    silent_after_s: float = SILENT_AFTER_S
-    unlinked_after_s: float = UNLINKED_AFTER_S
-
-
-class RowCount(dg.Model, dg.Resolvable):
-    """Arguments of `build_row_count_check`. `query`: MODULE:FUNCTION, as `pipeline`, without arguments."""
-
-    model_config = ConfigDict(extra="forbid")
-    query: Annotated[Callable[..., Any], dg.Resolver(_pipeline, model_field_type=str)]
-    asset: str | None = None
-    tolerance: float = 0.0
-
-
-class StreamChecks(dg.Model, dg.Resolvable):
-    """Arguments of `build_stream_checks`."""
-
-    model_config = ConfigDict(extra="forbid")
-    max_checkpoint_age: str | None = "10 min"
-    max_restarts: int | None = None
-    max_late_rows: int | None = None
-    max_late_ratio: float | None = None
-    max_watermark_lag: str | None = None
-    max_records_behind: int | None = None
-    max_dead_letter_ratio: float | None = None
-
-
 @dg.scaffold_with(UnistreamJobScaffolder)
 class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
     """A pipeline whose sinks are assets, which one job writes.
@@ -134,10 +79,13 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
         unistream: Settings of a `UnistreamResource` of its own; None: the project's resource "unistream".
         translation: Attributes of all assets, such as `group_name` or `key_prefix`; templates see `sink` (a
             `SinkLineage`) and `spec`.
-        commit_sensor: Commits become materialisations (`build_commit_sensor`).
+        partitions_def, backfill_policy: Of a pipeline that ends and writes the partitions of its run: it has
+            an argument `partitions`, their keys, and the first one of all when definitions are loaded. None:
+            it is a stream, or one without partitions.
+        commit_sensor: Commits become materialisations (`build_commit_sensor`); false: they do not.
         reconciling: Runs whose host has died are reported (`build_reconciling_sensor`), also those of the
             schedules; None: they are not.
-        checks: None: no asset checks.
+        checks: None: no checks of the stream.
         row_count: The rows of a table against a query (`build_row_count_check`); None: no such check.
         stop_with_savepoint, savepoint: None: no schedule.
         drain_and_resume: A schedule that makes room for a step, and the sensor that lets the stream go on
@@ -146,7 +94,7 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-    pipeline: Annotated[Callable[..., object], dg.Resolver(_pipeline, model_field_type=str)]
+    pipeline: Annotated[Callable[..., object], dg.Resolver(pipeline_of, model_field_type=str)]
     arguments: dict[str, Any] = Field(default_factory=dict)
     name: str | None = None
     unistream: dict[str, Any] | None = None
@@ -157,9 +105,11 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
         ]
         | None
     ) = None
-    commit_sensor: bool = True
+    partitions_def: Annotated[dg.PartitionsDefinition[Any] | None, PARTITIONS] = None
+    backfill_policy: Annotated[dg.BackfillPolicy | None, BACKFILL] = None
+    commit_sensor: bool | CommitSensor = True
     reconciling: Reconciling | None = Field(default_factory=Reconciling)
-    checks: StreamChecks | None = None
+    checks: StreamChecks | None = Field(default_factory=StreamChecks)
     stop_with_savepoint: StopSchedule | None = None
     savepoint: SavepointSchedule | None = None
     drain_and_resume: DrainSchedule | None = None
@@ -173,21 +123,36 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
             check_templates(attributes.model_dump(exclude_unset=True), resolution.resolve_value)
         return super().load(attributes, context)
 
-    def build(self, env: Environment) -> None:
-        """Adds the pipeline to the environment."""
-        function = partial(self.pipeline, **self.arguments)
+    def build(self, env: Environment, partitions: Sequence[str] | None = None) -> None:
+        """Adds the pipeline to the environment. `partitions`: keys of the run; None: of none."""
+        arguments = dict(self.arguments)
+        if self.partitions_def is not None:
+            arguments["partitions"] = self._example() if partitions is None else list(partitions)
+        function = partial(self.pipeline, **arguments)
         build(update_wrapper(function, self.pipeline), env)
+
+    def _example(self) -> list[str]:
+        """The first partition, or none if there is none yet: to describe the pipeline."""
+        assert self.partitions_def is not None, "there are partitions"
+        first = self.partitions_def.get_first_partition_key()
+        return [] if first is None else [first]
 
     def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
         """The asset that a sink writes; override it for what `translation` cannot say."""
         spec = UnistreamTranslator().get_asset_spec(data)
         return spec if self.translation is None else self.translation(spec, data)
 
+    def get_asset_check_spec(self, data: CheckTranslatorData) -> dg.AssetCheckSpec:
+        """A check of `checks`; override it for another name, an automation condition, or ``blocking``."""
+        return UnistreamTranslator().get_asset_check_spec(data)
+
     def execute(
         self, context: dg.AssetExecutionContext, unistream: UnistreamResource
     ) -> Iterator[dg.MaterializeResult[Any]]:
         """Runs the job; override it to do something before or after."""
-        yield from unistream.run(context, self.build)
+        has_partitions = context.has_partition_key or context.has_partition_key_range
+        build = partial(self.build, partitions=list(context.partition_keys)) if has_partitions else self.build
+        yield from unistream.run(context, build)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """See the class."""
@@ -195,7 +160,13 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
         resource = RESOURCE if self.unistream is None else f"{RESOURCE}_{name}"
 
         @unistream_assets(
-            self.build, translator=_OfComponent(self), name=name, required_resource_keys={resource}
+            self.build,
+            translator=_OfComponent(self),
+            name=name,
+            required_resource_keys={resource},
+            bounded=self.partitions_def is not None,
+            partitions_def=self.partitions_def,
+            backfill_policy=self.backfill_policy,
         )
         def assets(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
             yield from self.execute(context, getattr(context.resources, resource))
@@ -218,7 +189,16 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
     ) -> list[dg.SensorDefinition]:
         found = [one.sensor for one in operations if isinstance(one, DrainAndResume)]
         if self.commit_sensor:
-            found.append(build_commit_sensor([assets], name=f"{name}_commits", resource=resource))
+            of_commits = CommitSensor() if self.commit_sensor is True else self.commit_sensor
+            found.append(
+                build_commit_sensor(
+                    [assets],
+                    name=f"{name}_commits",
+                    resource=resource,
+                    minimum_interval_seconds=of_commits.minimum_interval_seconds,
+                    default_status=dg.DefaultSensorStatus[of_commits.default_status],
+                )
+            )
         if self.reconciling is not None:
             found.append(
                 build_reconciling_sensor(
@@ -228,6 +208,7 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
                     resource=resource,
                     silent_after_s=self.reconciling.silent_after_s,
                     unlinked_after_s=self.reconciling.unlinked_after_s,
+                    default_status=dg.DefaultSensorStatus[self.reconciling.default_status],
                 )
             )
         return found
@@ -243,30 +224,39 @@ class UnistreamJobComponent(dg.Component, dg.Model, dg.Resolvable):
                 drain=one.drain,
                 savepoint_dir=one.savepoint_dir,
                 resource=resource,
+                execution_timezone=one.execution_timezone,
+                default_status=dg.DefaultScheduleStatus[one.default_status],
             )
         ]
 
     def _schedules(self, assets: dg.AssetsDefinition, resource: str) -> list[dg.ScheduleDefinition]:
         found = []
         if self.stop_with_savepoint is not None:
-            found.append(
-                build_stop_with_savepoint_schedule(
-                    assets, resource=resource, **self.stop_with_savepoint.model_dump()
-                )
-            )
+            given = of_schedule(self.stop_with_savepoint)
+            found.append(build_stop_with_savepoint_schedule(assets, resource=resource, **given))
         if self.savepoint is not None:
-            found.append(build_savepoint_schedule(assets, resource=resource, **self.savepoint.model_dump()))
+            given = of_schedule(self.savepoint)
+            found.append(build_savepoint_schedule(assets, resource=resource, **given))
         return found
 
     def _checks(self, assets: dg.AssetsDefinition, resource: str) -> list[dg.AssetChecksDefinition]:
         found = []
         if self.checks is not None:
-            found.append(build_stream_checks(assets, resource=resource, **self.checks.model_dump()))
+            given = {**self.checks.model_dump(), "severity": severity_of(self.checks.severity)}
+            translator = _OfComponent(self)
+            found.append(build_stream_checks(assets, translator=translator, resource=resource, **given))
         one = self.row_count
         if one is not None:
             asset = None if one.asset is None else one.asset.split("/")
             found.append(
-                build_row_count_check(assets, self.build, one.query, asset=asset, tolerance=one.tolerance)
+                build_row_count_check(
+                    assets,
+                    self.build,
+                    one.query,
+                    asset=asset,
+                    tolerance=one.tolerance,
+                    severity=dg.AssetCheckSeverity[one.severity],
+                )
             )
         return found
 
@@ -279,3 +269,6 @@ class _OfComponent(UnistreamTranslator):
 
     def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
         return self._component.get_asset_spec(data)
+
+    def get_asset_check_spec(self, data: CheckTranslatorData) -> dg.AssetCheckSpec:
+        return self._component.get_asset_check_spec(data)

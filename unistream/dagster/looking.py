@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Final
 
 import dagster as dg
 
@@ -10,6 +11,11 @@ import dagster as dg
 # right after a materialisation would count as an older one.
 from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData as Target,
+)
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    INPUT_DATA_VERSION_TAG_PREFIX,
+    INPUT_EVENT_POINTER_TAG_PREFIX,
 )
 
 from unistream.base.config import Configuration
@@ -23,7 +29,9 @@ from unistream.dagster.seen import NoJob, NotSeen, Seen, SeenJob, newest_in, new
 from unistream.dagster.stream import Stream
 from unistream.master.job_info import JobInfo
 
-LOOK_BACK = 100
+LOOK_BACK: Final = 100
+PROVENANCE: Final = (CODE_VERSION_TAG, INPUT_DATA_VERSION_TAG_PREFIX, INPUT_EVENT_POINTER_TAG_PREFIX)
+"""Beginnings of the tags by which Dagster knows whether an asset is behind its code or what is upstream."""
 
 
 def look(stream: Stream, config: Configuration, target: str) -> Seen:
@@ -71,6 +79,31 @@ def newest_materialisation(instance: dg.DagsterInstance, key: dg.AssetKey) -> Ta
     for record in instance.fetch_materializations(key, limit=1).records:
         return Target(storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp)
     return None
+
+
+def provenance(instance: dg.DagsterInstance, spec: dg.AssetSpec) -> dict[str, str]:
+    """Tags of the next materialisation of a stream's asset: the code that the last run has come with, and
+    what is upstream as it is now, since a stream reads that all the time. Empty: no run has come with any."""
+    before = _newest_tags(instance, spec.key)
+    tags = {key: value for key, value in before.items() if key.startswith(PROVENANCE)}
+    if CODE_VERSION_TAG not in tags:
+        return {}
+    for dep in spec.deps:
+        name = dep.asset_key.to_user_string()
+        newest = newest_materialisation(instance, dep.asset_key)
+        if newest is not None:
+            version = _newest_tags(instance, dep.asset_key).get("dagster/data_version")
+            if version is not None:
+                tags[f"{INPUT_DATA_VERSION_TAG_PREFIX}/{name}"] = version
+            tags[f"{INPUT_EVENT_POINTER_TAG_PREFIX}/{name}"] = str(newest.storage_id)
+    return tags
+
+
+def _newest_tags(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str, str]:
+    for record in instance.fetch_materializations(key, limit=1).records:
+        event = record.asset_materialization
+        return dict(event.tags or {}) if event is not None else {}
+    return {}
 
 
 def is_reported(instance: dg.DagsterInstance, key: dg.AssetKey, job: str, state: str) -> bool:

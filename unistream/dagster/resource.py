@@ -27,6 +27,7 @@ from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import INTERRUPTIONS, EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.launch_config import launched_with
 from unistream.dagster.maintenance import GuardedStart, Starting
 from unistream.dagster.metadata import asset_metadata, data_version, job_metadata, ordered
 from unistream.dagster.policy_tag import written
@@ -125,10 +126,26 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
                 reported as failed while its process was paused; the job was left as it is.
             dg.DagsterExecutionInterruptedError: the run was terminated; the job has been stopped.
         """
+        launched = launched_with(context)
+        options = Configuration(launched.pop("config", {})).to_dict()
+        resource = type(self)(**{**self._settings(), **launched}) if launched else self
+        yield from resource._run(context, build, name, {**(config or {}), **options})
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    def _run(
+        self,
+        context: dg.AssetExecutionContext,
+        build: Callable[[Environment], None],
+        name: str | None,
+        config: Mapping[str, str],
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        """See `run`."""
         name, report = name or context.op_execution_context.op.name, None
         try:
             named = {DAGSTER_ASSETS.key: assets_text(specs_of(context))}
-            options = {**DEFAULTS, **named, **self._cluster(), **(config or {})}
+            options = {**DEFAULTS, **named, **self._cluster(), **config}
             env = Environment(options, target=known_target(self.target))
             build(env)
             check_sinks(specs_of(context), env.sinks())

@@ -17,6 +17,7 @@ import dagster as dg
 
 from unistream.api.described import described
 from unistream.api.environment import Environment
+from unistream.api.upgrade import code_version
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.dagster.metadata import COLUMN_SCHEMA, SINK_METADATA, table_schema
@@ -24,6 +25,8 @@ from unistream.model.lineage import LineageDataset, LineageGraph, SinkLineage, S
 
 COLUMN_LINEAGE: Final = "dagster/column_lineage"
 URI: Final = "dagster/uri"
+TABLE_NAME: Final = "dagster/table_name"
+STORAGE_KIND: Final = "dagster/storage_kind"
 
 TOPICS: Final = "kafka"
 """System of topics, and the prefix of their keys."""
@@ -108,7 +111,7 @@ class UnistreamTranslator:
         key has the last two parts of the path of the table or folder, such as ``lake/orders`` of
         ``s3://lake/orders``; of a sink that does not say what it writes it is the uid."""
         sink = data.sink
-        metadata: dict[str, Any] = {SINK_METADATA: str(sink.uid), **_uri(sink.datasets)}
+        metadata: dict[str, Any] = {SINK_METADATA: str(sink.uid), **_place(sink.datasets)}
         if sink.schema is not None:
             metadata[COLUMN_SCHEMA] = table_schema(sink.schema)
         lineage = self._column_lineage(data)
@@ -125,7 +128,7 @@ class UnistreamTranslator:
     def get_source_asset_spec(self, data: SourceTranslatorData) -> dg.AssetSpec:
         """What a pipeline reads, as an asset that others write. The key of a topic is ``kafka/TOPIC``, that
         of a path the same as of a sink, so that a table which another pipeline writes is upstream."""
-        metadata: dict[str, Any] = {**_uri([data.dataset])}
+        metadata: dict[str, Any] = {**_place([data.dataset])}
         if data.source.schema is not None:
             metadata[COLUMN_SCHEMA] = table_schema(data.source.schema)
         kinds = set(_kinds([data.dataset]))
@@ -170,10 +173,12 @@ def build_unistream_asset_specs(
         ConfigError: the pipeline is wrong; a sink of a table or folder has no uid; there is no sink with
             one; or the translator gives two sinks the same key.
     """
-    graph = lineage_of(build)
+    graph, version = _described(build)
     translator = translator or UnistreamTranslator()
     of_sinks = {
-        sink.uid: translator.get_asset_spec(SinkTranslatorData(sink=sink, pipeline=graph))
+        sink.uid: _versioned(
+            translator.get_asset_spec(SinkTranslatorData(sink=sink, pipeline=graph)), version
+        )
         for sink in graph.sinks
         if _is_asset(sink)
     }
@@ -220,6 +225,25 @@ def lineage_of(build: Callable[[Environment], None]) -> LineageGraph:
     with described():
         build(env)
         return env.lineage()
+
+
+def _described(build: Callable[[Environment], None]) -> tuple[LineageGraph, str | None]:
+    """Also the version of its code. None: it is not known, or would change by itself once a source finds
+    its table."""
+    env = Environment()
+    with described():
+        build(env)
+        graph = env.lineage()
+        is_known = all(source.schema is not None for source in graph.sources)
+        return graph, code_version(env) if is_known else None
+
+
+def _versioned(spec: dg.AssetSpec, version: str | None) -> dg.AssetSpec:
+    """With the version of its pipeline, unless the translator gives one: so Dagster shows that the code has
+    changed since the asset was materialised."""
+    if version is None or spec.code_version is not None:
+        return spec
+    return spec.replace_attributes(code_version=version)
 
 
 def _check_keys(specs: Mapping[OperatorUid, dg.AssetSpec]) -> None:
@@ -299,8 +323,17 @@ def _kinds(datasets: Iterable[LineageDataset]) -> list[str]:
     return found[:1]
 
 
-def _uri(datasets: Sequence[LineageDataset]) -> Mapping[str, str]:
-    return {URI: datasets[0].uri} if datasets else {}
+def _place(datasets: Sequence[LineageDataset]) -> Mapping[str, str]:
+    """URI, and the name of a table in a catalogue or a database. A table that is a folder has none."""
+    if not datasets:
+        return {}
+    first = datasets[0]
+    system, _, catalogue = first.namespace.partition("://")
+    if system == "iceberg":
+        return {URI: first.uri, TABLE_NAME: f"{catalogue}.{first.name}", STORAGE_KIND: system}
+    if system == "postgres":
+        return {URI: first.uri, TABLE_NAME: first.name, STORAGE_KIND: system}
+    return {URI: first.uri}
 
 
 def _description(data: SinkTranslatorData) -> str:

@@ -1,13 +1,24 @@
 """What the asset decorator accepts and refuses, and what it declares."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError
-from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
+from unistream.dagster import (
+    SinkTranslatorData,
+    UnistreamResource,
+    UnistreamTranslator,
+    build_unistream_asset_specs,
+    sink_asset,
+    unistream_assets,
+)
+from unistream.dagster.launch_config import launched_with
 from unistream.dagster.start import chosen_resume
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
@@ -117,3 +128,77 @@ def test_a_run_of_a_partition_that_could_add_rows_twice_starts_nothing(
 def test_a_run_starts_from(tags: dict[str, str], parent: str | None, resource: str, resume: str) -> None:
     run = dg.DagsterRun("job", run_id="2", tags=tags, parent_run_id=parent, root_run_id=parent)
     assert chosen_resume(run, resource) == resume
+
+
+def once(folder: Path, add: int = 0) -> Callable[[us.Environment], None]:
+    """A pipeline with a function of the user."""
+
+    def build(env: us.Environment) -> None:
+        rows = env.from_collection([{"id": 1}], name="orders")
+        rows.map(lambda row: {"id": row["id"] + add}, returns={"id": pa.int64()}).uid("add").sink_to(
+            us.DeltaSink(str(folder / "orders"))
+        ).uid("lake")
+
+    return build
+
+
+def step(build: Callable[[us.Environment], None]) -> dg.AssetsDefinition:
+    @unistream_assets(build, name="orders")
+    def orders(context: dg.AssetExecutionContext, unistream: UnistreamResource):
+        yield from unistream.run(context, build)
+
+    return orders
+
+
+def test_assets_have_the_version_of_their_code(tmp_path: Path) -> None:
+    [first], [same], [other] = (step(once(tmp_path, add)).specs for add in (1, 1, 2))
+    assert first.code_version == same.code_version != other.code_version
+    assert first.code_version is not None
+    [named] = build_unistream_asset_specs(once(tmp_path), translator=Versioned())
+    assert named.code_version == "of mine"
+
+
+class Versioned(UnistreamTranslator):
+    def get_asset_spec(self, data: SinkTranslatorData) -> dg.AssetSpec:
+        return super().get_asset_spec(data).replace_attributes(code_version="of mine")
+
+
+@pytest.mark.parametrize(
+    ("launched", "text"),
+    [
+        pytest.param({"mode": "detached"}, "mode 'detached' needs a session cluster", id="a mode"),
+        pytest.param(
+            {"on_terminate": "detach"}, "on_terminate 'detach' needs a session cluster", id="how it ends"
+        ),
+        pytest.param({"config": {"paralelism.default": 2}}, "did you mean 'parallelism", id="an unknown key"),
+    ],
+)
+def test_a_launch_has_settings_of_its_own(
+    launched: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    ran = dg.materialize(
+        [step(once(tmp_path))],
+        resources={"unistream": UnistreamResource(target="local")},
+        run_config={"ops": {"orders": {"config": launched}}},
+        raise_on_error=False,
+    )
+    [failed] = [event for event in ran.all_events if event.is_step_failure]
+    assert text in str(failed.step_failure_data)
+    assert not (tmp_path / "orders").exists()
+
+
+class Days(dg.Config):
+    resume: int = 7
+
+
+def test_a_step_with_a_config_of_its_own_keeps_it(tmp_path: Path) -> None:
+    seen: list[tuple[int, dict[str, Any]]] = []
+
+    @unistream_assets(once(tmp_path), name="orders")
+    def orders(context: dg.AssetExecutionContext, config: Days):
+        seen.append((config.resume, launched_with(context)))
+        yield dg.MaterializeResult()
+
+    assert dg.materialize([orders]).success
+    assert seen == [(7, {})]

@@ -87,7 +87,8 @@ class Ticks:
     """The sensor as Dagster's daemon runs it."""
 
     def __init__(self, url: str, instance: dg.DagsterInstance) -> None:
-        spec = sink_asset("orders", sink_uid="lake", metadata={"dagster/uri": OURS_URI})
+        place, topic = {"dagster/uri": OURS_URI}, [dg.AssetKey(["kafka", "orders"])]
+        spec = sink_asset("orders", sink_uid="lake", metadata=place, deps=topic)
 
         @unistream_assets(specs=[spec], name="flow")
         def flow() -> None: ...
@@ -219,3 +220,34 @@ def test_a_cursor_of_an_earlier_version_is_read(history: History, instance: dg.D
     ticks.cursor = f'{{"seq":{known},"watermarks":{{}},"closed":{{}}}}'
     assert ticks.tick() == [*checks("passed")]
     assert Cursor.read(ticks.cursor).seq == known
+
+
+def test_a_commit_keeps_the_code_that_the_last_run_has_come_with(
+    history: History, instance: dg.DagsterInstance
+) -> None:
+    """Else Dagster would not show that the code has changed: it looks at the newest materialisation."""
+    ticks = Ticks(history.url, instance)
+    history.put(FIRST, "RUNNING")
+    history.commit(FIRST, 5)
+    ticks.tick()
+    assert not any(tag.startswith("dagster/code") for tag in newest_tags(instance)), "nobody knows it"
+    topic = dg.AssetKey(["kafka", "orders"])
+    instance.report_runless_asset_event(dg.AssetMaterialization(topic, tags={"dagster/data_version": "9"}))
+    of_run = {
+        "dagster/code_version": "one",
+        "dagster/input_data_version/kafka/orders": "3",
+        "dagster/input_event_pointer/kafka/orders": "1",
+    }
+    instance.report_runless_asset_event(dg.AssetMaterialization(ORDERS, tags=of_run))
+    history.commit(FIRST, 5)
+    ticks.tick()
+    tags = newest_tags(instance)
+    assert tags["dagster/code_version"] == "one"
+    assert tags["dagster/input_data_version/kafka/orders"] == "9", "a stream reads what is upstream now"
+    assert int(tags["dagster/input_event_pointer/kafka/orders"]) > 1
+
+
+def newest_tags(instance: dg.DagsterInstance) -> dict[str, str]:
+    [record] = instance.fetch_materializations(ORDERS, limit=1).records
+    assert record.asset_materialization is not None
+    return dict(record.asset_materialization.tags or {})

@@ -13,6 +13,7 @@ from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.testing import create_defs_folder_sandbox
 from deltalake import DeltaTable
 
+import unistream as us
 from unistream.dagster import SinkTranslatorData, UnistreamJobComponent, UnistreamResource
 from unistream.dagster.scaffolder import PIPELINE
 
@@ -64,14 +65,26 @@ def test_everything_around_a_stream(home: str) -> None:
         name="sales",
         unistream={"target": "remote", "jobmanager": "127.0.0.1:1", "on_terminate": "drain"},
         translation={"group_name": "sales", "key_prefix": "silver", "tags": {"sink": "{{ sink.uid }}"}},
-        checks={"max_restarts": 3, "max_late_ratio": 0.01, "max_watermark_lag": "5 min"},
-        stop_with_savepoint={"cron_schedule": "0 22 * * *", "drain": True},
+        checks={
+            "max_restarts": 3,
+            "max_late_ratio": 0.01,
+            "max_watermark_lag": "5 min",
+            "severity": {"lag": "ERROR"},
+        },
+        commit_sensor={"minimum_interval_seconds": 5, "default_status": "STOPPED"},
+        stop_with_savepoint={
+            "cron_schedule": "0 22 * * *",
+            "drain": True,
+            "execution_timezone": "Europe/Berlin",
+            "default_status": "RUNNING",
+        },
         savepoint={"cron_schedule": "0 3 * * *", "savepoint_dir": f"{home}/savepoints"},
         drain_and_resume={"cron_schedule": "0 4 * * *", "between": ".pipeline:build", "drain": False},
         row_count={"query": ".pipeline:build", "tolerance": 0.05},
         reconciling={"silent_after_s": 90},
     )
     assert keys(defs) == ["silver/lake/orders"]
+    assert defs.get_assets_def(dg.AssetKey(["silver", "lake", "orders"])).op.pool == "unistream_sales"
     [spec] = defs.resolve_all_asset_specs()
     assert (spec.group_name, spec.tags["sink"]) == ("sales", "lake")
     assert sorted(schedule.name for schedule in defs.schedules or ()) == [
@@ -80,7 +93,15 @@ def test_everything_around_a_stream(home: str) -> None:
     assert sorted(sensor.name for sensor in defs.sensors or ()) == [
         *("sales_commits", "sales_reconciling", "sales_stop_and_resume_sensor"),
     ]
+    timed = {one.name: one for one in defs.schedules or () if isinstance(one, dg.ScheduleDefinition)}
+    drain, savepoint = timed["sales_drain_schedule"], timed["sales_savepoint_schedule"]
+    assert (drain.execution_timezone, drain.default_status.value) == ("Europe/Berlin", "RUNNING")
+    assert (savepoint.execution_timezone, savepoint.default_status.value) == (None, "STOPPED")
+    [commits] = [one for one in defs.sensors or () if one.name == "sales_commits"]
+    assert (commits.minimum_interval_seconds, commits.default_status.value) == (5, "STOPPED")
     [checks, rows] = defs.asset_checks or ()
+    severities = {spec.name: spec.metadata.get("unistream/severity") for spec in checks.check_specs}  # type: ignore[union-attr]
+    assert {name: one for name, one in severities.items() if one is not None} == {"lag": "ERROR"}
     assert [key.name for key in rows.check_keys] == ["row_count"]  # type: ignore[union-attr]
     assert {key.name for key in checks.check_keys} == {  # type: ignore[union-attr]
         *("stream_is_running", "checkpoint_age", "restarts", "late_ratio", "lag")
@@ -95,6 +116,8 @@ def test_without_settings_it_takes_the_resource_of_the_project(home: str) -> Non
     defs = load(home, commit_sensor=False, reconciling=None)
     assert (defs.resources or {}) == {}
     assert not list(defs.sensors or ())
+    [checks] = defs.asset_checks or ()
+    assert {key.name for key in checks.check_keys} == {"stream_is_running", "checkpoint_age"}  # type: ignore[union-attr]
     [assets] = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
     assert assets.required_resource_keys - {"io_manager"} == {"unistream"}
     assert assets.op.name == "build"
@@ -108,6 +131,31 @@ class Prefixed(UnistreamJobComponent):
 
 def test_a_subclass_names_the_assets(home: str) -> None:
     assert keys(load(home, Prefixed, unistream={"target": "local"})) == ["lake/lake/orders"]
+
+
+DAILY = {"type": "daily", "start_date": "2026-01-01"}
+OF_DAYS = f"{__name__}:of_days"
+SEEN: list[list[str]] = []
+
+
+def of_days(env: us.Environment, lake: str, partitions: list[str]) -> None:
+    SEEN.append(partitions)
+    rows = env.from_collection([{"day": day} for day in partitions], name="days")
+    sink = us.DeltaSink(f"{lake}/days", mode="overwrite-partitions", partition_by=["day"])
+    rows.sink_to(sink).uid("lake")
+
+
+def test_a_pipeline_that_ends_has_the_partitions_of_its_run(home: str) -> None:
+    SEEN.clear()
+    policy = {"type": "single_run"}
+    defs = load(home, pipeline=OF_DAYS, partitions_def=DAILY, backfill_policy=policy, unistream={})
+    assets = defs.get_assets_def(dg.AssetKey(["lake", "days"]))
+    assert assets.partitions_def == dg.DailyPartitionsDefinition("2026-01-01")
+    assert assets.backfill_policy == dg.BackfillPolicy.single_run()
+    assert all(days == ["2026-01-01"] for days in SEEN), "the first one, to describe it"
+    wrong = {"unistream_of_days": UnistreamResource(target="local", mode="detached")}  # starts nothing
+    dg.materialize([assets], resources=wrong, partition_key="2026-01-07", raise_on_error=False)
+    assert SEEN[-1] == ["2026-01-07"]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +177,12 @@ def test_a_subclass_names_the_assets(home: str) -> None:
         ({"unistream": {"config": {"state.backend.type": "{{ env.NO_LAKE }}"}}}, "unistream.config.state"),
         ({"checks": {"restarts": 3}}, "restarts"),
         ({"checks": {"max_dead_letter_ratio": 3}}, "max_dead_letter_ratio is 3.0, and a share is between 0"),
+        (
+            {"checks": {"severity": {"lagg": "ERROR"}}},
+            "there is no check 'lagg'; there are",
+        ),
+        ({"checks": {"severity": "FATAL"}}, "severity"),
+        ({"partitions_def": DAILY}, "unexpected keyword argument 'partitions'"),
         ({"schedule": "0 3 * * *"}, "schedule"),
         ({"reconciling": {"silent_after_s": 0}}, "silent_after_s and unlinked_after_s must be above 0"),
         (

@@ -7,8 +7,10 @@ import pytest
 import unistream as us
 from tests.names import BY_CASE, ODD
 from unistream.base.errors import ConfigError
+from unistream.base.ids import OperatorUid
 from unistream.dagster import (
     SinkTranslatorData,
+    SourceTranslatorData,
     UnistreamResource,
     UnistreamTranslator,
     build_source_asset_specs,
@@ -16,6 +18,7 @@ from unistream.dagster import (
     unistream_assets,
 )
 from unistream.dagster.translator import NAMED_MAX
+from unistream.model.lineage import LineageDataset, SourceLineage
 
 ORDER = pa.schema([pa.field("id", pa.int64(), nullable=False), ("kind", pa.string()), ("cents", pa.int64())])
 NO_TIME = us.WatermarkStrategy.no_watermarks()
@@ -244,3 +247,22 @@ def test_two_tables_are_two_assets_or_refused() -> None:
 def test_a_step_with_a_long_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="its name has 300 of at most 200 characters"):
         unistream_assets(written_to(f"{LAKE}/a"), name="n" * 300)(step)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [
+        (LineageDataset("iceberg://lake", "shop.orders", "iceberg"), "lake.shop.orders"),
+        (LineageDataset("postgres://db:5432", "shop.public.orders"), "shop.public.orders"),
+        (LineageDataset("s3://lake", "orders", "delta"), None),
+        (LineageDataset("kafka://broker:9092", "orders"), None),
+    ],
+    ids=str,
+)
+def test_a_table_of_a_catalogue_has_its_name_there(dataset: LineageDataset, name: str | None) -> None:
+    source = SourceLineage(
+        uid=OperatorUid("orders"), name="orders", bounded=True, schema=None, datasets=(dataset,)
+    )
+    spec = UnistreamTranslator().get_source_asset_spec(SourceTranslatorData(dataset=dataset, source=source))
+    assert spec.metadata.get("dagster/table_name") == name
+    assert spec.metadata["dagster/uri"] == dataset.uri
