@@ -48,7 +48,7 @@ class FlightsLake(dg.ConfigurableResource[Any]):
 
 
 RETRY = "dagster/retry_number"
-STREAMS, REPORTS = "streams", "reports"
+GROUP = "flights"
 OWNERS = ["team:flights"]
 IS_FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1), warn_window=timedelta(minutes=15))
 
@@ -62,7 +62,7 @@ IS_FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1), warn_w
             kinds={"kafka", "deltalake"},
             deps=["flights_topic"],
             freshness_policy=IS_FRESH,
-            group_name=STREAMS,
+            group_name=GROUP,
             owners=OWNERS,
         ),
         sink_asset(
@@ -70,7 +70,7 @@ IS_FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1), warn_w
             sink_uid="lake-cancelled",
             kinds={"kafka", "deltalake"},
             deps=["flights_topic"],
-            group_name=STREAMS,
+            group_name=GROUP,
             owners=OWNERS,
         ),
     ],
@@ -90,7 +90,7 @@ def flights_tables(
             sink_uid="archive",
             kinds={"kafka", "parquet"},
             deps=["flights_topic"],
-            group_name=STREAMS,
+            group_name=GROUP,
             owners=OWNERS,
         )
     ],
@@ -110,7 +110,7 @@ def flights_archive(
             sink_uid="history",
             kinds={"deltalake"},
             deps=["flights_archive"],
-            group_name=REPORTS,
+            group_name=GROUP,
             owners=OWNERS,
         )
     ],
@@ -151,7 +151,7 @@ flights_months = dg.AssetSpec(
     "flights_months",
     deps=["flights_hourly"],
     partitions_def=MONTHS,
-    group_name=REPORTS,
+    group_name=GROUP,
     owners=OWNERS,
     kinds={"deltalake"},
     description="The hours of a month, complete: the watermark of the stream has passed its end.",
@@ -161,7 +161,7 @@ flights_months = dg.AssetSpec(
 @dg.asset(
     deps=[flights_months],
     partitions_def=MONTHS,
-    group_name=REPORTS,
+    group_name=GROUP,
     owners=OWNERS,
     kinds={"python"},
     # By itself `eager` looks only at the month of the wall's clock; flights of the past close earlier ones.
@@ -208,7 +208,7 @@ during_the_day = build_savepoint_schedule(flights_tables, "0 */6 * * *")
 
 defs = dg.Definitions(
     assets=[
-        dg.AssetSpec("flights_topic", kinds={"kafka"}, group_name=STREAMS, owners=OWNERS),
+        dg.AssetSpec("flights_topic", kinds={"kafka"}, group_name=GROUP, owners=OWNERS),
         flights_tables,
         flights_archive,
         flights_history,

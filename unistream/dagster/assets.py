@@ -9,6 +9,7 @@ import dagster as dg
 
 from unistream.api.environment import Environment
 from unistream.base.errors import ConfigError
+from unistream.dagster.ending import terminated
 from unistream.dagster.launch_config import launch_options
 from unistream.dagster.metadata import SINK_METADATA
 from unistream.dagster.translator import UnistreamTranslator, build_unistream_asset_specs
@@ -99,7 +100,8 @@ def _decorator(
             )
         options.setdefault("pool", f"unistream_{step}")
         launch = launch_options(function, options)
-        return dg.multi_asset(specs=specs, name=step, **launch, **options)(function)
+        hooks = {terminated, *(options.pop("hooks", None) or ())}
+        return dg.multi_asset(specs=specs, name=step, hooks=hooks, **launch, **options)(function)
 
     return decorate
 

@@ -49,6 +49,9 @@ class RunReport:
         self._page: str | None = None
         self.outcome = ""
         """The last sentence."""
+        self.ended: JobInfo | None = None
+        """The job, if this run was interrupted and has ended it as it was to."""
+        self._failed: bool | None = None
 
     def started(self, client: JobClient) -> None:
         self._page = page_of(client)
@@ -71,6 +74,7 @@ class RunReport:
         self.note(f"{text}; {stopped_by(info.job)}", is_error=False)
 
     def interrupted(self) -> None:
+        self._failed = False
         self._reported(self._mark_as_canceling)
 
     def finished(self, info: JobInfo) -> None:
@@ -82,6 +86,7 @@ class RunReport:
         drained = Savepoints(info.resumable_savepoint, savepoint)
         self._note_stop(info, Savepoints(savepoint, None) if resumable else drained)
         self._observe(info)
+        self.ended = None if self._failed else info
 
     def _note_stop(self, info: JobInfo, left: Savepoints) -> None:
         """Also tags the run with what the next one goes on from."""
@@ -94,6 +99,7 @@ class RunReport:
     def cancelled(self, info: JobInfo) -> None:
         self.note(f"job {info.job} was cancelled, without a savepoint; {self.left(info)}", is_error=False)
         self._observe(info)
+        self.ended = None if self._failed else info
 
     def left(self, info: JobInfo) -> str:
         """Says how to resume a job that was cancelled or has failed, and tags the run with the snapshot."""
@@ -102,6 +108,8 @@ class RunReport:
 
     def note(self, text: str, *, is_error: bool) -> None:
         self.outcome, log = text, self._context.log
+        if self._failed is not None:  # what the job has survived before is no failure of its end
+            self._failed |= is_error
         self._reported(lambda: log.error("%s", text) if is_error else log.info("%s", text))
 
     def forward(self, text: str, *, level: str) -> None:

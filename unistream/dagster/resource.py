@@ -27,6 +27,7 @@ from unistream.client.run_links import LinkStore, open_links
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, WentBack
 from unistream.dagster.assets import check_partition, check_sinks
 from unistream.dagster.attached import INTERRUPTIONS, EndPolicy, OnTerminate, SavepointFormat, run_step
+from unistream.dagster.ending import has_hook, stopped
 from unistream.dagster.launch_config import launched_with
 from unistream.dagster.maintenance import GuardedStart, Starting
 from unistream.dagster.metadata import asset_metadata, data_version, job_metadata, ordered
@@ -174,10 +175,20 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         except LeftToAnother as left:
             raise _end_of(left) from left
         except INTERRUPTIONS as interrupted:  # Dagster shows it last, and red: it says what is left
-            raise type(interrupted)(report.outcome if report else "") from None
-        if info.is_terminal and info.state != "FINISHED":
-            raise _failure(info, report)
-        (report.finished if info.is_terminal else report.detached)(info)
+            if report is None or report.ended is None or not has_hook(context):
+                raise type(interrupted)(report.outcome if report else "") from None
+            info = report.ended
+            stopped(context.run.run_id, report.outcome)
+        else:
+            if info.is_terminal and info.state != "FINISHED":
+                raise _failure(info, report)
+            (report.finished if info.is_terminal else report.detached)(info)
+        yield from self._materialised(context, env, info, report)
+
+    def _materialised(
+        self, context: dg.AssetExecutionContext, env: Environment, info: JobInfo, report: RunReport
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        """What the job has written, when its run ends."""
         page, now_ms = report.page if self.target == "remote" else None, SystemClock().wall_ms()
         for spec in specs_of(context):  # pages of the other targets have ended with their job
             metadata = ordered(asset_metadata(spec, info, now_ms, page) | report.table(spec, env.sinks()))

@@ -16,7 +16,12 @@ import dagster as dg
 import pyarrow as pa
 
 import unistream as us
-from unistream.dagster import UnistreamResource, build_reconciling_sensor, sink_asset, unistream_assets
+from unistream.dagster import (
+    UnistreamResource,
+    build_reconciling_sensor,
+    sink_asset,
+    unistream_assets,
+)
 
 RATE = 3_000  # rows/s: checkpoints fall into a bounded run
 COLUMNS = {

@@ -31,7 +31,19 @@ def test_the_instance_for_streams_is_one_that_dagster_takes(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "module",
-    ["assets", "attached", "backfill_asset", "backfill_command", "lines", "resource", "silence", "watching"],
+    [
+        *(
+            "assets",
+            "attached",
+            "backfill_asset",
+            "backfill_command",
+            "following",
+            "judging",
+            "lines",
+            "metadata",
+        ),
+        *("policy_tag", "resource", "settings", "silence", "watching"),
+    ],
 )
 def test_examples_in_docstrings_run(module: str) -> None:
     outcome = doctest.testmod(importlib.import_module(f"unistream.dagster.{module}"))
