@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from unistream.connector.common import PlainSink, PlainWriter
 from unistream.model.elements import Batch
-from unistream.port.metrics import Metrics
+from unistream.port.metrics import ROWS_SENT, Metrics
 from unistream.port.sink import SinkContext, SinkWriter
 
 
@@ -29,5 +29,5 @@ class _BlackholeWriter(PlainWriter):
 
     def write(self, batch: Batch) -> None:
         assert self._metrics is not None, "write before open"
-        self._metrics.add("numRecordsSend", batch.num_rows)
+        self._metrics.add(ROWS_SENT, batch.num_rows)
         self._metrics.add("numBytesSend", batch.nbytes)

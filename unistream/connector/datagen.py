@@ -28,6 +28,7 @@ from unistream.base.limits import BATCH_ROWS_MAX, PARALLELISM_MAX
 from unistream.connector.common import ListedSplits, decoded_split, discovery_options, encoded_split
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.port.metrics import PENDING_RECORDS, PENDING_UNKNOWN
 from unistream.port.source import (
     Exhausted,
     Idle,
@@ -269,12 +270,14 @@ class _DatagenReader:
 
     def open(self, context: ReaderContext) -> None:
         self._context = context
+        context.metrics.set(PENDING_UNKNOWN, 0)
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         for split in splits:
             rate = None if self._rate is None else _Rate(self._rate)
             decoded = decoded_split(split, _DatagenSplit, "datagen")
             self._active.append(_ActiveSplit(split.id, decoded, rate))
+        self._show_pending()
         self._wake()
 
     def no_more_splits(self) -> None:
@@ -296,7 +299,9 @@ class _DatagenReader:
             due = BATCH_ROWS_MAX if active.rate is None else active.rate.due()
             if due > 0:
                 rows = min(due, BATCH_ROWS_MAX, BATCH_ROWS_MAX if left is None else left)
-                return Rows(active.id, generate(self._columns, self._seed, active.take(rows)))
+                index = active.take(rows)
+                self._show_pending()
+                return Rows(active.id, generate(self._columns, self._seed, index))
             assert active.rate is not None, "only a rate-limited split can have nothing due"
             wait_ms = min(active.rate.wait_ms(), wait_ms or active.rate.wait_ms())
         if not self._active and self._no_more and self._bounded:
@@ -311,6 +316,11 @@ class _DatagenReader:
 
     def close(self) -> None:
         self._active.clear()
+
+    def _show_pending(self) -> None:
+        left = [active.left() for active in self._active]
+        if self._context is not None and self._bounded and left:
+            self._context.metrics.set(PENDING_RECORDS, sum(one for one in left if one is not None))
 
     def _wake(self) -> None:
         if self._context is not None:

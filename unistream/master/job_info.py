@@ -134,6 +134,21 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
 
 
+class VertexInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the graph says of one vertex, for figures of it.
+
+    Attributes:
+        bounded: Its source ends by itself; None: it has no source.
+        takes_committables, gives_committables: What it reads or writes are committables of sinks, not rows.
+    """
+
+    id: VertexId
+    name: str
+    bounded: bool | None = None
+    takes_committables: bool = False
+    gives_committables: bool = False
+
+
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The visible output of one sink: `rows` and `commits` of all attempts, and the newest commit; its
     `positions`: see `port.metadata.CommitRecord`. `table_rows`: of the whole table in `table_version`, where
@@ -202,6 +217,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         dead_letters: Rows that an operator could not process, and records that a source could not decode,
             which went to the side output "dead-letters", by name of the operator. As exact as `late_rows`.
         skipped_rows: The same, which were left out (`on_error="skip"`).
+        vertices: In the order of the graph; empty: nobody knows it.
         task_managers: The workers that the job's tasks run on.
         cluster: Whose job it is.
         digest: Of what was submitted (`unistream.master.job_setup.digest_of`); empty: the job has no master
@@ -241,6 +257,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     out_of_order_rows: dict[str, int] = {}
     dead_letters: dict[str, int] = {}
     skipped_rows: dict[str, int] = {}
+    vertices: tuple[VertexInfo, ...] = ()
     task_managers: tuple[TaskManagerInfo, ...] = ()
     failure: TaskFailure | None = None
     cluster: ClusterId = NO_CLUSTER

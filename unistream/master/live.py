@@ -11,7 +11,14 @@ from unistream.base.ids import ClusterId, VertexId
 from unistream.base.secrets import redacted
 from unistream.core.contract import JobEnded, JobStatus, JobView
 from unistream.core.job import with_parallelism
-from unistream.master.job_info import JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo, in_one_line
+from unistream.master.job_info import (
+    JobInfo,
+    JobSummary,
+    SubtaskInfo,
+    TaskManagerInfo,
+    VertexInfo,
+    in_one_line,
+)
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.model.graph import JobGraph
@@ -92,6 +99,22 @@ def live_info(
         given=redacted(dict(setup.given)),
         writes=setup.graph.writes,
         reads=setup.graph.reads,
+    )
+
+
+def vertices_of(graph: JobGraph) -> tuple[VertexInfo, ...]:
+    """See `JobInfo.vertices`."""
+    given = {edge.source for edge in graph.edges if edge.committables}
+    taken = {edge.target for edge in graph.edges if edge.committables}
+    return tuple(
+        VertexInfo(
+            id=vertex.id,
+            name=vertex.name,
+            bounded=None if vertex.source is None else vertex.source.last_phase.bounded,
+            takes_committables=vertex.id in taken,
+            gives_committables=vertex.id in given,
+        )
+        for vertex in graph.vertices
     )
 
 

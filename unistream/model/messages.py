@@ -139,7 +139,8 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one attempt since its start, and its queues now.
 
     Attributes:
-        busy_per_s, backpressured_per_s, idle_per_s: ms per second, over the last second or so.
+        busy_per_s, backpressured_per_s, idle_per_s: ms per second, since the report before.
+        records_in_per_s: Records in a second, since then; None: it is the first report.
         watermark: ms, or None.
         in_queue_length, out_queue_length: Queued batches (and events of other processes).
         in_pool_used, out_pool_used: Queued bytes (in: from other processes); `_size`: their limits.
@@ -154,6 +155,7 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
     busy_per_s: int = 0
     backpressured_per_s: int = 0
     idle_per_s: int = 0
+    records_in_per_s: int | None = None
     watermark: int | None = None
     in_queue_length: int = 0
     out_queue_length: int = 0

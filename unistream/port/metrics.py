@@ -27,6 +27,9 @@ SECONDS_UNANSWERED: Final = "secondsUnanswered"
 """Gauge of a source: for how long the system that it reads has not answered; 0 while it does, and while
 there is nothing to ask for."""
 
+ROWS_SENT: Final = "numRecordsSend"
+"""Rows that a writer has given to its sink (Flink's name, FLIP-33); readers see them after a commit."""
+
 COMPILING: Final = "compiling"
 """1 for each task whose worker makes machine code just now, the first time on its machine: it may read
 nothing meanwhile. Of the job: without the name of an operator."""

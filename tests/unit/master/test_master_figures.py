@@ -14,12 +14,12 @@ from unistream.base.config import WEB_DAGSTER_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import JobView
+from unistream.master.figures import SilentSource, VertexName, figures_of
 from unistream.master.job_info import LINE_CHARS_MAX, CheckpointInfo, ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.master.job_master import JobMaster
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN, SECONDS_UNANSWERED
-from unistream.rest.figures import SilentSource, VertexName, figures_of
 
 IDLE = JobInfo(
     job=JobId("a" * 32), name="n", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=1

@@ -34,6 +34,7 @@ from unistream.connector.delta.stage import (
 )
 from unistream.connector.delta.upsert import check_keys, with_deleted
 from unistream.model.elements import Batch
+from unistream.port.metrics import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; above it the largest is written to a file
@@ -209,7 +210,7 @@ class DeltaWriter:
         )
         crash_point("delta.staged")
         metrics = self._opened().metrics
-        metrics.add("numRecordsSend", table.num_rows)
+        metrics.add(ROWS_SENT, table.num_rows)
         metrics.add("numBytesSend", size)
 
     def _file_name(self) -> str:

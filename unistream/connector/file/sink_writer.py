@@ -33,6 +33,7 @@ from unistream.connector.file.sink_parts import (
 )
 from unistream.connector.file.sink_stage import FileStage
 from unistream.model.elements import Batch
+from unistream.port.metrics import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; above it the largest is written to a file
@@ -154,7 +155,7 @@ class FileSinkWriter:
         self._staged.append(staged)
         crash_point("file.staged")
         assert self._context is not None, "write before open"
-        self._context.metrics.add("numRecordsSend", table.num_rows)
+        self._context.metrics.add(ROWS_SENT, table.num_rows)
         self._context.metrics.add("numBytesSend", staged.size)
 
     def _remove_orphans(self, owner: str, counter: int) -> None:

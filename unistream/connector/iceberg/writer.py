@@ -18,6 +18,7 @@ from unistream.connector.common import changed_target, decode_formatted, overwri
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings
 from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, encode_committable
 from unistream.model.elements import Batch
+from unistream.port.metrics import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class IcebergWriter:
         self._staged.append(file)
         crash_point("iceberg.staged")
         metrics = self._opened().metrics
-        metrics.add("numRecordsSend", file.rows)
+        metrics.add(ROWS_SENT, file.rows)
         metrics.add("numBytesSend", file.size)
 
     def _file_name(self) -> str:

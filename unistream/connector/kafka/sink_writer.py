@@ -48,13 +48,13 @@ from unistream.connector.kafka.transactions import (
 )
 from unistream.connector.kafka.wire import Producing, TopicState
 from unistream.model.elements import Batch
+from unistream.port.metrics import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 GATHERED_BYTES_MAX: Final = 4 * MIB
 BATCH_BYTES: Final = 900 * 1024  # brokers take 1 MiB by default
 AGE_WARNED: Final = 0.5  # of the timeout of a transaction
 
-ROWS_OUT: Final = "numRecordsSend"
 BYTES_OUT: Final = "numBytesSend"
 
 logger = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class KafkaSinkWriter:
                 self._check_size(section)
                 self._sender.put(partition, section)
                 size += len(section.payload)
-        self._context.metrics.add(ROWS_OUT, rows)
+        self._context.metrics.add(ROWS_SENT, rows)
         self._context.metrics.add(BYTES_OUT, size)
 
     def _batch_limit(self) -> int:

@@ -25,9 +25,8 @@ from unistream.connector.sql.statements import (
     stage_table,
 )
 from unistream.model.elements import Batch
+from unistream.port.metrics import ROWS_SENT
 from unistream.port.sink import SinkContext
-
-ROWS_OUT = "numRecordsSend"
 
 
 class SqlWriter:
@@ -125,7 +124,7 @@ class SqlWriter:
             before = (self._context.index, self._label, self._attempt, self._staged)
             self._database.append(connection, stage, before, rows)
         self._staged += rows.num_rows
-        self._context.metrics.add(ROWS_OUT, rows.num_rows)
+        self._context.metrics.add(ROWS_SENT, rows.num_rows)
 
     def _begin(self, schema: pa.Schema) -> Table:
         assert self._database is not None

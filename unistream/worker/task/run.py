@@ -35,12 +35,13 @@ BuildTask = Callable[[TaskDeployment, Mailbox], StreamTask]
 
 
 class Rates:
-    """Busy, backpressured and idle ms per second, between two readings. Used by one thread."""
+    """Busy, backpressured and idle ms, and records, per second, between two readings. Used by one thread."""
 
     def __init__(self) -> None:
         self._at_ms: int | None = None
         self._seen = TaskMetrics()
         self._rates = (0, 0, 0)
+        self._records: int | None = None
 
     def added_to(self, metrics: TaskMetrics, now_ms: int) -> TaskMetrics:
         """`metrics` with the rates of the last window."""
@@ -52,10 +53,16 @@ class Rates:
                 _per_s(metrics.backpressured_ms - before.backpressured_ms, passed_ms),
                 _per_s(metrics.idle_ms - before.idle_ms, passed_ms),
             )
+            if passed_ms:
+                self._records = max(0, metrics.records_in - before.records_in) * 1000 // passed_ms
             self._at_ms, self._seen = now_ms, metrics
         busy, backpressured, idle = self._rates
         return msgspec.structs.replace(
-            metrics, busy_per_s=busy, backpressured_per_s=backpressured, idle_per_s=idle
+            metrics,
+            busy_per_s=busy,
+            backpressured_per_s=backpressured,
+            idle_per_s=idle,
+            records_in_per_s=self._records,
         )
 
 
