@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from unistream.base.clock import SystemClock
+from unistream.base.closing import Closing
 from unistream.base.config import Configuration
+from unistream.base.errors import NotFound
 from unistream.base.ids import NO_CLUSTER
 from unistream.client import home
 
 if TYPE_CHECKING:
     from unistream.base.ids import JobId
+    from unistream.master.history import Recorded
     from unistream.master.job_info import JobInfo, JobSummary
+    from unistream.master.job_log import JobLine
     from unistream.metadata.store import SqlMetadataStore
+    from unistream.model.checkpoint_figures import CheckpointsInfo
 
 
 def ended_jobs(config: Configuration) -> list[JobSummary]:
@@ -54,16 +59,57 @@ def listed_jobs(config: Configuration, name: str) -> list[JobSummary]:
 def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
     """A job as the same database knows it; it runs only if its cluster does. None: it does not know it.
     Raises as `ended_jobs`."""
-    from unistream.master.history import Recorded, info_from_records
+    from unistream.master.history import info_from_records
 
     with open_history(config) as store:
-        record = None if store is None else store.job(job)
-        if store is None or record is None:
-            return None
-        cluster = store.cluster(record.cluster)
-        now_ms = SystemClock().wall_ms()
-        found = Recorded(record=record, result=None, cluster=cluster, is_here=False, now_ms=now_ms)
-        return info_from_records(found, store)
+        found = None if store is None else _recorded(store, job)
+        return None if store is None or found is None else info_from_records(found, store)
+
+
+def _recorded(store: SqlMetadataStore, job: JobId) -> Recorded | None:
+    from unistream.master.history import Recorded
+
+    record = store.job(job)
+    if record is None:
+        return None
+    cluster, now_ms = store.cluster(record.cluster), SystemClock().wall_ms()
+    return Recorded(record=record, result=None, cluster=cluster, is_here=False, now_ms=now_ms)
+
+
+class RecordedJobClient(Closing):
+    """A job that has ended, as the database knows it: what can be asked of it, without a cluster.
+
+    Raises:
+        NotFound: from its methods: the job was pruned meanwhile.
+    """
+
+    def __init__(self, store: SqlMetadataStore, job: JobId) -> None:
+        self._store = store
+        self.job_id = job
+
+    def status(self) -> JobInfo:
+        from unistream.master.history import info_from_records
+
+        return info_from_records(self._found(), self._store)
+
+    def checkpoints(self) -> CheckpointsInfo:
+        from unistream.master.history import checkpoints_of
+
+        return checkpoints_of(self._found(), self._store)
+
+    def log(self, after: int = 0) -> Sequence[JobLine]:
+        from unistream.master.history import log_of
+
+        return [line for line in log_of(self._found(), self._store) if line.seq > after]
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _found(self) -> Recorded:
+        found = _recorded(self._store, self.job_id)
+        if found is None:
+            raise NotFound(f"job {self.job_id} is not in the history any more")
+        return found
 
 
 @contextmanager

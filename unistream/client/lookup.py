@@ -7,7 +7,8 @@ from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ClusterEnded, ConfigError, NotFound, UnistreamError, Unreachable
@@ -19,7 +20,11 @@ from unistream.client.home import ClusterEntry
 from unistream.client.leftovers import sentence_about, why_ended
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.submission import NothingRuns, connect
-from unistream.master.job_info import TERMINAL_STATES, JobSummary
+from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary
+
+if TYPE_CHECKING:
+    from unistream.master.job_log import JobLine
+    from unistream.model.checkpoint_figures import CheckpointsInfo
 
 ID_PREFIX_CHARS_MIN: Final = 4
 CLUSTER_ID_CHARS: Final = 8
@@ -147,6 +152,65 @@ def find_job(config: Configuration, text: str) -> RestJobClient:
         Unreachable: no cluster runs here, or none answers.
     """
     return _found(config, text, lambda jobs: _choose(jobs, text))
+
+
+class ShownJob(Protocol):
+    """What can be asked of a job whether or not a cluster has it."""
+
+    @property
+    def job_id(self) -> JobId: ...
+
+    def status(self) -> JobInfo:
+        """See `JobClient.status`."""
+
+    def checkpoints(self) -> CheckpointsInfo:
+        """See `JobClient.checkpoints`."""
+
+    def log(self, after: int = 0) -> Sequence[JobLine]:
+        """See `JobClient.log`."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def find_shown_job(config: Configuration, text: str) -> ShownJob:
+    """As `find_job`, for those who only look: also a job that has ended and that no cluster lists, since none
+    runs here or none answers; the database of this user has it."""
+    try:
+        return find_job(config, text)
+    except ClusterEnded:
+        raise  # it has not ended, and can go on
+    except (NotFound, Unreachable):
+        found = None if config.get(REST_PORT) or is_elected(config) else _ended(config, text)
+        if found is None:
+            raise
+        return found
+
+
+def _ended(config: Configuration, text: str) -> ShownJob | None:
+    """None: the database does not know it, or cannot be read. Raises ConfigError: it could be several."""
+    from unistream.client import job_history
+
+    try:
+        ended = [Found(None, job, is_own=False) for job in job_history.ended_jobs(config)]
+        store = job_history.history_store(config) if ended else None
+    except UnistreamError:
+        return None
+    if store is None:
+        return None
+    try:
+        return job_history.RecordedJobClient(store, _choose(ended, text).job.job)
+    except ConfigError as error:
+        store.close()
+        if isinstance(error, NotFound):
+            return None
+        raise
 
 
 def find_writer(config: Configuration, name: str, writes: Writes, what: str) -> RestJobClient:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -17,12 +17,16 @@ from msgspec.structs import replace
 
 from unistream.base.limits import KIB, MIB
 from unistream.master.job_info import ExceptionInfo, JobInfo
+from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.port.metadata import ArchiveRecord
 
 FORMAT: Final = 1
 CONTENT_BYTES_MAX: Final = MIB  # a job of 1,000 tasks has 600 KiB; a page of it is decoded in 10 ms
+LOG_BYTES_MAX: Final = 256 * KIB  # of the newest lines; nobody looks for a thousand tracebacks
 TEXT_CHARS_MAX: Final = 2 * KIB  # of each message and traceback, where there is too much
+
+LINE_BYTES: Final = 200  # what a line has besides its message
 
 logger = logging.getLogger(__name__)
 
@@ -32,20 +36,22 @@ class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     info: JobInfo
     checkpoints: CheckpointsInfo
+    log: tuple[JobLine, ...] = ()
 
 
-def archived(info: JobInfo, checkpoints: CheckpointsInfo) -> ArchiveRecord:
-    """The archive of a job that has ended. What does not fit is left out, and `JobInfo.incomplete` says
-    what."""
+def archived(info: JobInfo, checkpoints: CheckpointsInfo, log: Sequence[JobLine] = ()) -> ArchiveRecord:
+    """The archive of a job that has ended. What does not fit is left out, and `JobInfo.incomplete` says what;
+    of the log, which has the newest lines alone anyhow, nothing is said."""
     assert info.ended_ms is not None
     info_kept = replace(info, task_managers=(), engine_page=None)  # Spark ends, too
-    document = ArchivedJob(info=info_kept, checkpoints=checkpoints)
+    document = ArchivedJob(info=info_kept, checkpoints=checkpoints, log=_newest(log))
     content, left_out = _encode(document), list[str]()
     for what, reduce in _REDUCTIONS:
         if len(content) <= CONTENT_BYTES_MAX:
             break
-        document = reduce(document)
-        left_out.append(what)
+        reduced = reduce(document)
+        left_out += [what] if reduced is not document else []
+        document = reduced
         content = _encode(_with_note(document, left_out))
     return ArchiveRecord(
         job=info.job,
@@ -68,6 +74,17 @@ def restored(record: ArchiveRecord | None, ended_ms: int | None) -> ArchivedJob 
         reason = str(error)
     logger.warning("event=archive_not_read job=%s reason=%r", record.job, reason)
     return None
+
+
+def _newest(log: Sequence[JobLine]) -> tuple[JobLine, ...]:
+    """The lines for which there is room."""
+    left, kept = LOG_BYTES_MAX, list[JobLine]()
+    for line in reversed(log):
+        left -= len(line.message) + LINE_BYTES
+        if left < 0:
+            break
+        kept.append(line)
+    return tuple(reversed(kept))
 
 
 def _encode(document: ArchivedJob) -> bytes:
@@ -95,6 +112,10 @@ def _with_note(document: ArchivedJob, left_out: list[str]) -> ArchivedJob:
 
 
 # --- what is left out first -----------------------------------------------------------------------
+
+
+def _without_log(document: ArchivedJob) -> ArchivedJob:
+    return replace(document, log=()) if document.log else document
 
 
 def _without_tasks_of_checkpoints(document: ArchivedJob) -> ArchivedJob:
@@ -147,7 +168,9 @@ def _with_short_texts(document: ArchivedJob) -> ArchivedJob:
 def _with_fewer_subtasks(document: ArchivedJob) -> ArchivedJob:
     while document.info.subtasks and len(_encode(document)) > CONTENT_BYTES_MAX - TEXT_CHARS_MAX:
         half = document.info.subtasks[: len(document.info.subtasks) // 2]
-        document = replace(document, info=replace(document.info, subtasks=half))
+        shown = {subtask.vertex for subtask in half}
+        vertices = tuple(vertex for vertex in document.info.vertices if vertex.id in shown)
+        document = replace(document, info=replace(document.info, subtasks=half, vertices=vertices))
     return document
 
 
@@ -186,6 +209,7 @@ def _cut(text: str | None) -> str | None:
 
 
 _REDUCTIONS: Final[tuple[tuple[str, Callable[[ArchivedJob], ArchivedJob]], ...]] = (
+    ("what its functions have logged", _without_log),
     ("tasks of checkpoints", _without_tasks_of_checkpoints),
     ("former attempts", _without_former_attempts),
     ("the rest of long messages", _with_short_texts),

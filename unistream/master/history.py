@@ -24,7 +24,9 @@ from unistream.master.job_info import (
     SubtaskInfo,
     in_one_line,
 )
+from unistream.master.job_log import JobLine as LoggedLine
 from unistream.master.journal import CHECKPOINTS_KEPT_MAX
+from unistream.master.live import vertices_of
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
@@ -215,12 +217,28 @@ def info_from_records(found: Recorded, store: MetadataStore) -> JobInfo:
         subtasks=recorded_subtasks(graph, store.attempts(record.job), found.state),
         sinks=sinks,
         metrics=_committed(sinks),
+        vertices=vertices_of(graph),
         failure=found.failure,
         cluster=record.cluster,
         writes=graph.writes,
         reads=graph.reads,
         incomplete="" if found.state not in TERMINAL_STATES else NO_ARCHIVE,
     )
+
+
+def checkpoints_of(found: Recorded, store: MetadataStore) -> CheckpointsInfo:
+    """Statistics of the snapshots of the same job."""
+    job = found.record.job
+    archive = restored(store.archive(job), found.ended_ms)
+    if archive is not None:
+        return archive.checkpoints
+    return checkpoints_from_records(found.record, store.checkpoints(job), store.checkpoint_totals(job))
+
+
+def log_of(found: Recorded, store: MetadataStore) -> tuple[LoggedLine, ...]:
+    """The newest lines that its functions have logged; none: they were not stored."""
+    archive = restored(store.archive(found.record.job), found.ended_ms)
+    return () if archive is None else archive.log
 
 
 def _committed(sinks: Mapping[str, SinkInfo]) -> dict[str, int]:

@@ -25,6 +25,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Fenced
 from unistream.base.ids import JobId, VertexId
@@ -40,9 +42,17 @@ from unistream.master.engine_runs import EngineOrder, EngineRuns
 from unistream.master.exceptions import defect_failure
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_io import JobIo
+from unistream.master.job_log import LINES_KEPT_MAX
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
-from unistream.master.live import live_info, live_summary, state_of, totals_so_far, widths
+from unistream.master.live import (
+    live_info,
+    live_summary,
+    state_of,
+    totals_so_far,
+    vertices_of,
+    widths,
+)
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.operations import Operation, RescaleAsked
@@ -189,7 +199,7 @@ class JobMaster:
         target, cluster = self._services.target, self._ports.catalogue.cluster
         clock = self._services.clock
         since_ms = clock.wall_ms() - clock.monotonic_ms()
-        return live_info(
+        info = live_info(
             self.setup,
             self.journal,
             view,
@@ -199,6 +209,7 @@ class JobMaster:
             cluster=cluster,
             since_ms=since_ms,
         )
+        return structs.replace(info, vertices=vertices_of(self.journal.graph))
 
     def summary(self) -> JobSummary:
         """The job's line in a list."""
@@ -448,7 +459,8 @@ class JobMaster:
             return  # another master has the job, and its history
         try:
             info = self._info(self._pictures.view, (self._end, ended_ms), ())
-            self._ports.catalogue.archive(archived(info, self._pictures.checkpoints))
+            log = self.journal.log.after(0, LINES_KEPT_MAX)
+            self._ports.catalogue.archive(archived(info, self._pictures.checkpoints, log))
         except Exception as error:
             self._ports.on_defect(error)
             logger.exception("event=job_not_archived job=%s", self.setup.job)

@@ -11,15 +11,16 @@ from msgspec.structs import replace
 
 from unistream.base.errors import NotFound, Unreachable
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.master.archive import restored
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.ended_jobs import EndedJobs, RecentPages
 from unistream.master.history import (
     Recorded,
     checkpoints_from_records,
+    checkpoints_of,
     graph_of,
     info_from_records,
     info_from_result,
+    log_of,
     summary_of,
 )
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, MetadataHealth
@@ -101,23 +102,23 @@ class JobViews:
         if record is None:
             return CheckpointsInfo()
         found = self._recorded(record, self._ports.jobs.result(job))
-
-        def read() -> CheckpointsInfo:
-            archive = restored(store.archive(job), found.ended_ms)
-            if archive is not None:
-                return archive.checkpoints
-            return checkpoints_from_records(record, store.checkpoints(job), store.checkpoint_totals(job))
-
-        return self._page(found, "checkpoints", read)
+        return self._page(found, "checkpoints", lambda: checkpoints_of(found, store))
 
     def log(self, job: JobId, after: int, limit: int) -> Sequence[JobLine]:
-        """What its functions have logged behind line `after`. Of a job that ended long ago, or under another
-        leader, nothing is left. Raises NotFound."""
-        master = self.masters().get(job)
+        """What its functions have logged behind line `after`: the newest lines, also of a job that has ended.
+        A new leader begins without those of before. Raises NotFound."""
+        recovering, master = self._unended(job)
         if master is not None:
             return master.journal.log.after(after, limit)
+        if recovering is not None:
+            return []
         self.job(job)
-        return []
+        record, store = self._record(job), self._services.metadata
+        if record is None:
+            return []
+        found = self._recorded(record, self._ports.jobs.result(job))
+        lines = self._page(found, "log", lambda: log_of(found, store))
+        return [line for line in lines if line.seq > after][:limit]
 
     def workers_info(self) -> WorkersInfo:
         """All workers, what is in their slots, and hosts that are avoided."""
