@@ -13,6 +13,7 @@ from unistream.api.event_times import check_event_times
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.sinks import DataStreamSink
 from unistream.api.stream import KEY_COLUMN, DataStream, check_process
+from unistream.base.config import duration_text
 from unistream.base.errors import ConfigError
 from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import Ship
@@ -337,7 +338,9 @@ class WindowedStream:
             late_tag=self._late_tag,
             partials=None if known is None else plan.partial_schema(known),
         )
-        stream = self._keyed._then(self._name(), operator, ports, schema)
+        name, uid_name = self._names()
+        stream = self._keyed._then(name, operator, ports, schema)
+        self._keyed._builder.graph.nodes[stream._ports[0].node].uid_name = uid_name
         if self._late_tag is not None:
             self._keyed._builder.schemas[stream._ports[0].node, self._late_tag] = self._keyed.schema
         return stream
@@ -355,9 +358,10 @@ class WindowedStream:
             ports.append(Port(node.id, partition=port.partition))
         return ports
 
-    def _name(self) -> str:
-        kind = "sliding" if self._windows.overlap else "tumbling"
-        return f"{kind} window of {self._windows.size_ms} ms"
+    def _names(self) -> tuple[str, str]:
+        """The second one is what operators without a uid are found by in older snapshots."""
+        kind, size_ms = "sliding" if self._windows.overlap else "tumbling", self._windows.size_ms
+        return f"{kind} window of {duration_text(size_ms)}", f"{kind} window of {size_ms} ms"
 
     def _result(self, aggregated: pa.Schema) -> pa.Schema:
         fields = [(field.name, field.type) for field in aggregated]

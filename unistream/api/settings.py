@@ -33,7 +33,8 @@ class OperatorSettings:
         Raises:
             ConfigError: it has no character, or one that is not printable.
         """
-        self._node("name").name = check_node_name(name)
+        node = self._node("name")
+        node.name, node.uid_name = check_node_name(name), ""
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:

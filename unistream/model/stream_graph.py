@@ -78,6 +78,8 @@ class StreamNode:
         id: Position in the order of creation; a node's inputs have smaller ids.
         operator: see `ChainNode.operator`.
         uid: Given by the user, or None: then derived from name and position at translation.
+        uid_name: The name from which it is derived, where the one that people read has become another one;
+            empty: it has not.
         parallelism: None = the default of the environment.
         max_parallelism: None = that of the job, or derived from the parallelism.
         slot_sharing_group: None = that of its inputs if they agree, else ``default``.
@@ -110,6 +112,7 @@ class StreamNode:
     sink: int | None = None
     records_positions: bool = False
     declared_at: str = ""
+    uid_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,18 @@ def parse_duration_ms(text: str) -> int:
     return min(found // _NS_PER_MS, DURATION_MS_MAX)
 
 
+def duration_text(ms: int) -> str:
+    """As in a configuration, in the largest unit of which it is a whole number.
+
+    >>> duration_text(86_400_000), duration_text(5_400_000), duration_text(1_500), duration_text(0)
+    ('1 d', '90 min', '1500 ms', '0 ms')
+    """
+    for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if ms and ms % unit == 0:
+            return f"{ms // unit} {name}"
+    return f"{ms} ms"
+
+
 DurationLike: TypeAlias = str | int | timedelta
 """Of an argument: text as in a configuration, milliseconds, or a `timedelta`."""
 

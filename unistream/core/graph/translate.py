@@ -158,7 +158,7 @@ def uid_of(node: StreamNode) -> OperatorUid:
 
 
 def _generated_uid(node: StreamNode) -> OperatorUid:
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", node.name).strip("-")
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", node.uid_name or node.name).strip("-")
     return OperatorUid(f"{slug or 'operator'}-{node.id}")
 
 
