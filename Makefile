@@ -111,7 +111,7 @@ conformance: setup  ## what Flink does, case by case
 	@$(RUN) python -m unistream.testing.conformance tests/conformance
 
 golden: setup  ## write the golden files anew; look at the difference before you commit it
-	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/job/test_golden.py tests/unit/model/test_model_codec.py
+	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/job/test_golden.py tests/unit/model/test_model_codec.py tests/unit/cli/test_cli_screens.py
 
 demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|local REPEAT=N KEEP=1 PORT=N
 	@$(RUN) python -m dagster_defs.demo --target $(TARGET) --repeat $(REPEAT) --port $(PORT) $(if $(KEEP),--keep)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from unistream.cli.errors import report
 from unistream.cli.output import print_facts
+from unistream.cli.tables import Cell
 
 if TYPE_CHECKING:
     from unistream.backfill.journal import Journal
@@ -74,10 +75,13 @@ def _line(progress: Progress) -> str:
 
 def print_plan(plan: Plan) -> None:
     """What would be replaced, before anything is changed."""
-    from rich.markup import escape
+    print_facts(facts(plan))
 
+
+def facts(plan: Plan) -> list[tuple[str, Cell]]:
+    """The same as lines."""
     job = f"{plan.job_name} ({plan.job}) on {plan.cluster}" if plan.job else f"{plan.job_name}, does not run"
-    facts = [
+    facts: list[tuple[str, Cell]] = [
         ("range", f"{plan.begin} to {plan.end}, of {plan.column}"),
         ("table", f"{plan.table}, version {plan.table_version}, {plan.rows:,} rows of the range go"),
         ("reads", f"event times {plan.reads_from} to {plan.reads_to}"),
@@ -89,7 +93,7 @@ def print_plan(plan: Plan) -> None:
     if plan.finished_to is not None:
         facts.append(("finished", f"results before {plan.finished_to}"))
     facts += [("note", note) for note in plan.notes]
-    print_facts([(label, escape(text)) for label, text in facts])
+    return facts
 
 
 def how_it_stands(journal: Journal) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from unistream.base.clock import SystemClock
 from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId
+from unistream.cli.formats import age, duration, moment, since, size
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
-from unistream.cli.output import console, duration, moment, new_table, print_facts, print_json
-from unistream.client.lookup import find_job
-from unistream.core.memory import describe_bytes
+from unistream.cli.output import console, facts_grid, print_json
+from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.client.lookup import find_job, find_shown_job
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,
@@ -43,6 +45,10 @@ _SPREADS: Final = {
     "processed_bytes": "while aligning",
     "persisted_bytes": "in flight",
 }
+_FIGURES_OF_TASKS: Final = (
+    *(("DELAY", 4), ("ALIGNMENT", 1), ("SYNC", 5), ("ASYNC", 2)),
+    *(("STATE SIZE", 0), ("NEW", 3), ("WHILE ALIGNING", 7), ("IN FLIGHT", 6)),
+)  # with the rank of the column
 
 
 def checkpoint(
@@ -69,7 +75,8 @@ def checkpoints(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest checkpoints and savepoints of one job, or the tasks of one of them."""
-    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
+    out, now_ms = console(), SystemClock().wall_ms()
+    with find_shown_job(configuration(defines, jobmanager=jobmanager), job) as client:
         info = client.checkpoints()
     if checkpoint is not None:
         figures = info.find(CheckpointId(checkpoint))
@@ -79,50 +86,63 @@ def checkpoints(
         if as_json:
             print_json({"job": client.job_id, "checkpoint": figures})
         else:
-            print_checkpoint(figures)
+            for part in shown_checkpoint(figures, now_ms):
+                out.print(part, markup=False)
     elif as_json:
         print_json({"job": client.job_id, "checkpoints": info})
     else:
-        print_checkpoints(info)
+        for part in shown(info, now_ms):
+            out.print(part, markup=False)
 
 
-def print_checkpoints(info: CheckpointsInfo) -> None:
+def shown(info: CheckpointsInfo, now_ms: int) -> Iterator[Grid | Cell]:
     """Counts, the newest ones, spreads, the last failure and the last restart."""
-    out = console()
     counts = f"{info.completed} completed, {info.failed} failed, {info.in_progress} in progress"
-    out.print(f"{counts}, {info.restored} times restored from one")
+    yield f"{counts}, {info.restored} times restored from one"
     if info.latest:
-        out.print(newest(info.latest))
+        yield newest(info.latest, now_ms)
     if info.summary:
-        out.print()
-        out.print(spreads(info.summary))
+        yield ""
+        yield spreads(info.summary)
     failed, restored = info.latest_failed, info.latest_restored
+    last: list[tuple[str, Cell]] = []
     if failed is not None:
-        out.print(f"\n[bold]last failure[/bold]  {failed.checkpoint_id}: {escape(failed.reason or '')}")
+        last.append(("last failure", f"{failed.checkpoint_id}: {failed.reason or ''}"))
     if restored is not None:
-        out.print(
-            f"\n[bold]last restart[/bold]  {moment(restored.restored_ms)} from {_KINDS[restored.kind]} "
-            f"{restored.checkpoint_id}: {escape(restored.path)}"
-        )
+        at = f"{age(restored.restored_ms, now_ms)} from {_KINDS[restored.kind]} {restored.checkpoint_id}"
+        last += [("last restart", at), ("", restored.path)]
+    if last:
+        yield ""
+        yield facts_grid(last)
 
 
-def newest(known: tuple[CheckpointFigures, ...]) -> Table:
+def newest(known: tuple[CheckpointFigures, ...], now_ms: int) -> Grid:
     """One line for each, as they come."""
-    table = new_table(
-        "ID", "KIND", "STATE", "STARTED", "DURATION", "STATE SIZE", "NEW", "IN FLIGHT", "ALIGNMENT"
+    grid = Grid(
+        Column("ID", right=True),
+        Column("KIND"),
+        Column("STATE"),
+        Column("STARTED"),
+        Column("DURATION", right=True),
+        Column("STATE SIZE", right=True),
+        Column("NEW", right=True, rank=1),
+        Column("IN FLIGHT", right=True, rank=2),
+        Column("ALIGNMENT", right=True, rank=3),
     )
     for figures in known:
-        sizes = (figures.state_bytes, figures.new_bytes, figures.persisted_bytes)
-        table.add_row(
+        of_tasks = bool(figures.vertices)  # the database has those of the whole alone
+        grid.add(
             str(figures.checkpoint_id),
             _kind(figures),
             _state(figures),
-            moment(figures.timestamp_ms),
-            took(figures.duration_ms),
-            *(describe_bytes(size) for size in sizes),
-            took(figures.alignment_ms),
+            since(figures.timestamp_ms, now_ms),
+            duration(figures.duration_ms),
+            size(figures.state_bytes if of_tasks or figures.recorded_bytes else None),
+            size(figures.new_bytes if of_tasks else None),
+            size(figures.persisted_bytes if of_tasks else None),
+            duration(figures.alignment_ms if of_tasks else None),
         )
-    return table
+    return grid
 
 
 def _kind(figures: CheckpointFigures) -> str:
@@ -130,56 +150,74 @@ def _kind(figures: CheckpointFigures) -> str:
     return f"native {_KINDS[figures.kind]}" if is_native else _KINDS[figures.kind]
 
 
-def spreads(summary: dict[str, Spread]) -> Table:
+def spreads(summary: dict[str, Spread]) -> Grid:
     """One line for each figure, over completed snapshots."""
-    table = new_table("", "MIN", "AVERAGE", "P50", "P90", "P95", "P99", "P99.9", "MAX")
+    headings = (
+        ("MIN", 0),
+        ("AVERAGE", 0),
+        ("P50", 1),
+        ("P90", 3),
+        ("P95", 4),
+        ("P99", 2),
+        ("P99.9", 5),
+        ("MAX", 0),
+    )
+    grid = Grid(Column("OF ALL"), *(Column(heading, right=True, rank=rank) for heading, rank in headings))
     for name, heading in _SPREADS.items():
         spread = summary.get(name)
         if spread is None:
             continue
-        show = took if name.endswith("_ms") else describe_bytes
+        show = duration if name.endswith("_ms") else size
         quantiles = (spread.p50, spread.p90, spread.p95, spread.p99, spread.p999)
-        values = (spread.min, spread.average, *quantiles, spread.max)
-        table.add_row(heading, *(show(round(value)) for value in values))
-    return table
+        grid.add(
+            heading, *(show(round(value)) for value in (spread.min, spread.average, *quantiles, spread.max))
+        )
+    return grid
 
 
-def print_checkpoint(figures: CheckpointFigures) -> None:
+def shown_checkpoint(figures: CheckpointFigures, now_ms: int) -> Iterator[Grid | Cell]:
     """Its figures and its tasks."""
-    print_facts(_facts(figures), 11)
+    yield facts_grid(_facts(figures, now_ms))
     if figures.vertices:
-        console().print(tasks(figures.vertices))
+        yield ""
+        yield tasks(figures.vertices)
 
 
-def _facts(figures: CheckpointFigures) -> list[tuple[str, str]]:
-    facts = [
+def _facts(figures: CheckpointFigures, now_ms: int) -> list[tuple[str, Cell]]:
+    started = f"{moment(figures.timestamp_ms)}, {age(figures.timestamp_ms, now_ms)}"
+    facts: list[tuple[str, Cell]] = [
         ("id", str(figures.checkpoint_id)),
         ("kind", _kind(figures)),
         ("state", _state(figures)),
-        ("started", f"{moment(figures.timestamp_ms)}, took {took(figures.duration_ms)}"),
-        ("tasks", f"{len(figures.subtasks)} of {figures.expected} have acknowledged"),
-        ("size", f"{describe_bytes(figures.state_bytes)}, {describe_bytes(figures.new_bytes)} of it new"),
+        ("started", f"{started}, took {duration(figures.duration_ms)}"),
     ]
+    if figures.vertices:
+        facts += [
+            ("tasks", f"{len(figures.subtasks)} of {figures.expected} have acknowledged"),
+            ("size", f"{size(figures.state_bytes)}, {size(figures.new_bytes)} of it new"),
+        ]
+    elif figures.recorded_bytes:
+        facts.append(("size", size(figures.recorded_bytes)))
     if figures.path is not None:
-        discarded = " (discarded)" if figures.discarded else ""
-        facts.append(("directory", f"{escape(figures.path)}{discarded}"))
+        facts.append(("directory", f"{figures.path}{' (discarded)' if figures.discarded else ''}"))
     if figures.reason is not None:
-        facts.append(("why", escape(figures.reason)))
+        facts.append(("why", figures.reason))
     return facts
 
 
-def tasks(vertices: tuple[VertexFigures, ...]) -> Table:
+def tasks(vertices: tuple[VertexFigures, ...]) -> Grid:
     """One line for each subtask; those that have not acknowledged are empty."""
-    table = new_table(
-        *("TASK", "ACKNOWLEDGED", "DELAY", "ALIGNMENT", "SYNC", "ASYNC"),
-        *("STATE SIZE", "NEW", "WHILE ALIGNING", "IN FLIGHT"),
+    grid = Grid(
+        Column("TASK", fit=Fit.MIDDLE),
+        Column("ACKNOWLEDGED"),
+        *(Column(heading, right=True, rank=rank) for heading, rank in _FIGURES_OF_TASKS),
     )
     for vertex in vertices:
         rows = [(subtask.index, _cells(subtask)) for subtask in vertex.subtasks]
-        rows += [(index, ["no"]) for index in vertex.missing]
-        for index, cells in sorted(rows):
-            table.add_row(escape(f"{vertex.name} #{index}"), *cells)
-    return table
+        rows += [(index, ["no", *[""] * len(_FIGURES_OF_TASKS)]) for index in vertex.missing]
+        for index, cells in sorted(rows, key=lambda row: row[0]):
+            grid.add(f"{vertex.name} ({index + 1})", *cells)
+    return grid
 
 
 def _cells(subtask: SubtaskFigures) -> list[str]:
@@ -187,21 +225,11 @@ def _cells(subtask: SubtaskFigures) -> list[str]:
     sizes = (subtask.state_bytes, subtask.new_bytes, subtask.processed_bytes, subtask.persisted_bytes)
     unaligned = ", unaligned" if subtask.unaligned else ""
     return [
-        f"after {took(subtask.acked_after_ms)}{unaligned}",
-        *(took(time) for time in times),
-        *(describe_bytes(size) for size in sizes),
+        f"after {duration(subtask.acked_after_ms)}{unaligned}",
+        *(duration(time) for time in times),
+        *(size(one) for one in sizes),
     ]
 
 
-def took(ms: int) -> str:
-    """Milliseconds below a second.
-
-    >>> took(26), took(1_500), took(65_000)
-    ('26 ms', '1.5 s', '1 min 5 s')
-    """
-    return f"{ms} ms" if ms < 1_000 else duration(ms)
-
-
-def _state(figures: CheckpointFigures) -> str:
-    style = _STYLES.get(figures.status, "cyan")
-    return f"[{style}]{figures.status.value}[/{style}]"
+def _state(figures: CheckpointFigures) -> Text:
+    return Text(figures.status.value, style=_STYLES.get(figures.status, "cyan"))

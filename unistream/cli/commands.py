@@ -58,7 +58,10 @@ COMMANDS: Final = {
         "Show what happens to each state of a savepoint if a pipeline starts from it. Nothing is started.",
     ),
     "list": Lazy("jobs:list_jobs", "List the jobs of all clusters that run on this machine."),
-    "info": Lazy("jobs:info", "Show one job: state, tasks, checkpoints, workers, late rows, failures."),
+    "info": Lazy(
+        "info:info",
+        "Show one job, also one that has ended: rows, watermark, checkpoints, vertices, tables, failures.",
+    ),
     "logs": Lazy(
         "logs:logs",
         "Show what the functions of one job have logged, oldest first; with --json one line is one value.",

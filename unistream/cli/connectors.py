@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from unistream.base.extras import is_installed
 from unistream.cli.options import AsJson
-from unistream.cli.output import console, new_table, print_facts, print_json
+from unistream.cli.output import console, facts_grid, paragraph, print_json
+from unistream.cli.tables import Cell, Column, Fit, Grid
 from unistream.connector.catalogue import Found, Part, connector, connectors, parts
 from unistream.connector.common import warm_up_json
 
@@ -26,13 +28,25 @@ def list_connectors(as_json: AsJson = False) -> None:
     if as_json:
         print_json([_described(one) for one in found])
         return
-    table = new_table("name", "source", "sink", "the sink writes", "from", "what it is")
+    console().print(listed(found))
+
+
+def listed(found: Iterable[Found]) -> Grid:
+    """One line for each connector."""
+    grid = Grid(
+        Column("NAME"),
+        Column("SOURCE"),
+        Column("SINK"),
+        Column("THE SINK WRITES", rank=2),
+        Column("FROM", rank=1),
+        Column("WHAT IT IS", fit=Fit.WORDS, rank=3),
+    )
     for one in found:
-        table.add_row(
+        grid.add(
             *(one.name, _class(one.info.source), _class(one.info.sink), one.info.promise or "-"),
-            *(_origin(one), escape(one.problem or one.info.summary)),
+            *(_origin(one), one.problem or one.info.summary),
         )
-    console().print(table)
+    return grid
 
 
 @app.command("info")
@@ -46,20 +60,30 @@ def info(
     if as_json:
         print_json({**_described(found), "parts": msgspec.to_builtins(made)})
         return
-    facts = [
+    out = console()
+    for part in shown(found, made):
+        out.print(part, markup=False)
+
+
+def shown(found: Found, made: Iterable[Part]) -> Iterator[Grid | Cell]:
+    """The parts of the page of one connector, one below the other."""
+    facts: list[tuple[str, Cell]] = [
         ("name", found.name),
-        ("what it is", escape(found.problem or found.info.summary)),
+        ("what it is", found.problem or found.info.summary),
         ("from", _origin(found)),
     ]
     if found.info.promise:
         facts.append(("the sink writes", found.info.promise))
     if found.info.extra:
-        facts.append(("needs", escape(f"pip install 'unistream[{found.info.extra}]'")))
+        facts.append(("needs", f"pip install 'unistream[{found.info.extra}]'"))
     if found.info.guide:
         facts.append(("guide", found.info.guide))
-    print_facts(facts)
+    yield facts_grid(facts)
     for part in made:
-        _print_part(part)
+        yield ""
+        yield paragraph(Text.assemble((part.name, "bold"), f" ({part.kind}): {part.problem or part.summary}"))
+        if part.options:
+            yield arguments(part)
 
 
 @app.command("compile")
@@ -72,16 +96,13 @@ def compile_loops() -> None:
         warm_up()
 
 
-def _print_part(part: Part) -> None:
-    out = console()
-    out.print(f"\n[bold]{part.name}[/bold] ({part.kind})  {escape(part.problem or part.summary)}")
-    if not part.options:
-        return
-    table = new_table("argument", "default", "meaning")
+def arguments(part: Part) -> Grid:
+    """One line for each argument of a class."""
+    grid = Grid(Column("ARGUMENT"), Column("DEFAULT", fit=Fit.MIDDLE), Column("MEANING", fit=Fit.WORDS))
     for option in part.options:
-        default = "[bold]required[/bold]" if option.default is None else escape(option.default)
-        table.add_row(option.name, default, escape(option.meaning))
-    out.print(table)
+        default = Text("required", style="bold") if option.default is None else option.default
+        grid.add(option.name, default, option.meaning)
+    return grid
 
 
 def _described(found: Found) -> dict[str, Any]:
@@ -95,7 +116,7 @@ def _described(found: Found) -> dict[str, Any]:
 
 def _origin(found: Found) -> str:
     extra = f"[{found.info.extra}]" if found.info.extra and found.package == "unistream" else ""
-    return escape(f"{found.package}{extra}")
+    return f"{found.package}{extra}"
 
 
 def _class(place: str) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from msgspec import to_builtins
-from rich.markup import escape
 
 from unistream.api.load import build
+from unistream.base.clock import SystemClock
 from unistream.base.errors import ConfigError
 from unistream.base.targets import known_target
 from unistream.cli.errors import JOB_FAILED, complain, log_to_stderr, report
+from unistream.cli.formats import UNKNOWN, since
 from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Parallelism, Verbose, configuration
-from unistream.cli.output import console, moment, new_table, print_json, print_result
+from unistream.cli.output import console, print_json, print_result
+from unistream.cli.tables import Column, Fit, Forms, Grid
 from unistream.client.hosts import TARGETS, chosen_target
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 20
 ID_CHARS: Final = 8
-_YES_OR_NO: Final = {True: "yes", False: "no", None: "-"}
+_YES_OR_NO: Final = {True: "yes", False: "no", None: UNKNOWN}
 TEXT_CHARS: Final = 200  # of a row, for people; --json has all
 
 app = typer.Typer(
@@ -89,13 +92,27 @@ def list_letters(
     if as_json:
         print_json(groups)
         return
-    shown = new_table("operator", "error", "letters", "replayed", "attempts", "first", "last")
+    now_ms = SystemClock().wall_ms()
+    console().print(group_grid(groups, now_ms) if groups else "there are no dead letters")
+
+
+def group_grid(groups: Iterable[dict[str, Any]], now_ms: int) -> Grid:
+    """One line for each operator and error."""
+    grid = Grid(
+        Column("OPERATOR", fit=Fit.MIDDLE),
+        Column("ERROR", fit=Fit.MIDDLE),
+        Column("LETTERS", right=True),
+        Column("REPLAYED", right=True),
+        Column("ATTEMPTS", right=True, rank=1),
+        Column("FIRST", rank=2),
+        Column("LAST"),
+    )
     for one in groups:
-        shown.add_row(
-            *(escape(one["operator"]), escape(one["error_type"]), f"{one['letters']:,}"),
-            *(_number(one["replayed"]), str(one["attempts"]), _when(one["first_ms"]), _when(one["last_ms"])),
+        grid.add(
+            *(one["operator"], one["error_type"], f"{one['letters']:,}", _number(one["replayed"])),
+            *(str(one["attempts"]), _when(one["first_ms"], now_ms), _when(one["last_ms"], now_ms)),
         )
-    console().print(shown if groups else "there are no dead letters")
+    return grid
 
 
 @app.command("show")
@@ -124,20 +141,30 @@ def show(  # noqa: PLR0917  # typer passes them by name
     if not each:
         console().print("there are no such dead letters")
         return
-    shown = new_table("letter", "failed", "operator", "attempt", "replayed", "error", "row")
-    for one in each:
-        error = f"{one['error_type']}: {one['error']}" + (f" ({one['error_at']})" if one["error_at"] else "")
-        shown.add_row(
-            *(
-                escape(one["letter"][:ID_CHARS] if found.records is None else one["letter"]),
-                _when(one["time_ms"]),
-            ),
-            *(escape(one["operator"]), str(one["attempt"]), _YES_OR_NO[one["replayed"]]),
-            *(escape(error[:TEXT_CHARS]), escape(one["row"][:TEXT_CHARS])),
-        )
-    console().print(shown)
+    console().print(letter_grid(each, SystemClock().wall_ms(), short=found.records is None))
     if rows.num_rows > limit:
         console().print(f"{rows.num_rows - limit:,} more: -n {rows.num_rows}")
+
+
+def letter_grid(each: Iterable[dict[str, Any]], now_ms: int, *, short: bool) -> Grid:
+    """One line for each letter. `short`: its id may be shortened."""
+    grid = Grid(
+        Column("LETTER"),
+        Column("FAILED"),
+        Column("OPERATOR", fit=Fit.MIDDLE, rank=2),
+        Column("ATTEMPT", right=True, rank=3),
+        Column("REPLAYED", rank=1),
+        Column("ERROR", fit=Fit.WORDS),
+        Column("ROW", fit=Fit.WORDS),
+    )
+    for one in each:
+        error = f"{one['error_type']}: {one['error']}" + (f" ({one['error_at']})" if one["error_at"] else "")
+        grid.add(
+            *(one["letter"][:ID_CHARS] if short else one["letter"], _when(one["time_ms"], now_ms)),
+            *(one["operator"], str(one["attempt"]), _YES_OR_NO[one["replayed"]]),
+            *(error[:TEXT_CHARS], one["row"][:TEXT_CHARS]),
+        )
+    return grid
 
 
 @app.command("replay")
@@ -288,8 +315,8 @@ def _shown(row: dict[str, Any], replayed: frozenset[str] | None) -> dict[str, An
 
 
 def _number(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"
+    return UNKNOWN if count is None else f"{count:,}"
 
 
-def _when(at_ms: int | None) -> str:
-    return "-" if at_ms is None else moment(at_ms)
+def _when(at_ms: int | None, now_ms: int) -> Forms:
+    return UNKNOWN if at_ms is None else since(at_ms, now_ms)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from unistream.base.clock import SystemClock
+from unistream.cli.formats import since
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
-from unistream.cli.output import console, moment, new_table, print_json
-from unistream.client.lookup import find_job
+from unistream.cli.output import console, print_json, styled
+from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.client.lookup import find_shown_job
 from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 
 Attempts = Annotated[bool, typer.Option("--attempts", help="Show former attempts of every subtask instead.")]
@@ -25,62 +27,83 @@ def exceptions(
     as_json: AsJson = False,
 ) -> None:
     """Show the failures of one job, newest first; concurrent failures are indented below the first."""
-    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
+    now_ms = SystemClock().wall_ms()
+    with find_shown_job(configuration(defines, jobmanager=jobmanager), job) as client:
         details = client.status()
     if as_json:
         print_json({"job": details.job, "exceptions": details.exceptions, "subtasks": details.subtasks})
     elif attempts:
-        console().print(past_attempts(details.subtasks))
+        console().print(past_attempts(details.subtasks, now_ms))
     else:
-        print_exceptions(details)
+        out = console()
+        for part in shown(details, now_ms):
+            out.print(part, markup=False)
 
 
-def past_attempts(subtasks: Iterable[SubtaskInfo]) -> Table:
+def past_attempts(subtasks: Iterable[SubtaskInfo], now_ms: int) -> Grid:
     """One line for each attempt that has ended and was followed by another one."""
-    table = new_table("TASK", "ATTEMPT", "ENDED", "STATE", "WHERE", "WHY")
+    grid = Grid(
+        Column("TASK", fit=Fit.MIDDLE),
+        Column("ATTEMPT", right=True),
+        Column("ENDED"),
+        Column("STATE"),
+        Column("WHERE", fit=Fit.MIDDLE, rank=1),
+        Column("WHY", fit=Fit.WORDS),
+    )
     for subtask in subtasks:
         for past in subtask.past:
             why = (past.failure or "").splitlines() or [""]
-            table.add_row(
-                escape(f"{subtask.vertex_name} #{subtask.index}"),
+            grid.add(
+                f"{subtask.vertex_name} ({subtask.index + 1})",
                 str(past.attempt),
-                moment(past.ended_ms),
-                past.state,
-                escape(past.task_manager or ""),
-                escape(why[0]),
+                since(past.ended_ms, now_ms),
+                styled(past.state),
+                past.task_manager or "",
+                why[0],
             )
-    return table
+    return grid
 
 
-def print_exceptions(info: JobInfo) -> None:
-    """A table, and the traceback of the newest failure."""
-    out = console()
+def shown(info: JobInfo, now_ms: int) -> Iterator[Grid | Cell]:
+    """A table, and the root cause of the newest failure: in the end the frames of the user's code."""
     if not info.exceptions:
-        out.print(f"job {info.job} has not failed so far")
+        yield f"job {info.job} has not failed so far"
         return
-    out.print(failures(info.exceptions))
+    yield failures(info.exceptions, now_ms)
     latest = info.exceptions[0]
     if latest.traceback:
-        out.print(f"\n[bold]the latest, {escape(latest.kind)}[/bold]")
-        out.print(latest.traceback.rstrip(), markup=False)
+        yield ""
+        yield Text(f"the latest, {latest.kind}", style="bold")
+        yield latest.traceback.rstrip()
+    failure = info.failure
+    if failure is not None and failure.user_traceback and info.is_terminal:
+        yield ""
+        yield Text("what ended the job, in the code of the pipeline", style="bold")
+        yield failure.user_traceback.rstrip()
 
 
-def failures(roots: tuple[ExceptionInfo, ...]) -> Table:
+def failures(roots: tuple[ExceptionInfo, ...], now_ms: int) -> Grid:
     """One line for each failure."""
-    table = new_table("TIME", "TASK", "WHERE", "WHAT")
+    grid = Grid(
+        Column("TIME"),
+        Column("TASK", fit=Fit.MIDDLE),
+        Column("WHERE", fit=Fit.MIDDLE, rank=1),
+        Column("WHAT", fit=Fit.WORDS),
+    )
     for root in roots:
-        _add(table, root, "")
+        _add(grid, root, "", now_ms)
         for entry in root.concurrent:
-            _add(table, entry, "  + ")
-    return table
+            _add(grid, entry, "+ ", now_ms)
+    return grid
 
 
-def _add(table: Table, entry: ExceptionInfo, indent: str) -> None:
+def _add(grid: Grid, entry: ExceptionInfo, indent: str, now_ms: int) -> None:
     where = " at ".join(text for text in (entry.task_manager, entry.endpoint) if text)
     lines = entry.message.splitlines() or [""]
-    table.add_row(
-        f"{indent}{moment(entry.at_ms)}",
-        escape(entry.task_name or entry.attempt or "the job"),
-        escape(where),
-        escape(f"{entry.kind}: {lines[0]}"),
+    at, ago = since(entry.at_ms, now_ms)
+    grid.add(
+        (f"{indent}{at}", f"{indent}{ago}"),
+        entry.task_name or entry.attempt or "the job",
+        where,
+        f"{entry.kind}: {lines[0]}",
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
+from unistream.cli.formats import moment
 from unistream.cli.options import AsJson
-from unistream.cli.output import console, moment, new_table, print_facts, print_json
+from unistream.cli.output import console, facts_grid, print_json
+from unistream.cli.tables import Cell, Column, Fit, Grid
+
+if TYPE_CHECKING:
+    from unistream.connector.group.logs import GroupCommit
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Sinks whose commits become visible together."
@@ -35,16 +40,27 @@ def show(
     if as_json:
         print_json(found)
         return
-    print_facts(
+    out = console()
+    for part in shown(found):
+        out.print(part, markup=False)
+
+
+def shown(found: GroupCommit) -> Iterator[Grid | Cell]:
+    """The parts of the page, one below the other."""
+    yield facts_grid(
         [
-            ("group", escape(found.group)),
+            ("group", found.group),
             ("checkpoint", f"{found.checkpoint} of job {found.job}"),
             ("visible since", moment(found.committed_ms)),
         ]
     )
-    table = new_table("sink", "kind", "version", "table")
+    yield ""
+    yield tables(found)
+
+
+def tables(found: GroupCommit) -> Grid:
+    """One line for each sink, with the version that its readers read."""
+    grid = Grid(Column("SINK"), Column("KIND"), Column("VERSION"), Column("TABLE", fit=Fit.WORDS))
     for uid, one in sorted(found.tables.items()):
-        version = "as it is" if one.version is None else str(one.version)
-        table.add_row(escape(uid), one.kind, version, escape(one.address))
-    console().print()
-    console().print(table)
+        grid.add(uid, one.kind, "as it is" if one.version is None else str(one.version), one.address)
+    return grid

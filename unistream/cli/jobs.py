@@ -1,4 +1,4 @@
-"""Commands about running jobs: list, info, savepoint, stop, cancel."""
+"""Commands about running jobs: list, savepoint, stop, cancel."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Annotated
 
 import typer
 
+from unistream.base.clock import SystemClock
 from unistream.base.config import CLIENT_TIMEOUT, METADATA_URL, REST_PORT, Configuration
 from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.extras import is_installed
 from unistream.cli.errors import report
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, JobManager, configuration
-from unistream.cli.output import console, print_info, print_jobs, print_json
+from unistream.cli.output import console, jobs_grid, print_json
 from unistream.client.address import is_elected
 from unistream.client.job_history import ended_jobs
 from unistream.client.lookup import Found, Note, Silent, all_jobs, each_once, find_job, running_clusters
@@ -56,7 +57,7 @@ def list_jobs(
     for note in notes:
         report(f"{note.url}: {note.text}" if note.url else note.text)
     if found:
-        print_jobs(found)
+        console().print(jobs_grid(((one.place, one.job) for one in found), SystemClock().wall_ms()))
     else:
         console().print("there are no jobs here" if all_ else "no job runs here")
 
@@ -96,16 +97,6 @@ def clusters_here(config: Configuration) -> Iterator[list[RestClient]]:
     finally:
         for cluster in clusters:
             cluster.close()
-
-
-def info(job: Job, jobmanager: JobManager = None, defines: Defines = None, as_json: AsJson = False) -> None:
-    """Show one job: state, tasks, checkpoints, workers, late rows, failures."""
-    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
-        details = client.status()
-    if as_json:
-        print_json(details)
-    else:
-        print_info(details)
 
 
 def savepoint(  # noqa: PLR0917  # typer passes them by name

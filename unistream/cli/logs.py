@@ -10,9 +10,9 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from unistream.cli.formats import moment
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
-from unistream.cli.output import moment
-from unistream.client.lookup import find_job
+from unistream.client.lookup import find_shown_job
 from unistream.master.job_log import JobLine
 
 POLL_S: Final = 1.0
@@ -29,10 +29,10 @@ def logs(
 ) -> None:
     """Show what the functions of one job have logged, oldest first; with --json one line is one value.
 
-    The newest thousand lines are kept while the job is in memory of its cluster.
+    The newest thousand lines are kept; of a job that has ended those in the last 256 KiB.
     """
     seq = 0
-    with find_job(configuration(defines, jobmanager=jobmanager), job) as client:
+    with find_shown_job(configuration(defines, jobmanager=jobmanager), job) as client:
         while True:
             has_ended = not follow or client.status().is_terminal
             lines = client.log(seq)
@@ -48,8 +48,11 @@ def _print(lines: Iterable[JobLine], *, as_json: bool) -> None:
         if as_json:
             sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
             continue
-        if line.dropped:
-            sys.stdout.write(f"… {line.dropped:,} lines of {line.task} were dropped: it logs too much\n")
-        at = moment(line.at_ms)
-        sys.stdout.write(f"{at} {line.level:<7} {line.task}  {line.logger}: {line.message}\n")
+        sys.stdout.write(logged(line) + "\n")
     sys.stdout.flush()
+
+
+def logged(line: JobLine) -> str:
+    """A line for people. A log is for other programs, too: no terminal makes it narrower."""
+    lost = f"… {line.dropped:,} lines of {line.task} were dropped: it logs too much\n" if line.dropped else ""
+    return f"{lost}{moment(line.at_ms)}  {line.level:<7} {line.task}  {line.logger}: {line.message}"

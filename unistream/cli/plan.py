@@ -6,17 +6,19 @@ Neither starts anything.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from unistream.api.load import build
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
 from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
-from unistream.cli.output import console, new_table, print_json
+from unistream.cli.output import console, paragraph, print_json
+from unistream.cli.tables import Cell, Column, Fit, Grid
 from unistream.core.restore import RestorePlan, StateOutcome
 
 _STYLES: Final = {
@@ -73,26 +75,38 @@ def plan(  # noqa: PLR0917  # typer passes them by name
     if as_json:
         print_json({"refused": found.is_refused, "operators": found.operators, "problems": found.problems})
     else:
-        _print(found)
+        out = console()
+        for part in shown(found):
+            out.print(part, markup=False)
     if found.is_refused:
         raise typer.Exit(JOB_FAILED)
 
 
-def _print(found: RestorePlan) -> None:
-    table = new_table("OPERATOR", "STATE", "ROWS", "", "WHY")
+def shown(found: RestorePlan) -> Iterator[Grid | Cell]:
+    """The parts of the page, one below the other."""
+    yield states(found)
+    for problem in found.problems:
+        yield paragraph(Text.assemble(_styled(StateOutcome.REFUSED), f": {problem}"))
+    if not found.is_refused:
+        yield "the pipeline can start from it"
+
+
+def states(found: RestorePlan) -> Grid:
+    """One line for each operator, and for each of its states."""
+    grid = Grid(
+        Column("OPERATOR", fit=Fit.MIDDLE),
+        Column("STATE", fit=Fit.MIDDLE),
+        Column("ROWS", right=True),
+        Column("OUTCOME"),
+        Column("WHY", fit=Fit.WORDS),
+    )
     for operator in found.operators:
-        table.add_row(escape(operator.uid), "", "", _styled(operator.outcome), escape(operator.why))
+        grid.add(operator.uid, "", "", _styled(operator.outcome), operator.why)
         for state in operator.states:
             rows = "" if state.rows is None else f"{state.rows:,}"
-            table.add_row("", escape(state.state), rows, _styled(state.outcome), escape(state.why))
-    out = console()
-    out.print(table)
-    for problem in found.problems:
-        out.print("[red]refused[/red]  ", end="")
-        out.print(problem, markup=False)
-    if not found.is_refused:
-        out.print("the pipeline can start from it")
+            grid.add("", state.state, rows, _styled(state.outcome), state.why)
+    return grid
 
 
-def _styled(outcome: StateOutcome) -> str:
-    return f"[{_STYLES[outcome]}]{outcome.value}[/{_STYLES[outcome]}]"
+def _styled(outcome: StateOutcome) -> Text:
+    return Text(outcome.value, style=_STYLES[outcome])

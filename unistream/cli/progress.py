@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -11,13 +12,14 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from unistream.base.closing import Closing
-from unistream.cli.output import duration, moment
+from unistream.cli.formats import count, duration, moment, rate, several, size
 from unistream.client.reported import Survived, said
-from unistream.core.memory import describe_bytes
+from unistream.master.figures import read_per_s, rows_left, rows_read, rows_written
 from unistream.master.job_info import JobInfo
 
 STAGES_SHOWN_MAX: Final = 12
 BAR_CHARS: Final = 24
+SPINNER_CHARS: Final = 2
 COMPILING_SAID: Final = "compiling what reads records, once on this machine"
 
 
@@ -25,42 +27,63 @@ class Progress(Closing):
     """One line that changes in place until it is closed, and a bar for each stage of a job on Spark."""
 
     def __init__(self, info: JobInfo) -> None:
-        self._spinner = Spinner("dots", text=line(info))
-        self._live = Live(
-            self._spinner, console=Console(highlight=False), refresh_per_second=8, transient=True
-        )
+        self._console = Console(highlight=False)
+        self._spinner = Spinner("dots", text=self._line(info))
+        self._live = Live(self._spinner, console=self._console, refresh_per_second=8, transient=True)
         self._live.start()
 
     def close(self) -> None:
         self._live.stop()
 
     def update(self, info: JobInfo) -> None:
-        self._spinner.update(text=line(info))
+        self._spinner.update(text=self._line(info))
         shown: RenderableType = self._spinner
         if shows_stages(info):
             shown = Group(self._spinner, stage_bars(info))
         self._live.update(shown)
 
+    def _line(self, info: JobInfo) -> str:
+        return line(info, self._console.width - SPINNER_CHARS)
 
-def line(info: JobInfo) -> str:
-    """State, tasks, rows, checkpoints and restarts on one line."""
+
+def line(info: JobInfo, width: int | None = None) -> str:
+    """State, rows, what is left, tasks, checkpoints and restarts on one line. In so many columns, if they are
+    given: what says least is left out."""
+    parts = [(0, info.state), *_rows(info)]
     running = sum(subtask.state == "RUNNING" for subtask in info.subtasks)
-    parts = [info.state, f"{running}/{len(info.subtasks)} tasks running"]
-    out = sum(s.metrics.records_out for s in info.subtasks)
-    if out:
-        parts.append(f"{out:,} rows out")
-    committed = info.metrics.get("rows_committed")
-    if committed:
-        parts.append(f"{committed:,} rows committed")
+    if not info.is_terminal:
+        parts.append((4, f"{running}/{len(info.subtasks)} tasks running"))
     if info.job_type != "BATCH":  # it takes none
-        parts.append(f"{info.checkpoints_completed} checkpoints")
+        parts.append((5, several(info.checkpoints_completed, "checkpoint")))
     if info.checkpoints and info.checkpoints[0].duration_ms is not None:
-        parts.append(f"the last took {duration(info.checkpoints[0].duration_ms)}")
+        parts.append((7, f"the last took {duration(info.checkpoints[0].duration_ms)}"))
     if info.is_compiling:
-        parts.append(COMPILING_SAID)
+        parts.append((1, COMPILING_SAID))
     if info.restarts:
-        parts.append(f"{info.restarts} restarts")
-    return " · ".join(parts)
+        parts.append((1, several(info.restarts, "restart")))
+    while width is not None and len(" · ".join(text for _, text in parts)) > width and len(parts) > 1:
+        parts.remove(max(parts, key=lambda part: part[0]))
+    return " · ".join(text for _, text in parts)
+
+
+def _rows(info: JobInfo) -> Iterator[tuple[int, str]]:
+    """Each with its rank."""
+    read, per_s, left = rows_read(info), read_per_s(info), rows_left(info)
+    if read:
+        yield 0, f"{count(read)} rows read" + (f", {rate(per_s)}" if per_s is not None else "")
+    if left is not None:
+        yield (
+            1,
+            f"{count(left)} left"
+            + (f", about {duration(round(left / per_s) * 1_000)}" if per_s and left else ""),
+        )
+    elif info.records_behind:
+        yield 1, f"{count(info.records_behind)} behind"
+    committed, written = info.metrics.get("rows_committed"), rows_written(info)
+    if written and (info.restarts or written > (committed or 0)):
+        yield 3, f"{count(written)} written"
+    if committed:
+        yield 2, f"{count(committed)} committed"
 
 
 def shows_stages(info: JobInfo) -> bool:
@@ -82,7 +105,7 @@ def stage_bars(info: JobInfo) -> Table:
             ProgressBar(stage.tasks, min(stage.finished, stage.tasks), width=BAR_CHARS),
             f"{min(stage.finished, stage.tasks)}/{stage.tasks} tasks{failed}",
             f"{stage.rows_out:,} rows out" if stage.finished else "",
-            f"{describe_bytes(stage.shuffle_bytes)} shuffled" if stage.shuffle_bytes else "",
+            f"{size(stage.shuffle_bytes)} shuffled" if stage.shuffle_bytes else "",
         )
     return table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -12,6 +12,7 @@ import typer
 from msgspec import structs
 
 from unistream.api.load import build
+from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.extras import require
 from unistream.base.targets import Target, known_target
@@ -29,7 +30,7 @@ from unistream.cli.options import (
     Verbose,
     configuration,
 )
-from unistream.cli.output import console, print_json, print_result
+from unistream.cli.output import ID_CHARS, console, print_json, print_result
 from unistream.client.hosts import SPARK, chosen_target
 from unistream.client.resume import LATEST
 
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
     from unistream.api.bootstrap import BootstrapOrder
     from unistream.api.environment import Environment
     from unistream.api.frames import Frames
+    from unistream.base.config import Configuration
     from unistream.client.job_client import JobClient, JobResult
     from unistream.master.job_setup import SubmitRequest
 
 POLL_S: Final = 0.5  # between two updates of the progress line
 CANCEL_WAIT_S: Final = 20.0
+WATCHED_HEARTBEAT: Final = "2 s"
 
 StartFrom: TypeAlias = Annotated[
     str | None,
@@ -106,14 +109,24 @@ def run(  # noqa: PLR0917  # typer passes them by name
         return
     with frames.kept():
         show = to_stderr if as_json else to_stdout
-        client = submit(request, target=runs_on, config=environment.config, show=show)
+        client = submit(request, target=runs_on, config=watched(environment.config, as_json), show=show)
         frames.remove_after(client, target=runs_on, config=environment.config)
     with client:
         if detached:
             _print_accepted(client, as_json)
         else:
-            leaves = runs_on == "remote" and not cancels and not frames.staged
-            attach(client, as_json, owns_cluster=runs_on != "remote", leaves=leaves, prints=True)
+            owns = runs_on != "remote"
+            leaves = not owns and not cancels and not frames.staged
+            attach(client, as_json, owns_cluster=owns, leaves=leaves, prints=True, at=jobmanager)
+
+
+def watched(config: Configuration, as_json: bool) -> Configuration:
+    """Of a cluster for one job that a person looks at: workers report more often, so that its progress
+    moves."""
+    is_given = config.to_dict().keys() & {HEARTBEAT_INTERVAL.key, HEARTBEAT_TIMEOUT.key}
+    if is_given or as_json or not sys.stdout.isatty():
+        return config
+    return config.merged({HEARTBEAT_INTERVAL.key: WATCHED_HEARTBEAT})
 
 
 def _found(environment: Environment, name: str | None) -> str | None:
@@ -184,11 +197,18 @@ def _print_accepted(client: JobClient, as_json: bool) -> None:
 
 
 def attach(
-    client: JobClient, as_json: bool, *, owns_cluster: bool, prints: bool, leaves: bool = False
+    client: JobClient,
+    as_json: bool,
+    *,
+    owns_cluster: bool,
+    prints: bool,
+    leaves: bool = False,
+    at: str | None = None,
 ) -> JobResult:
     """Waits for the end; the exit code says how the job ended. With `owns_cluster` Ctrl-C and SIGTERM end the
     cluster, which suspends the job, and a second signal ends it at once; without it they cancel the job, or,
-    with `leaves`, this command alone. `prints`: the result, which is returned if the job has succeeded."""
+    with `leaves`, this command alone. `prints`: the result, which is returned if the job has succeeded.
+    `at`: where the user has said that its cluster is."""
     if not as_json:
         _print_accepted(client, as_json=False)
     shows = sys.stdout.isatty() and not as_json
@@ -201,12 +221,22 @@ def attach(
     elif prints:
         print_result(result)
     if not result.is_success:
-        why = f": {result.failure.message}" if result.failure is not None else ""
-        if result.failure is not None and result.failure.user_traceback and not as_json:
-            report(result.failure.user_traceback.rstrip())
-        complain(f"job {result.name!r} ended as {result.state}{why}")
+        for line in why_failed(result, at, for_people=not as_json):
+            report(line)
         raise typer.Exit(JOB_FAILED)
     return result
+
+
+def why_failed(result: JobResult, at: str | None = None, *, for_people: bool = True) -> Iterator[str]:
+    """What the user's code raised, what the job says of it, and the command that shows more."""
+    failure = result.failure
+    if for_people and failure is not None and failure.user_traceback:
+        yield failure.user_traceback.rstrip()
+    why = "" if failure is None else f": {failure.message}"
+    yield f"error: job {result.name!r} ended as {result.state}{why}"
+    if for_people and failure is not None:
+        where = "" if at is None else f" -m {at}"
+        yield f"more: unistream exceptions {result.job[:ID_CHARS]}{where}"
 
 
 def _wait_as_owner(client: JobClient, *, shows: bool) -> JobResult:

@@ -6,8 +6,6 @@ import shlex
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperGroup
 
 from unistream.api.load import build
@@ -15,18 +13,22 @@ from unistream.base.clock import SystemClock
 from unistream.base.extras import require
 from unistream.cli import jobs
 from unistream.cli.errors import JOB_FAILED
+from unistream.cli.formats import age, count, moment, size
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, configuration
-from unistream.cli.output import console, duration, moment, new_table, print_facts, print_json
-from unistream.core.memory import describe_bytes
+from unistream.cli.output import console, facts_grid, print_json
+from unistream.cli.tables import Cell, Column, Fit, Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
 
     from unistream.api.environment import Environment
     from unistream.savepoint.contents import RowsInFlight
     from unistream.savepoint.finalize import Finalized
+    from unistream.savepoint.inspection import Inspection
 
 NATIVE_TEXT: Final = "native: keyed state is in files of its backend, if it has a format of its own"
 ROWS_SHOWN_MAX: Final = 200  # of a query, for people; programs get all
@@ -78,15 +80,9 @@ def inspect(
     if as_json:
         print_json(found)
         return
-    print_facts(_facts(found), 12)
     out = console()
-    out.print(_states(found))
-    has_watermarks = any(operator.watermark for operator in found.operators)
-    parts = [(has_watermarks, _watermarks), (found.positions, _positions), (found.pending_commits, _commits)]
-    for is_there, part in parts:
-        if is_there:
-            out.print()
-            out.print(part(found))
+    for part in shown(found):
+        out.print(part, markup=False)
 
 
 @app.command("query")
@@ -105,16 +101,25 @@ def query(
     if as_json:
         print_json(result.to_pylist())
         return
-    table = new_table(*map(escape, result.schema.names))
-    for row in result.slice(0, ROWS_SHOWN_MAX).to_pylist():
-        table.add_row(*("" if value is None else escape(_shown(value)) for value in row.values()))
     out = console()
-    out.print(table)
+    out.print(rows_grid(result.slice(0, ROWS_SHOWN_MAX)))
     if result.num_rows > ROWS_SHOWN_MAX:
         more = result.num_rows - ROWS_SHOWN_MAX
         out.print(f"… and {more:,} more rows: use LIMIT, or --json to print all")
     if savepoint.in_flight:
         out.print(f"in flight: {_in_flight(savepoint.in_flight)}")
+
+
+def rows_grid(rows: pa.Table) -> Grid:
+    """Rows of a query."""
+    import pyarrow as pa
+
+    kinds = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in rows.schema.types]
+    headings = zip(rows.schema.names, kinds, strict=True)
+    grid = Grid(*(Column(name, fit=Fit.WORDS, right=right) for name, right in headings))
+    for row in rows.to_pylist():
+        grid.add(*("" if value is None else _shown(value) for value in row.values()))
+    return grid
 
 
 @app.command("write")
@@ -203,41 +208,51 @@ def finalize(
     if as_json:
         print_json(found)
     else:
-        _print_finalized(found, dry_run)
+        printed = console()
+        for part in outcome_lines(found, dry_run=dry_run):
+            printed.print(part, markup=False)
     if not dry_run and not found.is_complete:
         raise typer.Exit(JOB_FAILED)
 
 
-def _print_finalized(found: Finalized, dry_run: bool) -> None:
-    out = console()
+def outcome_lines(found: Finalized, *, dry_run: bool) -> Iterator[Grid | Cell]:
+    """The parts of the page, one below the other."""
     if found.commits:
-        out.print(_finalized(found))
+        yield finalized(found)
     if not found.commits:
-        out.print("nothing is pending")
+        yield "nothing is pending"
     elif dry_run:
-        out.print("nothing was committed (--dry-run)")
+        yield "nothing was committed (--dry-run)"
     elif found.had_nothing_to_do:
-        out.print("nothing to do: already committed")
+        yield "nothing to do: already committed"
     elif found.is_complete:
-        out.print("everything is committed")
+        yield "everything is committed"
     else:
-        out.print("not everything is committed; nothing was deleted, and repeating is safe")
+        yield "not everything is committed; nothing was deleted, and repeating is safe"
     if found.advice and not dry_run:
-        out.print(found.advice, markup=False)
+        yield found.advice
 
 
-def _finalized(found: Finalized) -> Table:
-    table = new_table("COMMITTER", "CHECKPOINTS", "PENDING", "ROWS", "OUTCOME", "WHY")
+def finalized(found: Finalized) -> Grid:
+    """One line for each committer."""
+    grid = Grid(
+        Column("COMMITTER", fit=Fit.MIDDLE),
+        Column("CHECKPOINTS"),
+        Column("PENDING", right=True),
+        Column("ROWS", right=True),
+        Column("OUTCOME"),
+        Column("WHY", fit=Fit.WORDS),
+    )
     for commit in found.commits:
-        table.add_row(
-            escape(commit.operator),
+        grid.add(
+            commit.operator,
             ", ".join(map(str, commit.checkpoints)),
             f"{commit.committables:,}",
             f"{commit.rows:,}" if commit.rows else "",
             commit.outcome.value,
-            escape(commit.reason),
+            commit.reason,
         )
-    return table
+    return grid
 
 
 def _absolute(path: str) -> str:
@@ -248,28 +263,41 @@ def _shown(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _facts(found: Any) -> list[tuple[str, str]]:
-    facts = [
-        ("path", escape(found.path)),
+def shown(found: Inspection) -> Iterator[Grid | Cell]:
+    """The parts of the page, one below the other."""
+    yield facts_grid(_facts(found))
+    yield ""
+    yield _states(found)
+    has_watermarks = any(operator.watermark for operator in found.operators)
+    parts = [(has_watermarks, _watermarks), (found.positions, _positions), (found.pending_commits, _commits)]
+    for is_there, part in parts:
+        if is_there:
+            yield ""
+            yield part(found)
+
+
+def _facts(found: Inspection) -> list[tuple[str, Cell]]:
+    facts: list[tuple[str, Cell]] = [
+        ("path", found.path),
         ("kind", found.meaning),
-        ("job", f"{escape(found.job_name)} ({found.job})"),
+        ("job", f"{found.job_name} ({found.job})"),
         ("checkpoint", f"{found.checkpoint_id}, format {found.format}"),
-        ("taken", f"{moment(found.taken_ms)}, {duration(found.age_ms)} ago"),
-        ("size", describe_bytes(found.size)),
+        ("taken", f"{moment(found.taken_ms)}, {age(0, found.age_ms)}"),
+        ("size", size(found.size)),
         ("checksums", "correct" if found.verified else "not compared (--no-verify)"),
         *([("format", NATIVE_TEXT)] if found.savepoint_format == "native" else []),
         *([("in flight", _in_flight(found.in_flight))] if found.in_flight else []),
-        ("resume", escape(_how_to_resume(found))),
+        ("resume", _how_to_resume(found)),
     ]
     if found.advice:
-        facts.append(("", escape(found.advice)))
+        facts.append(("", found.advice))
     return facts
 
 
 def _in_flight(rows: Sequence[RowsInFlight]) -> str:
-    size = describe_bytes(sum(one.size for one in rows))
-    stored = ", ".join(dict.fromkeys(escape(one.vertex) for one in rows))
-    return f"{size} of unprocessed rows at {stored}, in no state yet: a job processes them first"
+    stored = ", ".join(dict.fromkeys(one.vertex for one in rows))
+    unprocessed = size(sum(one.size for one in rows))
+    return f"{unprocessed} of unprocessed rows at {stored}, in no state yet: a job processes them first"
 
 
 def _how_to_resume(found: Any) -> str:
@@ -281,47 +309,53 @@ def _how_to_resume(found: Any) -> str:
     return command if found.can_resume else f"not from this one: {command}"
 
 
-def _states(found: Any) -> Table:
-    table = new_table("OPERATOR", "STATE", "KIND", "ROWS", "SIZE", "KEY GROUPS", "SUBTASKS")
+def _states(found: Inspection) -> Grid:
+    grid = Grid(
+        Column("OPERATOR", fit=Fit.MIDDLE),
+        Column("STATE", fit=Fit.MIDDLE),
+        Column("KIND"),
+        Column("ROWS", right=True),
+        Column("SIZE", right=True),
+        Column("KEY GROUPS", rank=2),
+        Column("SUBTASKS", rank=1),
+    )
     for operator in found.operators:
         width = str(operator.parallelism)
         if operator.finished_subtasks:
             width += f", {len(operator.finished_subtasks)} finished"
         if not operator.states:
-            table.add_row(escape(operator.uid), "", "", "", "", "", width)
+            grid.add(operator.uid, "", "", "", "", "", width)
         for state in operator.states:
             groups = (
                 "" if state.key_groups is None else f"{state.key_groups:,} of {operator.max_parallelism:,}"
             )
             kind = f"{state.kind}, pickled" if state.pickled else state.kind
-            rows = "" if state.rows is None else f"{state.rows:,}"
-            table.add_row(
-                escape(operator.uid),
-                escape(state.name),
-                kind,
-                rows,
-                describe_bytes(state.size),
-                groups,
-                width,
-            )
-    return table
+            grid.add(operator.uid, state.name, kind, count(state.rows), size(state.size), groups, width)
+    return grid
 
 
-def _watermarks(found: Any) -> Table:
-    table = new_table("OPERATOR", "LEAST WATERMARK", "GREATEST, OF ITS SUBTASKS")
+def _watermarks(found: Inspection) -> Grid:
+    grid = Grid(
+        Column("OPERATOR", fit=Fit.MIDDLE), Column("LEAST WATERMARK"), Column("GREATEST, OF ITS SUBTASKS")
+    )
     for operator in found.operators:
         span = operator.watermark
         known = ("not recorded", "") if span is None else (span.least, span.greatest)
-        table.add_row(escape(operator.uid), *known)
-    return table
+        grid.add(operator.uid, *known)
+    return grid
 
 
-def _positions(found: Any) -> Table:
-    table = new_table("SOURCE", "SPLIT", "SUBTASK", "POSITION")
+def _positions(found: Inspection) -> Grid:
+    grid = Grid(
+        Column("SOURCE", fit=Fit.MIDDLE),
+        Column("SPLIT", fit=Fit.MIDDLE),
+        Column("SUBTASK"),
+        Column("POSITION", fit=Fit.WORDS),
+    )
     for split in found.positions:
         subtask = "unassigned" if split.subtask is None else str(split.subtask)
-        table.add_row(escape(split.uid), escape(split.split), subtask, escape(_fields(split.position)))
-    return table
+        grid.add(split.uid, split.split, subtask, _fields(split.position))
+    return grid
 
 
 def _fields(position: object) -> str:
@@ -330,14 +364,20 @@ def _fields(position: object) -> str:
     return ", ".join(f"{key} {_shown(value)}" for key, value in position.items())
 
 
-def _commits(found: Any) -> Table:
-    table = new_table("COMMITTER", "CHECKPOINT", "WRITER", "PENDING", "SIZE")
+def _commits(found: Inspection) -> Grid:
+    grid = Grid(
+        Column("COMMITTER", fit=Fit.MIDDLE),
+        Column("CHECKPOINT", right=True),
+        Column("WRITER", right=True),
+        Column("PENDING", right=True),
+        Column("SIZE", right=True),
+    )
     for commit in found.pending_commits:
-        table.add_row(
-            escape(commit.uid),
+        grid.add(
+            commit.uid,
             "unknown" if commit.checkpoint_id is None else str(commit.checkpoint_id),
             "unknown" if commit.writer is None else str(commit.writer),
             f"{commit.committables:,}",
-            describe_bytes(commit.size),
+            size(commit.size),
         )
-    return table
+    return grid

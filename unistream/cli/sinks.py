@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.markup import escape
 
 from unistream.cli.options import AsJson, Defines, configuration
-from unistream.cli.output import console, new_table, print_json
+from unistream.cli.output import console, id_forms, print_json
+from unistream.cli.tables import Column, Fit, Grid
+
+if TYPE_CHECKING:
+    from unistream.client.staged_files import StagedByJob
 
 app = typer.Typer(
     add_completion=False,
@@ -48,8 +52,13 @@ def clean(
     if not found:
         console().print("there are no staged files")
         return
-    table = new_table("job", "files", "")
+    console().print(staged(found, dry_run=dry_run))
+
+
+def staged(found: Sequence[StagedByJob], *, dry_run: bool) -> Grid:
+    """One line for each job, with what happens to its files."""
+    grid = Grid(Column("JOB"), Column("FILES", right=True), Column("OUTCOME", fit=Fit.WORDS))
     for one in found:
         done = "would be removed" if dry_run else "removed"
-        table.add_row(escape(one.job), f"{one.files:,}", f"kept: {one.kept}" if one.kept else done)
-    console().print(table)
+        grid.add(id_forms(one.job), f"{one.files:,}", f"kept: {one.kept}" if one.kept else done)
+    return grid

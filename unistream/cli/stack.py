@@ -10,12 +10,14 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from unistream.base.extras import require
+from unistream.cli.output import console, print_json
 from unistream.cli.stack_topics import app as topics
 from unistream.cli.stack_topics import stack_folder
+from unistream.cli.tables import Column, Fit, Grid
 from unistream.testing import devtools
+from unistream.testing.devtools import ServerStatus
 
 app = typer.Typer(
     help="Start and stop a real Kafka broker, ZooKeeper server and S3 server on this machine.",
@@ -52,9 +54,12 @@ def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) 
 
 
 @app.command("down")
-def down(servers: Servers = None, folder: Folder = None) -> None:
+def down(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) -> None:
     """Stop the servers; their data is kept."""
     stopped = devtools.down(_folder(folder), servers or [*_servers(None), devtools.S3])
+    if as_json:
+        print_json({"stopped": list(stopped)})
+        return
     typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
@@ -69,9 +74,14 @@ def logs(
     server: Annotated[str, typer.Argument(help="kafka, zookeeper or s3")],
     folder: Folder = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
+    as_json: AsJson = False,
 ) -> None:
     """Show the end of a server's log."""
-    typer.echo(devtools.log_tail(_folder(folder), server, lines))
+    tail = devtools.log_tail(_folder(folder), server, lines)
+    if as_json:
+        print_json({"server": server, "lines": tail.splitlines()})
+    else:
+        typer.echo(tail)
 
 
 def unusual(servers: Sequence[devtools.ServerStatus], is_free: Callable[[int], bool]) -> list[str]:
@@ -103,7 +113,18 @@ def _show(folder: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(servers).decode())
         return
-    table = Table("server", "state", "address", "pid", Column("log", overflow="fold"))
+    console().print(server_grid(servers))
+
+
+def server_grid(servers: Sequence[ServerStatus]) -> Grid:
+    """One line for each server."""
+    grid = Grid(
+        Column("SERVER"),
+        Column("STATE"),
+        Column("ADDRESS"),
+        Column("PID", right=True, rank=1),
+        Column("LOG", fit=Fit.WORDS),
+    )
     for server in servers:
-        table.add_row(server.name, server.state, server.address or "", str(server.pid or ""), server.log)
-    Console().print(table)
+        grid.add(server.name, server.state, server.address or "", str(server.pid or ""), server.log)
+    return grid

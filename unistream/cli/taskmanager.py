@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich.table import Table
 
 from unistream.base.config import (
     JOBMANAGER_PORT,
@@ -24,12 +23,14 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.base.servers import ZOOKEEPER_SCHEME
 from unistream.cli.errors import log_to_stderr, report
+from unistream.cli.formats import duration
 from unistream.cli.jobs import clusters_here, unanswered
 from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration
-from unistream.cli.output import console, duration, new_table, print_json
+from unistream.cli.output import console, print_json
+from unistream.cli.tables import Column, Fit, Grid
 from unistream.client.address import elected_name, is_elected, retrieval
 from unistream.client.lookup import Silent, ask_all
-from unistream.core.memory import describe_bytes, memory_plan
+from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.resource import describe
 from unistream.master.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
@@ -114,7 +115,7 @@ def list_workers(jobmanager: JobManager = None, defines: Defines = None, as_json
     for cluster in silent:
         report(f"{cluster}; its workers are not listed")
     if found:
-        console().print(_table(found))
+        console().print(worker_grid(found))
     else:
         console().print("no worker runs here")
 
@@ -127,10 +128,15 @@ def memory(slots: Slots = None, defines: Defines = None, as_json: AsJson = False
     if as_json:
         print_json({part: {"bytes": size, "bytes_per_slot": share} for part, size, share in plan.rows()})
         return
-    table = Table("part", "worker", f"slot (of {plan.slots})")
+    console().print(parts(plan))
+
+
+def parts(plan: MemoryPlan) -> Grid:
+    """One line for each part; sizes as in a configuration."""
+    grid = Grid(Column("PART"), Column("WORKER", right=True), Column(f"SLOT (OF {plan.slots})", right=True))
     for part, size, share in plan.rows():
-        table.add_row(part, describe_bytes(size), describe_bytes(share) if share else "")
-    console().print(table)
+        grid.add(part, describe_bytes(size), describe_bytes(share) if share else "")
+    return grid
 
 
 def location(jobmanager: str, config: Configuration) -> str:
@@ -195,10 +201,20 @@ def _new_id() -> TaskManagerId:
     return TaskManagerId(f"tm-{host}-{uuid.uuid4().hex[:12]}")
 
 
-def _table(found: list[tuple[str, TaskManagerInfo]]) -> Table:
-    table = new_table("WORKER", "HOST", "PID", "SLOTS", "FREE", "PROFILE OF A SLOT", "STATE", "CLUSTER")
+def worker_grid(found: list[tuple[str, TaskManagerInfo]]) -> Grid:
+    """One line for each worker."""
+    grid = Grid(
+        Column("WORKER", fit=Fit.MIDDLE),
+        Column("HOST", fit=Fit.MIDDLE),
+        Column("PID", right=True),
+        Column("SLOTS", right=True),
+        Column("FREE", right=True),
+        Column("PROFILE OF A SLOT", rank=2),
+        Column("STATE"),
+        Column("CLUSTER", rank=1),
+    )
     for url, worker in found:
-        table.add_row(
+        grid.add(
             worker.id,
             worker.host or "",
             str(worker.pid or ""),
@@ -208,10 +224,10 @@ def _table(found: list[tuple[str, TaskManagerInfo]]) -> Table:
             _state(worker),
             url,
         )
-    return table
+    return grid
 
 
 def _state(worker: TaskManagerInfo) -> str:
     if worker.address is None:
         return "starting"
-    return f"blocked for {worker.blocked_ms / 1000:.0f} s" if worker.blocked_ms else "up"
+    return f"blocked for {duration(worker.blocked_ms)}" if worker.blocked_ms else "up"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
+from tests.unit.cli import screens
 from unistream.base.config import Configuration
 from unistream.base.ids import CheckpointId, VertexId
-from unistream.cli.checkpoints import print_checkpoint, print_checkpoints
+from unistream.cli.checkpoints import newest, shown, shown_checkpoint
 from unistream.cli.main import main
+from unistream.cli.tables import Cell, Grid
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.lookup import find_job
 from unistream.client.rest_client import Poll
@@ -20,7 +22,6 @@ from unistream.model.checkpoint_figures import (
     CheckpointsInfo,
     RestoredFigures,
     SnapshotStatus,
-    Spread,
     SubtaskFigures,
     VertexFigures,
 )
@@ -57,60 +58,12 @@ def figures(n: int, status: SnapshotStatus = SnapshotStatus.COMPLETED, **more: A
 
 
 FAILED = figures(9, SnapshotStatus.FAILED, reason="IO_EXCEPTION: [full]", kind=SnapshotKind.TERMINATE)
-INFO = CheckpointsInfo(
-    completed=7,
-    failed=1,
-    in_progress=1,
-    restored=2,
-    latest=(figures(10, SnapshotStatus.IN_PROGRESS, vertices=(VERTEX,)), FAILED, figures(8)),
-    latest_failed=FAILED,
-    latest_restored=RestoredFigures(
-        checkpoint_id=CheckpointId(3), kind=SnapshotKind.SAVEPOINT, path="file:///sp", restored_ms=0
-    ),
-    summary={
-        "duration_ms": Spread(
-            min=5, max=2_612, average=39.4, p50=11.0, p90=63.0, p95=131, p99=633.2, p999=2_612
-        ),
-        "state_bytes": Spread(min=1, max=2**20, average=7.5, p50=2, p90=3, p95=4, p99=5, p999=6),
-    },
-)
 
 
-def printed(capsys: Capture) -> list[list[str]]:
+def printed(parts: Iterable[Grid | Cell]) -> list[list[str]]:
     """Columns of each line."""
-    lines = capsys.readouterr().out.splitlines()
+    lines = screens.printed(parts, 250, color=False).splitlines()
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines if line.strip()]
-
-
-def test_the_newest_and_how_figures_are_spread(capsys: Capture) -> None:
-    print_checkpoints(INFO)
-    counts, head, running, failed, done, spreads, durations, sizes, failure, restart = printed(capsys)
-    assert counts == ["7 completed, 1 failed, 1 in progress, 2 times restored from one"]
-    assert head == [
-        "ID",
-        "KIND",
-        "STATE",
-        "STARTED",
-        "DURATION",
-        "STATE SIZE",
-        "NEW",
-        "IN FLIGHT",
-        "ALIGNMENT",
-    ]
-    assert [running[:3], running[4:]] == [
-        ["10", "checkpoint", "in progress"],
-        ["26 ms", "400 b", "100 b", "20 b", "50 ms"],
-    ]
-    assert failed[:3] == ["9", "savepoint of a drain", "failed"]
-    assert [done[:3], done[4:]] == [["8", "checkpoint", "completed"], ["26 ms", "0 b", "0 b", "0 b", "0 ms"]]
-    assert spreads == ["MIN", "AVERAGE", "P50", "P90", "P95", "P99", "P99.9", "MAX"]
-    assert durations == [
-        *("duration", "5 ms", "39 ms", "11 ms", "63 ms", "131 ms", "633 ms", "2.6 s", "2.6 s"),
-    ]
-    assert sizes == ["state", "1 b", "8 b", "2 b", "3 b", "4 b", "5 b", "6 b", "1 mb"]
-    assert failure == ["last failure", "9: IO_EXCEPTION: [full]"]
-    assert restart[0] == "last restart"
-    assert restart[1].endswith("from savepoint 3: file:///sp")
 
 
 @pytest.mark.parametrize(
@@ -124,48 +77,47 @@ def test_the_newest_and_how_figures_are_spread(capsys: Capture) -> None:
     ],
 )
 def test_a_native_savepoint_is_called_so(
-    capsys: Capture, kind: SnapshotKind, form: SavepointFormat | None, reported: str
+    kind: SnapshotKind, form: SavepointFormat | None, reported: str
 ) -> None:
-    print_checkpoints(CheckpointsInfo(completed=1, latest=(figures(5, kind=kind, format=form),)))
-    assert printed(capsys)[2][:2] == ["5", reported]
+    info = CheckpointsInfo(completed=1, latest=(figures(5, kind=kind, format=form),))
+    assert printed(shown(info, 0))[2][:2] == ["5", reported]
 
 
-def test_all_that_the_job_remembers_are_shown(capsys: Capture) -> None:
-    """How many that are is said by `web.checkpoints.history`."""
-    print_checkpoints(CheckpointsInfo(completed=40, latest=tuple(figures(n) for n in range(40, 15, -1))))
-    assert [line[0] for line in printed(capsys)[2:]] == [str(n) for n in range(40, 15, -1)]
+@pytest.mark.parametrize(
+    ("one", "then"),
+    [
+        pytest.param(figures(8), ["–", "–", "–", "–"], id="the database has no sizes"),
+        pytest.param(
+            figures(8, recorded_bytes=400), ["400 B", "–", "–", "–"], id="it has the size of the whole"
+        ),
+        pytest.param(
+            figures(8, vertices=(VERTEX,)), ["400 B", "100 B", "20 B", "50 ms"], id="tasks are known"
+        ),
+    ],
+)
+def test_what_is_not_known_is_not_zero(one: CheckpointFigures, then: list[str]) -> None:
+    assert printed([newest((one,), 0)])[1][5:] == then
 
 
-def test_a_job_without_any(capsys: Capture) -> None:
-    print_checkpoints(CheckpointsInfo())
-    assert printed(capsys) == [["0 completed, 0 failed, 0 in progress, 0 times restored from one"]]
-
-
-def test_the_tasks_of_one(capsys: Capture) -> None:
+def test_a_task_that_has_not_acknowledged_and_a_directory_that_is_gone() -> None:
     one = figures(8, vertices=(VERTEX,), path="file:///chk-8", discarded=True)
-    print_checkpoint(one)
-    *facts, head, missing, acked = printed(capsys)
-    assert [fact[0].split(maxsplit=1)[0] for fact in facts] == [
-        *("id", "kind", "state", "started", "tasks", "size", "directory"),
-    ]
-    text = "\n".join(" ".join(fact) for fact in facts)
-    assert "1 of 2 have acknowledged" in text
-    assert "400 b, 100 b of it new" in text
-    assert "file:///chk-8 (discarded)" in text
-    assert head == [
-        *("TASK", "ACKNOWLEDGED", "DELAY", "ALIGNMENT", "SYNC", "ASYNC"),
-        *("STATE SIZE", "NEW", "WHILE ALIGNING", "IN FLIGHT"),
-    ]
-    assert missing == ["count [k] #0", "no"]
-    assert acked == [
-        *("count [k] #1", "after 1.5 s, unaligned", "3 ms", "50 ms", "2 ms", "9 ms"),
-        *("400 b", "100 b", "10 b", "20 b"),
-    ]
+    page = printed(shown_checkpoint(one, 0))
+    assert ["directory", "file:///chk-8 (discarded)"] in page
+    assert ["count [k] (1)", "no"] in page
+    assert page[-1][:2] == ["count [k] (2)", "after 1.5 s, unaligned"]
 
 
-def test_why_one_failed(capsys: Capture) -> None:
-    print_checkpoint(FAILED)
-    assert "IO_EXCEPTION: [full]" in capsys.readouterr().out
+def test_why_one_failed_and_from_where_the_job_was_restarted() -> None:
+    assert ["why", "IO_EXCEPTION: [full]"] in printed(shown_checkpoint(FAILED, 0))
+    restored = RestoredFigures(
+        checkpoint_id=CheckpointId(3), kind=SnapshotKind.SAVEPOINT, path="file:///sp", restored_ms=0
+    )
+    page = printed(shown(CheckpointsInfo(latest_failed=FAILED, latest_restored=restored), 0))
+    assert page[1:] == [
+        ["last failure", "9: IO_EXCEPTION: [full]"],
+        ["last restart", "just now from savepoint 3"],
+        ["file:///sp"],
+    ]
 
 
 def test_a_running_job(start_cluster: Start, pipelines: str, capsys: Capture) -> None:

@@ -97,7 +97,7 @@ def test_a_job_on_spark_has_a_line_for_each_stage() -> None:
     )
     first, second, third = (" ".join(line.split()) for line in text.splitlines())
     assert first.startswith("rows -> map")
-    assert first.endswith("4/4 tasks 1,200 rows out 2 mb shuffled")
+    assert first.endswith("4/4 tasks 1,200 rows out 2.1 MB shuffled")
     assert second.endswith("1/4 tasks, 1 failed 7 rows out")
     assert third.endswith("0/1 tasks")
 

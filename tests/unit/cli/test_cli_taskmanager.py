@@ -93,8 +93,8 @@ def test_waiting_is_told_now_and_then(
     assert len(said) == lines
     for line in said:
         assert line.startswith("no cluster has answered at here:6123 for ")
-        assert line.endswith("trying for 5 min 0 s (taskmanager.registration.timeout): Connection refused")
-    assert "for 0.0 s," in said[0]
+        assert line.endswith("trying for 5 min (taskmanager.registration.timeout): Connection refused")
+    assert "for 0 ms," in said[0]
 
 
 def test_a_worker_says_that_nobody_answers_and_gives_up() -> None:
@@ -111,6 +111,6 @@ def test_a_worker_says_that_nobody_answers_and_gives_up() -> None:
         )
     assert ended.returncode == 3
     first, *_, last = ended.stderr.splitlines()
-    assert first.startswith(f"no cluster has answered at {where} for 0.")
+    assert first.startswith(f"no cluster has answered at {where} for ")
     assert "Connection refused" in first
     assert last.startswith("error: the master did not answer for ")

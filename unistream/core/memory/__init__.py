@@ -7,7 +7,7 @@ May import: `base`, `model.resources`. Start with `division`.
 
 from __future__ import annotations
 
-from unistream.core.memory.division import describe_bytes, memory_plan
+from unistream.core.memory.division import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.memory.worker_resources import (
     config_with,
     cpu_threads,

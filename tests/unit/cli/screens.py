@@ -1,0 +1,293 @@
+"""Pages of the command line, made of answers that were recorded from a cluster: no process, no clock.
+
+python -m tests.unit.cli.screens     writes those of the documentation, docs/pictures/cli-*.svg
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+from rich.console import Console
+
+from unistream.backfill.prepare import Plan
+from unistream.base.config import Configuration
+from unistream.base.ids import CheckpointId, JobId, OperatorUid
+from unistream.cli import (
+    backfill_output,
+    checkpoints,
+    connectors,
+    dead_letters,
+    exceptions,
+    group,
+    info,
+    output,
+    plan,
+    progress,
+    savepoint,
+    sinks,
+    stack,
+    taskmanager,
+)
+from unistream.cli.logs import logged
+from unistream.cli.run import why_failed
+from unistream.cli.tables import Cell, Grid
+from unistream.client.job_client import result_of
+from unistream.client.staged_files import StagedByJob
+from unistream.connector.catalogue import ConnectorInfo, Found, Part
+from unistream.core.memory import memory_plan
+from unistream.core.restore import RestorePlan
+from unistream.master.history import NO_ARCHIVE
+from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
+from unistream.master.job_log import JobLine
+from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.port.group import GroupCommit, TableVersion
+from unistream.savepoint.finalize import Finalized, Outcome, SinkCommit
+from unistream.savepoint.inspection import Inspection
+from unistream.testing.devtools import ServerStatus
+
+ANSWERS: Final = Path(__file__).parent / "answers"
+PICTURES: Final = Path(__file__).parents[3] / "docs" / "pictures"
+NARROW: Final = 80
+WIDE: Final = 200
+NOW_MS: Final = 1_796_007_742_000  # soon after the answers were recorded
+
+T = TypeVar("T")
+
+Parts = Iterable[Grid | Cell]
+Fields = dict[str, Any]
+
+
+def answer(name: str, kind: type[T]) -> T:
+    """A recorded one."""
+    return msgspec.json.decode((ANSWERS / f"{name}.json").read_bytes(), type=kind)
+
+
+def job(name: str) -> JobInfo:
+    return answer(f"info-{name}", JobInfo)
+
+
+def jobs() -> list[tuple[str, JobSummary]]:
+    found = answer("list", Fields)["jobs"]
+    return [(one["cluster"] or "", msgspec.convert(one["job"], JobSummary)) for one in found]
+
+
+def snapshots(name: str) -> CheckpointsInfo:
+    return msgspec.convert(answer(f"checkpoints-{name}", Fields)["checkpoints"], CheckpointsInfo)
+
+
+def one_checkpoint() -> Parts:
+    figures = snapshots("flights_per_minute").latest_completed
+    assert figures is not None
+    return checkpoints.shown_checkpoint(figures, NOW_MS)
+
+
+def without_archive() -> JobInfo:
+    """Its cluster was killed."""
+    given = job("fares")
+    subtasks = tuple(replace(one, metrics=type(one.metrics)()) for one in given.subtasks)
+    return replace(given, state="SUSPENDED", subtasks=subtasks, incomplete=NO_ARCHIVE, exceptions=())
+
+
+def connector_parts() -> Parts:
+    known = answer("connector", Fields)
+    [found] = [one for one in listed_connectors() if one.name == known["name"]]
+    return connectors.shown(found, msgspec.convert(known["parts"], list[Part]))
+
+
+def listed_connectors() -> list[Found]:
+    fields = answer("connectors", list[Fields])
+    return [
+        Found(
+            name=one["name"],
+            package=one["package"],
+            problem=one["problem"],
+            info=msgspec.convert(one, ConnectorInfo),
+        )
+        for one in fields
+    ]
+
+
+def workers() -> list[tuple[str, TaskManagerInfo]]:
+    found = answer("taskmanagers", Fields)["taskmanagers"]
+    return [(one["cluster"], msgspec.convert(one, TaskManagerInfo)) for one in found]
+
+
+def restore_plan() -> RestorePlan:
+    return msgspec.convert(
+        {key: value for key, value in answer("plan", Fields).items() if key != "refused"}, RestorePlan
+    )
+
+
+def run(width: int) -> Parts:
+    """The line that changes in place, of several jobs; then how one of them ends."""
+    fares = job("fares")
+    for one in (job("history"), job("flights_per_minute"), replace(fares, state="RUNNING")):
+        yield "⠋ " + progress.line(one, width - progress.SPINNER_CHARS)
+    yield from output.result_lines(result_of(fares))
+    yield from why_failed(result_of(fares))
+
+
+GROUP: Final = GroupCommit(
+    group="orders",
+    number=7,
+    lineage="l",
+    job="c34d54aecdbc62d8f056ce871859cc6a",
+    checkpoint=41,
+    committed_ms=NOW_MS - 4_000,
+    tables={
+        "orders": TableVersion(kind="delta", address="s3://lake/orders", version=41),
+        "customers": TableVersion(
+            kind="iceberg", address="lake.sales.customers_by_country", version=8_273_460
+        ),
+        "totals": TableVersion(kind="sql", address="postgresql://db.example:5432/sales/totals", version=None),
+    },
+)
+STAGED: Final = [
+    StagedByJob(job="c34d54aecdbc62d8f056ce871859cc6a", files=1_204),
+    StagedByJob(
+        job="23751297d784f30b4810b5cbcc09b2d8",
+        files=3,
+        kept="its newest checkpoint s3://lake/checkpoints/23751297d784f30b4810b5cbcc09b2d8/chk-9 lists "
+        "them as pending",
+    ),
+]
+FINALIZED: Final = Finalized(
+    path="/srv/savepoints/savepoint-c34d54",
+    job=JobId("c34d54aecdbc62d8f056ce871859cc6a"),
+    job_name="orders",
+    checkpoint_id=CheckpointId(23),
+    commits=(
+        SinkCommit(
+            sink=OperatorUid("lake"),
+            operator=OperatorUid("lake-committer"),
+            connector="delta",
+            checkpoints=(CheckpointId(22), CheckpointId(23)),
+            committables=12,
+            rows=48_211,
+            outcome=Outcome.COMMITTED,
+        ),
+        SinkCommit(
+            sink=OperatorUid("totals"),
+            operator=OperatorUid("totals-committer"),
+            connector="sql",
+            checkpoints=(CheckpointId(23),),
+            committables=1,
+            outcome=Outcome.UNKNOWN,
+            reason="the database at db.example:5432 does not answer",
+        ),
+    ),
+)
+BACKFILL: Final = Plan(
+    table="s3://lake/flights_per_minute",
+    table_version=412,
+    sink="lake",
+    column="window_start",
+    begin="2026-11-01T00:00:00Z",
+    end="2026-11-08T00:00:00Z",
+    rows=120_960,
+    reads_from="2026-10-31T23:59:00Z",
+    reads_to="2026-11-08T00:00:00Z",
+    history={"flights": ("2026-01-01T00:00:00Z", "2026-11-30T03:00:00Z")},
+    job="c34d54aecdbc62d8f056ce871859cc6a",
+    job_name="flights_per_minute",
+    cluster="http://127.0.0.1:41493",
+    finished_to="2026-11-30T02:58:00Z",
+    resumes="41c7a0ff6b8e4ff09a2a1a3b8d1a5c11",
+    notes=("the history has no rows between 2026-11-03 and 2026-11-04",),
+)
+
+SCREENS: Final[Mapping[str, Callable[[int], Parts]]] = {
+    "list": lambda _width: [output.jobs_grid(jobs(), NOW_MS)],
+    "info_running": lambda _width: info.shown(job("flights_per_minute"), NOW_MS),
+    "info_bounded": lambda _width: info.shown(job("history"), NOW_MS),
+    "info_failed": lambda _width: info.shown(job("fares"), NOW_MS),
+    "info_subtasks": lambda _width: info.shown(job("fares"), NOW_MS, subtasks=True),
+    "info_without_archive": lambda _width: info.shown(without_archive(), NOW_MS),
+    "run": run,
+    "exceptions": lambda _width: exceptions.shown(job("fares"), NOW_MS),
+    "exceptions_attempts": lambda _width: [exceptions.past_attempts(job("fares").subtasks, NOW_MS)],
+    "logs": lambda _width: map(logged, answer("logs", list[JobLine])),
+    "checkpoints": lambda _width: checkpoints.shown(snapshots("flights_per_minute"), NOW_MS),
+    "checkpoints_after_failures": lambda _width: checkpoints.shown(snapshots("fares"), NOW_MS),
+    "checkpoints_one": lambda _width: one_checkpoint(),
+    "savepoint_inspect": lambda _width: savepoint.shown(answer("inspect", Inspection)),
+    "savepoint_finalize": lambda _width: savepoint.outcome_lines(FINALIZED, dry_run=False),
+    "savepoint_query": lambda _width: [
+        savepoint.rows_grid(pa.Table.from_pylist(answer("query", list[Fields])))
+    ],
+    "plan": lambda _width: plan.shown(restore_plan()),
+    "connectors_list": lambda _width: [connectors.listed(listed_connectors())],
+    "connectors_info": lambda _width: connector_parts(),
+    "group_show": lambda _width: group.shown(GROUP),
+    "sinks_clean": lambda _width: [sinks.staged(STAGED, dry_run=True)],
+    "dead_letters_list": lambda _width: [
+        dead_letters.group_grid(answer("letters-list", list[Fields]), NOW_MS)
+    ],
+    "dead_letters_show": lambda _width: [
+        dead_letters.letter_grid(answer("letters-show", list[Fields]), NOW_MS, short=True)
+    ],
+    "taskmanager_list": lambda _width: [taskmanager.worker_grid(workers())],
+    "taskmanager_memory": lambda _width: [taskmanager.parts(memory_plan(Configuration(), 2))],
+    "stack_status": lambda _width: [stack.server_grid(answer("stack", list[ServerStatus]))],
+    "backfill_plan": lambda _width: [output.facts_grid(backfill_output.facts(BACKFILL))],
+}
+"""What each command shows."""
+
+PICTURED: Final = {
+    "list": "unistream list --all",
+    "info_running": "unistream info flights_per_minute",
+    "checkpoints": "unistream checkpoints flights_per_minute",
+    "run": "unistream run flows:fares -t local",
+}
+"""Screens of the documentation, with the command."""
+
+
+def printed(parts: Parts, width: int, *, color: bool) -> str:
+    """In a terminal of so many columns."""
+    out = console(width, color=color)
+    for part in parts:
+        out.print(part, markup=False)
+    text: str = out.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def console(width: int, *, color: bool, record: bool = False) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        highlight=False,
+        soft_wrap=True,
+        force_terminal=True,
+        color_system="standard" if color else None,
+        record=record,
+        legacy_windows=False,
+        _environ={},
+    )
+
+
+def picture(name: str) -> str:
+    """An SVG of a terminal of 80 columns."""
+    out = console(NARROW, color=True, record=True)
+    out.print(f"[dim]$[/dim] [bold]{PICTURED[name]}[/bold]")
+    for part in SCREENS[name](NARROW):
+        out.print(part, markup=False)
+    return out.export_svg(title="unistream", unique_id=f"cli-{name}".replace("_", "-"))
+
+
+def main() -> None:
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    for name in PICTURED:
+        (PICTURES / f"cli-{name.replace('_', '-')}.svg").write_text(picture(name))
+
+
+if __name__ == "__main__":
+    main()
