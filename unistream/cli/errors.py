@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
+import textwrap
 from typing import Final
 
 from unistream.base.errors import (
@@ -45,8 +47,21 @@ def complain(text: str) -> None:
 
 def report(text: str) -> None:
     """Prints a line on stderr; stdout is for the result."""
-    sys.stderr.write(f"{text}\n")
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    sys.stderr.write(f"{between_words(text, width)}\n")
     sys.stderr.flush()
+
+
+def between_words(text: str, width: int | None) -> str:
+    """A sentence, broken where a terminal of so many columns would break a word. Paths stay whole, as is
+    a text that has lines already.
+
+    >>> between_words("error: /data/flights does not exist", 26).splitlines()
+    ['error: /data/flights does', 'not exist']
+    """
+    if width is None or len(text) <= width or "\n" in text:
+        return text
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def log_to_stderr(verbose: bool) -> None:

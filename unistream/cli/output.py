@@ -136,7 +136,7 @@ def print_result(result: JobResult) -> None:
     """See `result_lines`."""
     out = console()
     for line in result_lines(result):
-        out.print(line, markup=False)
+        out.print(paragraph(line))
 
 
 def version_of(sink: SinkInfo) -> str:

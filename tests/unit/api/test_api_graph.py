@@ -83,6 +83,25 @@ def test_explain_shows_chains_and_where_rows_go() -> None:
     assert "  [1] -> [2] ALL_TO_ALL: 1 partition PIPELINED_BOUNDED of 1 subpartition\n" in text
 
 
+@pytest.mark.parametrize(
+    ("named", "name", "uid"),
+    [
+        pytest.param(
+            lambda hours: hours, "tumbling window of 1 h", "tumbling-window-of-3600000-ms-2", id="by us"
+        ),
+        pytest.param(lambda hours: hours.name("hourly"), "hourly", "hourly-2", id="by the user"),
+    ],
+)
+def test_a_window_is_named_for_people_and_keeps_the_uid_of_older_snapshots(
+    named: Callable[[DataStream], DataStream], name: str, uid: str
+) -> None:
+    env = us.Environment(STREAMING)
+    named(hourly(flights(env))).print()
+    graph, _ = env.job_graph()
+    [found] = [one for vertex in graph.vertices for one in vertex.operators if one.name == name]
+    assert (found.uid, found.generated_uid) == (uid, True)
+
+
 def test_schemas_are_followed_through_every_operator() -> None:
     stream = flights()
     assert stream.select("seats", late=us.col("delay") > 1).schema == pa.schema(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from unistream.backfill.prepare import Plan
@@ -36,6 +38,7 @@ from unistream.cli import (
     stack,
     taskmanager,
 )
+from unistream.cli.errors import between_words
 from unistream.cli.logs import logged
 from unistream.cli.run import why_failed
 from unistream.cli.tables import Cell, Grid
@@ -126,13 +129,17 @@ def restore_plan() -> RestorePlan:
     )
 
 
+def progress_line(info: JobInfo, width: int) -> str:
+    """With the spinner before it."""
+    return "⠋ " + progress.line(info, width - progress.SPINNER_CHARS)
+
+
 def run(width: int) -> Parts:
-    """The line that changes in place, of several jobs; then how one of them ends."""
+    """The line that changes in place, as it is after a restart; then how the job ends."""
     fares = job("fares")
-    for one in (job("history"), job("flights_per_minute"), replace(fares, state="RUNNING")):
-        yield "⠋ " + progress.line(one, width - progress.SPINNER_CHARS)
-    yield from output.result_lines(result_of(fares))
-    yield from why_failed(result_of(fares))
+    yield progress_line(replace(fares, state="RUNNING"), width)
+    yield from map(output.paragraph, output.result_lines(result_of(fares)))
+    yield from (between_words(line, width) for line in why_failed(result_of(fares)))
 
 
 GROUP: Final = GroupCommit(
@@ -212,6 +219,9 @@ SCREENS: Final[Mapping[str, Callable[[int], Parts]]] = {
     "info_subtasks": lambda _width: info.shown(job("fares"), NOW_MS, subtasks=True),
     "info_without_archive": lambda _width: info.shown(without_archive(), NOW_MS),
     "run": run,
+    "run_progress": lambda width: [
+        progress_line(job(name), width) for name in ("history", "flights_per_minute")
+    ],
     "exceptions": lambda _width: exceptions.shown(job("fares"), NOW_MS),
     "exceptions_attempts": lambda _width: [exceptions.past_attempts(job("fares").subtasks, NOW_MS)],
     "logs": lambda _width: map(logged, answer("logs", list[JobLine])),
@@ -264,7 +274,7 @@ def console(width: int, *, color: bool, record: bool = False) -> Console:
         file=io.StringIO(),
         width=width,
         highlight=False,
-        soft_wrap=True,
+        soft_wrap=not record,  # a picture breaks what is too long as a terminal does
         force_terminal=True,
         color_system="standard" if color else None,
         record=record,
@@ -279,7 +289,11 @@ def picture(name: str) -> str:
     out.print(f"[dim]$[/dim] [bold]{PICTURED[name]}[/bold]")
     for part in SCREENS[name](NARROW):
         out.print(part, markup=False)
-    return out.export_svg(title="unistream", unique_id=f"cli-{name}".replace("_", "-"))
+    without_fonts = re.sub(
+        r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
+    )  # of a network
+    unique = f"cli-{name}".replace("_", "-")
+    return out.export_svg(title="unistream", code_format=without_fonts, unique_id=unique)
 
 
 def main() -> None:

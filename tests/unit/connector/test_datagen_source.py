@@ -23,6 +23,7 @@ from unistream.connector.datagen import (
     generate,
 )
 from unistream.connector.registry import create_discovery
+from unistream.port.metrics import PENDING_RECORDS
 from unistream.port.source import Idle, Polled, ReaderContext, Rows, Source, SourceReader
 from unistream.testing.harness.operators import CountingMetrics
 
@@ -36,12 +37,11 @@ COLUMNS = {
 }
 
 
-def reader(source: Source) -> SourceReader:
+def reader(source: Source, metrics: CountingMetrics | None = None) -> SourceReader:
+    counted = metrics or CountingMetrics()
     made = source.create_reader()
     made.open(
-        ReaderContext(
-            index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=CountingMetrics()
-        )
+        ReaderContext(index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=counted)
     )
     made.add_splits(create_discovery(source.info()).discover())
     made.no_more_splits()
@@ -50,6 +50,23 @@ def reader(source: Source) -> SourceReader:
 
 def rows(polled: Polled) -> int:
     return polled.records.num_rows if isinstance(polled, Rows) else 0
+
+
+@pytest.mark.parametrize(
+    ("bounded", "then"),
+    [
+        pytest.param(True, [100, 50, 0], id="what is left of a bounded one is counted down"),
+        pytest.param(False, [None, None, None], id="what never ends says nothing"),
+    ],
+)
+def test_what_is_left(bounded: bool, then: list[int | None]) -> None:
+    metrics = CountingMetrics()
+    source = reader(DatagenSource(COLUMNS, rows=100, splits=2, bounded=bounded), metrics)
+    shown = [metrics.counts.get(PENDING_RECORDS)]
+    for _ in range(2):
+        assert isinstance(source.poll(), Rows)
+        shown.append(metrics.counts.get(PENDING_RECORDS))
+    assert shown == then
 
 
 @given(seed=st.integers(), first=st.integers(0, 2**40), count=st.integers(1, 50), cut=st.integers(0, 50))

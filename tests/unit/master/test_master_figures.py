@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.eventually import WAIT_S, eventually
 from tests.unit.master.served_cluster import Api
@@ -14,8 +15,22 @@ from unistream.base.config import WEB_DAGSTER_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import JobView
-from unistream.master.figures import SilentSource, VertexName, figures_of
-from unistream.master.job_info import LINE_CHARS_MAX, CheckpointInfo, ExceptionInfo, JobInfo, SubtaskInfo
+from unistream.master.figures import (
+    SilentSource,
+    VertexName,
+    figures_of,
+    rows_left,
+    rows_read,
+    vertex_figures,
+)
+from unistream.master.job_info import (
+    LINE_CHARS_MAX,
+    CheckpointInfo,
+    ExceptionInfo,
+    JobInfo,
+    SubtaskInfo,
+    VertexInfo,
+)
 from unistream.master.job_master import JobMaster
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
@@ -232,3 +247,103 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 )
 def test_an_address_is_without_a_slash_at_its_end(text: str, wanted: str) -> None:
     assert Configuration({"web.dagster-url": text}).find(WEB_DAGSTER_URL) == wanted
+
+
+def running(source: str | None = None, **metrics: Any) -> SubtaskInfo:
+    return subtask("a", source, **metrics)
+
+
+SOURCE = VertexInfo(id=VertexId("a" * 32), name="a", bounded=True)
+WRITER = VertexInfo(id=VertexId("a" * 32), name="a", gives_committables=True)
+COMMITTER = VertexInfo(id=VertexId("a" * 32), name="a", takes_committables=True)
+SENT = {"files.numRecordsSend": 90, "files.user.numRecordsSend": 7}
+
+
+@pytest.mark.parametrize(
+    ("vertex", "subtasks", "wanted"),
+    [
+        pytest.param(
+            SOURCE,
+            [running(records_in=5, records_out=4), running(records_in=1, records_out=1)],
+            {"rows_in": 6, "rows_out": 5, "in_per_s": None},
+            id="rows, and no rate yet",
+        ),
+        pytest.param(
+            SOURCE,
+            [running(records_in_per_s=5), running(records_in_per_s=0)],
+            {"in_per_s": 5},
+            id="rates add up",
+        ),
+        pytest.param(
+            SOURCE,
+            [running(records_in_per_s=5), running()],
+            {"in_per_s": None},
+            id="a part of the rate is not all of it",
+        ),
+        pytest.param(
+            SOURCE,
+            [replace(running(records_in_per_s=5), state="FINISHED"), running(records_in_per_s=2)],
+            {"in_per_s": 2, "states": {"FINISHED": 1, "RUNNING": 1}},
+            id="what has finished reads no more",
+        ),
+        pytest.param(
+            WRITER,
+            [running(records_in=100, records_out=2, user=SENT)],
+            {"rows_in": 100, "rows_out": 90},
+            id="committables are no rows: a sink counts what it is given",
+        ),
+        pytest.param(WRITER, [running(records_out=2)], {"rows_out": None}, id="a sink that does not count"),
+        pytest.param(
+            COMMITTER,
+            [running(records_in=2, records_in_per_s=1)],
+            {"rows_in": None, "rows_out": None, "in_per_s": None},
+            id="a committer reads no rows",
+        ),
+        pytest.param(
+            SOURCE,
+            [
+                running(busy_per_s=300, watermark=8),
+                running(busy_per_s=100, backpressured_per_s=900, watermark=9),
+            ],
+            {"busy": 0.3, "held_back": 0.9, "watermark_ms": 8},
+            id="the worst subtask counts",
+        ),
+        pytest.param(
+            SOURCE, [running(watermark=8), running()], {"watermark_ms": None}, id="one has no watermark yet"
+        ),
+        pytest.param(
+            SOURCE,
+            [replace(running(busy_per_s=300, watermark=8), state="CANCELED")],
+            {"busy": None, "held_back": None, "watermark_ms": None},
+            id="nothing runs",
+        ),
+    ],
+)
+def test_the_figures_of_a_vertex(
+    vertex: VertexInfo, subtasks: list[SubtaskInfo], wanted: dict[str, Any]
+) -> None:
+    info = replace(IDLE, vertices=(vertex,), subtasks=tuple(subtasks))
+    [found] = vertex_figures(info)
+    assert {name: getattr(found, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "read", "left"),
+    [
+        pytest.param({}, None, None, id="nothing is known"),
+        pytest.param({"vertices": (SOURCE,)}, 5, 7, id="bounded"),
+        pytest.param({"vertices": (replace(SOURCE, bounded=False),)}, 5, None, id="it never ends"),
+        pytest.param({"vertices": (SOURCE, COMMITTER)}, 5, 7, id="what has no source does not count"),
+        pytest.param({"vertices": (SOURCE,), "state": "FINISHED"}, 5, None, id="it has ended"),
+        pytest.param({"vertices": (SOURCE,), "incomplete": "rows"}, None, 7, id="its rows are not known"),
+        pytest.param({"vertices": (SOURCE,), "metrics": {}}, 5, None, id="its source does not say it"),
+    ],
+)
+def test_what_was_read_and_what_is_left(changes: dict[str, Any], read: int | None, left: int | None) -> None:
+    given = (
+        {"subtasks": (running("in", records_in=5),), "metrics": {f"in.{PENDING_RECORDS}": 7}}
+        if changes
+        else {}
+    )
+    info = replace(IDLE, **{**given, **changes})
+    assert (rows_read(info), rows_left(info)) == (read, left)
