@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from unistream.base.sizes import scaled_by_thousands, size_text
+
 UNKNOWN: Final = "–"
 """What stands where a number is not known: never a zero."""
 
@@ -13,7 +15,6 @@ MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _COMPACT: Final = ("", "K", "M", "B", "T")
 _MOMENT_MS_MAX: Final = (
     253_402_300_799_000  # the end of year 9999; a watermark at the end of a stream is later
@@ -46,7 +47,7 @@ def compact(value: int | None) -> str:
     """
     if value is None:
         return UNKNOWN
-    power, scaled = _scaled(value, len(_COMPACT))
+    power, scaled = scaled_by_thousands(value, len(_COMPACT))
     return f"{value}" if power == 0 else f"{scaled:.1f}".removesuffix(".0") + _COMPACT[power]
 
 
@@ -65,17 +66,7 @@ def size(value: int | None) -> str:
     >>> size(531), size(25_600), size(3_200_000), size(None)
     ('531 B', '25.6 kB', '3.2 MB', '–')
     """
-    if value is None:
-        return UNKNOWN
-    power, scaled = _scaled(value, len(_UNITS))
-    return f"{value} B" if power == 0 else f"{scaled:.1f} {_UNITS[power]}"
-
-
-def _scaled(value: int, units: int) -> tuple[int, float]:
-    power, scaled = 0, float(value)
-    while round(abs(scaled), 1) >= 1_000 and power < units - 1:
-        power, scaled = power + 1, scaled / 1_000
-    return power, scaled
+    return UNKNOWN if value is None else size_text(value)
 
 
 def percent(part: float | None) -> str:

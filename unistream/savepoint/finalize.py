@@ -22,8 +22,8 @@ import msgspec
 from unistream.base.config import COMMITTER_RETRIES, Configuration
 from unistream.base.errors import OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, OperatorUid, VertexId
+from unistream.base.sizes import size_text
 from unistream.connector.committers import committer_of
-from unistream.core.memory import describe_bytes
 from unistream.model.chain import JobCode
 from unistream.model.snapshot import Manifest
 from unistream.operator.sink import CommitRounds, Committed, CommittingOperator, Due, StageCommitter
@@ -280,6 +280,6 @@ def _advice_in_flight(savepoint: Savepoint) -> str:
     if not size:
         return ""
     return (
-        f"{describe_bytes(size)} of rows were in flight when it was taken and are not in any output; only a "
+        f"{size_text(size)} of rows were in flight when it was taken and are not in any output; only a "
         "job that starts from it processes them"
     )

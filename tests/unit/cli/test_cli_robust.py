@@ -176,20 +176,6 @@ def test_clusters_that_hang_are_named_and_delay_a_list_once(
     assert capsys.readouterr().err.count(f"the cluster at {hung.url} does not answer") == HUNG
 
 
-@pytest.mark.parametrize("name", ["a [/b] job", "[red]stop[/red]", "rows[0]"])
-def test_names_are_shown_letter_by_letter(
-    name: str, pipelines: str, start_cluster: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
-    port = (start_cluster().rest_url or "").rpartition(":")[2]
-    words = ["-t", "remote", "-D", f"rest.port={port}", "--name", name]
-    assert main(["run", f"{pipelines}:bounded", *words]) == 0
-    capsys.readouterr()
-    assert main(["list", "--all"]) == 0
-    assert name in capsys.readouterr().out
-    assert main(["info", name]) == 0
-    assert f"name          {name}\n" in capsys.readouterr().out
-
-
 def test_ctrl_c_before_the_command_is_loaded_needs_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text(INTERRUPTED)
     ended = subprocess.run(

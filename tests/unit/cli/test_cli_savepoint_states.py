@@ -61,12 +61,12 @@ class TestRowsOnTheirWay:
     @pytest.mark.parametrize(
         ("words", "reported"),
         [
-            (["inspect"], "in flight    5000 b of unprocessed rows at counts, in no state yet"),
+            (["inspect"], "in flight   5.0 kB of unprocessed rows at counts, in no state yet"),
             (
                 ["query", "SELECT count(*) AS n FROM counts_count"],
-                "in flight: 5000 b of unprocessed rows at",
+                "in flight: 5.0 kB of unprocessed rows at",
             ),
-            (["finalize"], "5000 b of rows were in flight when it was taken and are not in any output"),
+            (["finalize"], "5.0 kB of rows were in flight when it was taken and are not in any output"),
         ],
         ids=lambda value: value[0] if isinstance(value, list) else "",
     )
@@ -86,7 +86,7 @@ class TestRowsOnTheirWay:
         assert self.shown(capsys, "query", unaligned, "SELECT sum(value)::BIGINT AS n FROM counts_count") == [
             {"n": 3}
         ]
-        assert "5000 b of rows" in self.shown(capsys, "finalize", unaligned)["advice"]
+        assert "5.0 kB of rows" in self.shown(capsys, "finalize", unaligned)["advice"]
 
     def test_a_savepoint_that_is_made_of_it_is_whole(
         self, capsys: pytest.CaptureFixture[str], unaligned: str

@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
+from tests.unit.cli import screens
 from unistream.cli.formats import moment
+from unistream.cli.info import shown as info_shown
+from unistream.cli.output import jobs_grid
 from unistream.cli.tables import Column, Fit, Grid
 
 ID = "1ccf29c49f5d7a7e5b206da87fbaf893"
@@ -113,6 +117,16 @@ def test_a_cell_is_one_line_whatever_is_in_it() -> None:
     grid = Grid(Column("WHY", fit=Fit.WORDS))
     grid.add("no fare\nat row 2\t[bold]")
     assert shown(grid, None)[1:] == ["no fare at row 2 [bold]"]
+
+
+@pytest.mark.parametrize("name", ["a [/b] job", "[red]stop[/red]", "rows[0]"])
+@pytest.mark.parametrize("width", [screens.NARROW, screens.WIDE])
+def test_names_are_shown_letter_by_letter(name: str, width: int) -> None:
+    info = replace(screens.job("fares"), name=name)
+    [(place, job)] = [one for one in screens.jobs() if one[1].job == info.job]
+    pages = [jobs_grid([(place, replace(job, name=name))], 0), *info_shown(info, 0)]
+    text = screens.printed(pages, width, color=False)
+    assert text.count(f"{name}  ") + text.count(f"{name}\n") == 2
 
 
 @pytest.mark.parametrize(
