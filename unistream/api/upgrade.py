@@ -35,6 +35,7 @@ def upgraded(
     request_id: str,
     savepoint_dir: str | None = None,
     first_checkpoint_s: float = FIRST_CHECKPOINT_S,
+    probation_s: float | None = None,
     note: Callable[[str], None] = lambda _text: None,
     giving_up: GivingUp | None = None,
     given: Mapping[str, str] | None = None,
@@ -48,7 +49,8 @@ def upgraded(
         name: Of the new job.
         request_id: The same again goes on with an upgrade that was cut off.
         savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
-        first_checkpoint_s: How long the new version may take to its first checkpoint.
+        first_checkpoint_s: How long the new version may take to its first checkpoint, besides its probation.
+        probation_s: How long all its tasks run before that; None: a few seconds.
         note: Is given a sentence about each step.
         giving_up: How it ends before its end; None: it does not.
         given: Options of the command line, which the next version keeps as well.
@@ -80,6 +82,7 @@ def upgraded(
             check=check,
             savepoint_dir=savepoint_dir,
             first_checkpoint_s=first_checkpoint_s,
+            probation_s=probation_s,
             note=note,
             giving_up=giving_up or GivingUp(),
         ).run()

@@ -12,7 +12,8 @@ from msgspec import json
 from unistream.base.errors import ConfigError
 from unistream.cli.errors import JOB_FAILED, complain
 from unistream.cli.load import load_function
-from unistream.cli.options import Defines, Parallelism, Pipeline, configuration
+from unistream.cli.options import AsJson, Defines, Parallelism, Pipeline, configuration
+from unistream.cli.output import print_json
 
 if TYPE_CHECKING:
     from unistream.testing.sim.story import StoryFile
@@ -43,6 +44,7 @@ def simulate(  # noqa: PLR0917  # typer passes them by name
         bool, typer.Option("--rescale", help="Change the parallelism during the run.")
     ] = False,
     defines: Defines = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a pipeline in a simulated cluster with faults; every seed must produce the same rows."""
     from unistream import testing
@@ -57,9 +59,12 @@ def simulate(  # noqa: PLR0917  # typer passes them by name
     )
     if story_file is not None:
         _write(report.story_file(function), story_file)
-    if story and report.story:
-        sys.stdout.write("\n".join(report.story) + "\n")
-    sys.stdout.write(f"{report}\n")
+    if as_json:
+        print_json(report.for_programs())
+    else:
+        if story and report.story:
+            sys.stdout.write("\n".join(report.story) + "\n")
+        sys.stdout.write(f"{report}\n")
     if not report.ok:
         raise typer.Exit(JOB_FAILED)
 

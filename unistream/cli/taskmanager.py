@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import socket
 import time
 import uuid
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -23,7 +24,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.base.servers import ZOOKEEPER_SCHEME
 from unistream.cli.errors import log_to_stderr, report
-from unistream.cli.formats import duration
+from unistream.cli.formats import duration, several
 from unistream.cli.jobs import clusters_here, unanswered
 from unistream.cli.options import AsJson, Defines, JobManager, Verbose, configuration
 from unistream.cli.output import console, print_json
@@ -34,6 +35,9 @@ from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.resource import describe
 from unistream.master.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
+
+if TYPE_CHECKING:
+    from unistream.port.host import TaskManagerSpec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Workers.")
 
@@ -64,12 +68,13 @@ def start(
     ] = None,
     slots: Slots = None,
     defines: Defines = None,
+    as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a worker of a standalone cluster until SIGINT, SIGTERM or the cluster's end.
 
     A worker that loses its master cancels its tasks and registers again, at the leader if there are several.
-    Exit code 1: its master has replaced it.
+    Each registration is a line; with --json it is one value. Exit code 1: its master has replaced it.
     """
     from unistream.port.host import TaskManagerSpec
     from unistream.worker.process import run_standalone
@@ -96,7 +101,17 @@ def start(
         leaders = closing.enter_context(contextlib.closing(retrieval(config))) if elected else None
         where = elected_name(config) if elected else master.removeprefix(TCP_SCHEME)
         waiting = Waiting(where, config.get(REGISTRATION_TIMEOUT))
-        raise typer.Exit(run_standalone(spec, _new_id, waiting.on_silence, leaders))
+        tell = functools.partial(print_registered, as_json=as_json)
+        raise typer.Exit(run_standalone(spec, _new_id, waiting.on_silence, leaders, tell))
+
+
+def print_registered(spec: TaskManagerSpec, *, as_json: bool) -> None:
+    """A worker is there, for the first time or again."""
+    if as_json:
+        print_json({"taskmanager": spec.id, "jobmanager": spec.master, "slots": spec.slots})
+        return
+    where = spec.master.removeprefix(TCP_SCHEME)
+    console().print(f"worker {spec.id} is registered at {where} with {several(spec.slots, 'slot')}")
 
 
 @app.command("list")

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
 
 from unistream.api.load import build
-from unistream.base.config import Configuration
+from unistream.base.config import Configuration, parse_duration_ms
 from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.base.ids import JobId
 from unistream.base.secrets import HIDDEN
 from unistream.cli.errors import report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
-from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, Pipeline, configuration
+from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.lookup import find_job
 from unistream.master.job_info import JobInfo
 
 FIRST_CHECKPOINT_S: Final = 300.0
 
+NewVersion = Annotated[
+    str | None,
+    typer.Argument(metavar="MODULE:FUNCTION", help="The new version: a function that takes an Environment."),
+]
+
 
 def upgrade(  # noqa: PLR0917  # typer passes them by name
     job: Job,
-    function: Pipeline,
+    function: NewVersion = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Go back to the version that this job has replaced.")
+    ] = False,
     savepoint_dir: Annotated[
         str | None,
         typer.Option("--savepoint-dir", metavar="DIR", help="Where the savepoint of the job goes."),
@@ -32,6 +42,14 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
     timeout: Annotated[
         float, typer.Option(min=1.0, metavar="SECONDS", help="Longest wait for the first checkpoint.")
     ] = FIRST_CHECKPOINT_S,
+    probation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long all tasks of the new version run before its first checkpoint, with which it "
+            "stays; if it fails before, the old one goes on. Default: 5 s.",
+        ),
+    ] = None,
     request_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Of an upgrade that was cut off: goes on with it.")
     ] = None,
@@ -42,39 +60,93 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
 ) -> None:
     """Replace a running job by another version of its pipeline, or go back to the old one.
 
-    Options that the job was given on the command line (-D, -p) are kept, unless they are given again.
+    Options that the job was given on the command line (-D, -p) are kept, unless they are given again. With
+    --undo the version before goes on, as it was submitted, from where the job is now.
     """
-    from unistream.api.environment import Environment
-    from unistream.api.upgrade import is_other_version, upgraded
-
+    if undo == (function is not None):
+        raise ConfigError("give MODULE:FUNCTION, the new version, or --undo for the one before")
+    if undo and probation is not None:
+        raise ConfigError("--probation is for a new version: the one before has run already")
     given = configuration(defines, parallelism, jobmanager=jobmanager)
     with find_job(given, job) as client:
         running = client.status()
-    given = _with_kept(running, given)
-    environment = Environment(given, target="remote")
-    build(load_function(function), environment)
     if running.is_terminal and request_id is None:
         raise AlreadyEnded(
             f"job {running.job} has ended as {running.state}; 'unistream run -s latest' goes on where it was"
         )
-    if request_id is None and not is_other_version(environment, running.name, running):
-        raise ConfigError(f"job {running.job} runs this version of the pipeline already; it goes on as it is")
     name = request_id or f"upgrade {uuid.uuid4().hex}"
-    report(f"if this command is cut off, '--request-id \"{name}\"' goes on with it")
-    new = upgraded(
-        environment,
-        running.job,
-        name=running.name,
-        request_id=name,
+    how = _How(
+        name=name,
+        begins=request_id is None,
         savepoint_dir=absolute(savepoint_dir),
         first_checkpoint_s=timeout,
-        note=report,
-        given=given.to_dict(),
+        probation_s=None if probation is None else parse_duration_ms(probation) / 1_000,
     )
+    new = _undone(running, given, how) if function is None else _upgraded(running, function, given, how)
     if as_json:
         print_json({"job": new, "replaces": running.job})
     else:
-        console().print(f"job {new} runs the new version", markup=False)
+        console().print(f"job {new} runs the {'earlier' if undo else 'new'} version", markup=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """See the options. `name`: the request id; `begins`: no upgrade of that name was cut off."""
+
+    name: str
+    begins: bool
+    savepoint_dir: str | None
+    first_checkpoint_s: float
+    probation_s: float | None
+
+
+def _upgraded(running: JobInfo, function: str, given: Configuration, how: _How) -> JobId:
+    from unistream.api.environment import Environment
+    from unistream.api.upgrade import is_other_version, upgraded
+
+    given = _with_kept(running, given)
+    environment = Environment(given, target="remote")
+    build(load_function(function), environment)
+    if how.begins and not is_other_version(environment, running.name, running):
+        raise ConfigError(f"job {running.job} runs this version of the pipeline already; it goes on as it is")
+    _say_name(how)
+    return upgraded(
+        environment,
+        running.job,
+        name=running.name,
+        request_id=how.name,
+        savepoint_dir=how.savepoint_dir,
+        first_checkpoint_s=how.first_checkpoint_s,
+        probation_s=how.probation_s,
+        note=report,
+        given=given.to_dict(),
+    )
+
+
+def _undone(running: JobInfo, given: Configuration, how: _How) -> JobId:
+    """Whether the earlier version can start from the state of this one shows when it does; if it cannot, this
+    one goes on."""
+    from unistream.client.submission import connect_to_submit
+    from unistream.client.upgrade import Replaced, Upgrade, replaced_by
+
+    with connect_to_submit(given) as cluster:
+        before = replaced_by(cluster, running)
+        report(f"job {running.job} is replaced by the version before it, which job {before.job} has run")
+        _say_name(how)
+        return Upgrade(
+            cluster=cluster,
+            old=running.job,
+            request=Replaced(job=before.job, request_id=how.name),
+            check=lambda _directory: None,
+            savepoint_dir=how.savepoint_dir,
+            first_checkpoint_s=how.first_checkpoint_s,
+            probation_s=how.probation_s,
+            note=report,
+        ).run()
+
+
+def _say_name(how: _How) -> None:
+    report(f"if this command is cut off, '--request-id \"{how.name}\"' goes on with it")
 
 
 def _with_kept(running: JobInfo, given: Configuration) -> Configuration:

@@ -23,9 +23,14 @@ class KeptJobsClient:
     def __init__(self, cluster: RestClient) -> None:
         self._cluster = cluster
 
-    def keep(self, name: str, job: JobId) -> None:
-        """Raises NotFound: the job has ended; ConfigError: another one is kept under the name."""
-        content = msgspec.json.encode({"job": str(job)})
+    def keep(self, name: str, job: JobId, *, for_restart: bool = False) -> None:
+        """`for_restart`: nobody counts on it; the oldest of these go first.
+
+        Raises:
+            NotFound: the job has ended.
+            ConfigError: another one is kept under the name.
+        """
+        content = msgspec.json.encode({"job": str(job), "forRestart": for_restart})
         self._cluster.request("PUT", _path(name), call=Call.STORE, content=content)
 
     def kept(self, name: str) -> JobId | None:
@@ -45,6 +50,12 @@ class KeptJobsClient:
     def release(self, name: str) -> None:
         """It is not needed any more."""
         self._cluster.request("DELETE", _path(name), call=Call.STORE)
+
+
+def restart_name(job: JobId) -> str:
+    """The name under which a job is kept that somebody may want to start again, as the web UI and the cluster
+    itself call it."""
+    return f"restart {job}"
 
 
 def _path(name: str) -> str:

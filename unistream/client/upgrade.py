@@ -7,7 +7,7 @@
     check the new version against the savepoint, start it from there
     wait for its first checkpoint                       none in time, or it fails: it is cancelled, and the
                                                         old version starts from the same savepoint
-    release the old version
+    release the old version; the cluster keeps it for a while, in case somebody wants it back (`Replaced`)
 
 What comes next follows from what the cluster knows (`next_step`), under names that are derived from the
 request id. So a client that was killed anywhere is followed by one with the same id, which goes on there.
@@ -33,7 +33,7 @@ from msgspec import structs
 
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound, UnistreamError
 from unistream.base.ids import JobId, job_of_request
-from unistream.client.kept_jobs import KeptJobsClient
+from unistream.client.kept_jobs import KeptJobsClient, restart_name
 from unistream.client.policy import Call
 from unistream.client.rest_client import Poll, RestClient, RestJobClient
 from unistream.master.job_info import JobInfo
@@ -47,6 +47,7 @@ POLL_S: Final = 0.5
 # does so before. By its interval none is taken earlier; then one is triggered, for jobs without an interval.
 PROBATION_S: Final = 5.0
 CANCEL_WAIT_S: Final = 60.0
+REPLACED_ASKED_MAX: Final = 20  # each is a request of some ms
 REQUEST_ID_CHARS_MAX: Final = 190  # the way back has a longer one
 
 
@@ -114,6 +115,19 @@ class WentBack(UnistreamError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """An earlier version that the cluster keeps, which is to be started instead of a new one.
+
+    Attributes:
+        job: The one that ran it.
+        request_id: Of the job that is to run it.
+    """
+
+    job: JobId
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GivingUp:
     """How an upgrade is given up.
 
@@ -137,21 +151,24 @@ class Upgrade:
     Attributes:
         cluster: That runs the old job.
         old: The job that runs, or one that a client with the same request id has stopped.
-        request: The new version, without a savepoint; its request id has up to 190 characters.
+        request: The new version, without a savepoint, or an earlier one; its request id has up to 190
+            characters.
         check: Whether the new version can start from the snapshot in a directory; raises DoesNotFit if not,
             ConfigError or CorruptSnapshot if the snapshot cannot be read.
         savepoint_dir: Where the savepoint of the old job goes; None: as its configuration says.
-        first_checkpoint_s: How long the new version may take to its first checkpoint.
+        first_checkpoint_s: How long the new version may take to its first checkpoint, besides its probation.
+        probation_s: How long all tasks of the new version run before that; None: a few seconds.
         note: Is given a sentence about each step.
         giving_up: How a client ends that is to end meanwhile.
     """
 
     cluster: RestClient
     old: JobId
-    request: SubmitRequest
+    request: SubmitRequest | Replaced
     check: Callable[[str], None]
     savepoint_dir: str | None = None
     first_checkpoint_s: float = FIRST_CHECKPOINT_S
+    probation_s: float | None = None
     note: Callable[[str], None] = lambda _text: None
     giving_up: GivingUp = field(default_factory=GivingUp)
 
@@ -188,7 +205,8 @@ class _Run:
         self._deadline: float | None = None  # of the first checkpoint
         self._up: tuple[int, float] | None = None  # restarts of the new job since it is up, time of a probe
         self._why = ""
-        self._probation_s = min(PROBATION_S, upgrade.first_checkpoint_s / 2)
+        given_s = upgrade.probation_s
+        self._probation_s = min(PROBATION_S, upgrade.first_checkpoint_s / 2) if given_s is None else given_s
 
     def run(self) -> JobId:
         while True:
@@ -275,6 +293,7 @@ class _Run:
                 raise
             return  # a newer one has replaced it while it was read
         with contextlib.suppress(NotFound):  # it has just ended
+            self._kept.keep(restart_name(self._old), self._old, for_restart=True)
             self._kept.keep(self._name, self._old)
 
     def _take_first(self) -> None:
@@ -336,21 +355,25 @@ class _Run:
     def _submit(self, savepoint: str) -> None:
         try:
             self._upgrade.check(savepoint)
-            pause_ms = int(self._probation_s * 1000)
-            self._cluster.submit(
-                structs.replace(
-                    self._upgrade.request, savepoint=savepoint, first_checkpoint_pause_ms=pause_ms
-                )
-            )
+            self._start(savepoint)
         except (ConfigError, CorruptSnapshot) as refused:
             self._go_back(savepoint, str(refused))
         else:
             self._upgrade.note(f"job {self._new} starts the new version from {savepoint}")
 
+    def _start(self, savepoint: str) -> None:
+        request, pause_ms = self._upgrade.request, int(self._probation_s * 1000)
+        if isinstance(request, Replaced):
+            self._kept.start(restart_name(request.job), savepoint, self._name)
+            return
+        self._cluster.submit(
+            structs.replace(request, savepoint=savepoint, first_checkpoint_pause_ms=pause_ms)
+        )
+
     def _wait(self, facts: Facts) -> None:
         new, now = facts.new, time.monotonic()
         assert new is not None
-        limit_s = self._upgrade.first_checkpoint_s
+        limit_s = self._upgrade.first_checkpoint_s + (self._upgrade.probation_s or 0.0)
         self._deadline = now + limit_s if self._deadline is None else self._deadline
         if now >= self._deadline:
             failure = new.exceptions[-1].message if new.exceptions else f"it is {new.state}"
@@ -400,6 +423,27 @@ class _Run:
         self._upgrade.note(f"the new version did not come up: {why}; the old one is started again")
         self._why = why
         self._kept.start(self._name, savepoint, f"{self._name} back")
+
+
+def replaced_by(cluster: RestClient, running: JobInfo) -> JobInfo:
+    """The job that an upgrade has replaced by this one, of those that its cluster still keeps.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    kept = KeptJobsClient(cluster)
+    ended = [job for job in cluster.jobs() if job.ended_ms is not None and job.name == running.name]
+    before = [job for job in ended if job.submitted_ms < running.submitted_ms][:REPLACED_ASKED_MAX]
+    for job in before:
+        if kept.kept(restart_name(job.job)) is None:
+            continue
+        info = cluster.info(job.job)
+        if info.lineage == running.lineage:
+            return info
+    raise ConfigError(
+        f"there is no earlier version of job {running.job} that its cluster could start again: it keeps what "
+        "'unistream upgrade' has replaced, for the newest jobs"
+    )
 
 
 def _why_ended(facts: Facts) -> str:

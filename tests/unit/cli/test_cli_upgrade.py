@@ -78,14 +78,38 @@ def test_a_job_is_replaced_by_another_version_or_goes_on(
     assert f"job {first} has ended with savepoint" in shown.err
     assert "--request-id" in shown.err
     await_up(answer["job"])
-    assert main(["upgrade", answer["job"], f"{versions}:broken", *STREAMING]) == 1
+    assert main(["upgrade", answer["job"], "--undo", "--json"]) == 0
+    shown = capsys.readouterr()
+    undone = json.loads(shown.out)
+    assert undone["replaces"] == answer["job"]
+    assert f"the version before it, which job {first} has run" in shown.err
+    assert running() == [undone["job"]]
+    digests = {cluster.dispatcher.job(JobId(job)).digest for job in (first, undone["job"])}
+    assert len(digests) == 1, "it is the first version again"
+    await_up(undone["job"])
+    assert main(["upgrade", undone["job"], f"{versions}:broken", *STREAMING, "--probation", "2 s"]) == 1
     assert "this version is broken" in capsys.readouterr().err
     [back] = running()
-    assert back not in (first, answer["job"])
+    assert back not in (first, answer["job"], undone["job"])
     assert main(["upgrade", first, f"{versions}:second", *STREAMING]) != 0
     assert "has ended as FINISHED" in capsys.readouterr().err
     assert running() == [back]
     assert main(["cancel", back]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "then"),
+    [
+        pytest.param([], "give MODULE:FUNCTION, the new version, or --undo", id="nothing"),
+        pytest.param(["flows:b", "--undo"], "give MODULE:FUNCTION, the new version, or --undo", id="both"),
+        pytest.param(["--undo", "--probation", "1 min"], "--probation is for a new version", id="it has run"),
+    ],
+)
+def test_what_is_asked_for_is_one_thing(
+    words: list[str], then: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upgrade", "flights", *words]) == 2
+    assert then in capsys.readouterr().err
 
 
 def test_a_version_that_does_not_fit_is_refused_before_a_job_without_checkpoints_is_stopped(
@@ -100,6 +124,8 @@ def test_a_version_that_does_not_fit_is_refused_before_a_job_without_checkpoints
     assert "'numbers': the job has no operator with this uid; give it to the operator, or allow" in said
     assert said.rstrip()[-1] not in ":;"
     assert ": ;" not in said
+    assert main(["upgrade", job, "--undo"]) == 2
+    assert f"there is no earlier version of job {job} that its cluster could" in capsys.readouterr().err
     info = cluster.dispatcher.job(job)
     assert (info.state, info.restarts) == ("RUNNING", 0)
     assert [one.job for one in cluster.dispatcher.jobs()] == [job]

@@ -139,6 +139,19 @@ class SimulationReport:
         if self.failures:
             raise AssertionError(str(self))
 
+    def for_programs(self) -> dict[str, Any]:
+        """The same as JSON values; rows are counted, and the first of them are text."""
+        return {
+            "ok": self.ok,
+            "seeds": self.seeds,
+            "seconds": round(self.seconds, 3),
+            "restarts": self.restarts,
+            "replaced": list(self.replaced),
+            "compared": list(self.compared),
+            "failures": [_failure(one) for one in self.failures],
+            "story": list(self.story),
+        }
+
     def __str__(self) -> str:
         first = self.failures[0] if self.failures else None
         failed = (
@@ -159,6 +172,25 @@ class SimulationReport:
                 lines.append(f"other seeds that failed: {', '.join(others[:SHOWN])}{more}")
             lines += ["", *_end(first.story)] if first.story else []
         return "\n".join(lines)
+
+
+def _failure(failure: SeedFailure) -> dict[str, Any]:
+    return {
+        "seed": failure.seed,
+        "reason": failure.reason,
+        "faults": failure.faults.text(),
+        "differences": [_difference(one) for one in failure.differences],
+        "story": list(failure.story),
+    }
+
+
+def _difference(found: Difference) -> dict[str, Any]:
+    kinds = {"lost": found.lost, "doubled": found.doubled, "foreign": found.foreign}
+    rows = {
+        kind: {"rows": sum(counts.values()), "first": [str(row) for row in list(counts)[:SHOWN]]}
+        for kind, counts in kinds.items()
+    }
+    return {"sink": found.sink, "columns": list(found.columns), **rows}
 
 
 def _end(story: tuple[str, ...]) -> list[str]:

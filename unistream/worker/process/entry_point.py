@@ -70,12 +70,14 @@ def run_standalone(
     new_id: Callable[[], TaskManagerId],
     on_silence: OnSilence = unheard,
     leaders: LeaderRetrieval | None = None,
+    on_registered: Callable[[TaskManagerSpec], None] = lambda _spec: None,
 ) -> int:
     """A standalone worker: when it has lost its master it cancels its tasks and registers again, under a new
     id, until `taskmanager.registration.timeout`. Returns the exit code.
 
     It ends when it is released or gets a signal, and when its master has replaced it. `on_silence` is called
-    for each attempt to register that is not answered. `leaders`: finds the master, instead of `spec`.
+    for each attempt to register that is not answered, `on_registered` for each registration. `leaders`: finds
+    the master, instead of `spec`.
 
     Raises:
         ConfigError: the spec or its configuration is invalid.
@@ -86,7 +88,7 @@ def run_standalone(
     apply_limits(config, spec.slots)
     refuse_breakpoints()
     with AwakeClock() as clock:
-        own = replace(default_services(clock), on_silence=on_silence)
+        own = replace(default_services(clock), on_silence=on_silence, on_registered=on_registered)
         return _standalone(spec, new_id, own, leaders)
 
 

@@ -55,6 +55,7 @@ class Services:
         clock: Of all timeouts for which this worker waits for others.
         lease_clock: Of the right to live, which the master takes away by its own clock.
         on_silence: Called when the master does not answer the registration.
+        on_registered: Called when it has: with the worker as it is registered.
     """
 
     server: Callable[[str, ControlHandler, PartitionSource], Server]
@@ -66,6 +67,7 @@ class Services:
     lease_clock: Clock = field(default_factory=SystemClock)
     crash_point: Callable[[str], None] = no_crash
     on_silence: OnSilence = unheard
+    on_registered: Callable[[TaskManagerSpec], None] = lambda _spec: None
 
 
 def default_services(clock: Clock | None = None) -> Services:
@@ -153,6 +155,7 @@ def _master_line(
             on_silence=services.on_silence,
         )
         done(answer)
+        services.on_registered(spec)
 
     return MasterLine(
         register=register,
