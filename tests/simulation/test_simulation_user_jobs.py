@@ -330,8 +330,9 @@ def test_on_the_command_line(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert main(["simulate", "simulated_flow:build", "--seeds", "0:3"]) == 0
-    assert capsys.readouterr().out.startswith("3 seeds, 0 failed")
+    assert main(["simulate", "simulated_flow:build", "--seeds", "0:3", "--json"]) == 0
+    shown = msgspec.json.decode(capsys.readouterr().out)
+    assert (shown["ok"], shown["seeds"], shown["failures"]) == (True, 3, [])
     assert main(["simulate", "simulated_flow:build", "--seed", "2", "--story"]) == 0
     assert "ended as FINISHED" in capsys.readouterr().out
     assert main(["simulate", "simulated_flow:build", "--seeds", "3"]) == 2

@@ -6,12 +6,13 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from unistream.port.dead_letters import LETTER_SCHEMA
 from unistream.testing.simulation import SeedFailure, SimulationReport
-from unistream.testing.simulation.report import Shown, comparable
+from unistream.testing.simulation.report import Difference, Shown, comparable
 from unistream.testing.simulation.run import QUIET
 from unistream.testing.simulation.truth import judged
 
@@ -151,6 +152,18 @@ def test_a_report_without_a_seed_says_so() -> None:
         "",
         "sink 'out' shows other rows",
     ]
+
+
+def test_a_report_for_programs_counts_rows_and_shows_the_first() -> None:
+    rows = {("a", n): 2 for n in range(9)}
+    lost = Difference(sink="out", columns=("k", "n"), lost=rows, doubled={}, foreign={})
+    failure = SeedFailure(seed=3, reason="rows were lost", faults=QUIET.faults, differences=(lost,))
+    report = SimulationReport(seeds=5, failures=(failure,), replaced=(), restarts=1, seconds=0.1)
+    found = msgspec.json.decode(msgspec.json.encode(report.for_programs()))
+    assert (found["ok"], found["seeds"], [one["seed"] for one in found["failures"]]) == (False, 5, [3])
+    [shown] = found["failures"][0]["differences"]
+    assert (shown["lost"]["rows"], shown["lost"]["first"][0], shown["doubled"]["rows"]) == (18, "('a', 0)", 0)
+    assert len(shown["lost"]["first"]) < len(rows)
 
 
 def test_dead_letters_are_compared_by_row_and_error_and_other_rows_whole() -> None:
