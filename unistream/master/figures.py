@@ -152,20 +152,18 @@ def _of_vertex(vertex: VertexInfo, found: Sequence[SubtaskInfo], *, counts: bool
         states[one.state] = states.get(one.state, 0) + 1
     running = [one.metrics for one in found if one.state == _RUNS]  # others keep their last figures
     watermarks = [one.metrics.watermark for one in found if one.metrics.watermark is not None]
-    rows_in = None if vertex.takes_committables else sum(one.metrics.records_in for one in found)
+    rows_in = sum(one.metrics.records_in for one in found) if vertex.takes_rows else None
     rows_out: int | None = sum(one.metrics.records_out for one in found)
-    if vertex.gives_committables:
+    if not vertex.gives_rows:
         sent = [count for one in found for count in by_operator(one.metrics.user, ROWS_SENT).values()]
         rows_out = sum(sent) if sent else None
-    if vertex.takes_committables and not vertex.gives_committables:
-        rows_out = None
     return VertexFigures(
         id=vertex.id,
         name=vertex.name,
         states=states,
         rows_in=rows_in if counts else None,
         rows_out=rows_out if counts else None,
-        in_per_s=None if vertex.takes_committables else _per_s(found),
+        in_per_s=_per_s(found) if vertex.takes_rows else None,
         busy=max((_part(one.busy_per_s) for one in running), default=None),
         held_back=max((_part(one.backpressured_per_s) for one in running), default=None),
         watermark_ms=min(watermarks) if running and len(watermarks) == len(found) else None,

@@ -139,14 +139,15 @@ class VertexInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bounded: Its source ends by itself; None: it has no source.
-        takes_committables, gives_committables: What it reads or writes are committables of sinks, not rows.
+        takes_rows: False: it reads committables of sinks. `gives_rows`: others read rows of it; False: they
+            read its committables, or it is the last.
     """
 
     id: VertexId
     name: str
     bounded: bool | None = None
-    takes_committables: bool = False
-    gives_committables: bool = False
+    takes_rows: bool = True
+    gives_rows: bool = True
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):

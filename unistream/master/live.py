@@ -104,15 +104,15 @@ def live_info(
 
 def vertices_of(graph: JobGraph) -> tuple[VertexInfo, ...]:
     """See `JobInfo.vertices`."""
-    given = {edge.source for edge in graph.edges if edge.committables}
+    given = {edge.source for edge in graph.edges if not edge.committables}
     taken = {edge.target for edge in graph.edges if edge.committables}
     return tuple(
         VertexInfo(
             id=vertex.id,
             name=vertex.name,
             bounded=None if vertex.source is None else vertex.source.last_phase.bounded,
-            takes_committables=vertex.id in taken,
-            gives_committables=vertex.id in given,
+            takes_rows=vertex.id not in taken,
+            gives_rows=vertex.id in given,
         )
         for vertex in graph.vertices
     )

@@ -254,8 +254,8 @@ def running(source: str | None = None, **metrics: Any) -> SubtaskInfo:
 
 
 SOURCE = VertexInfo(id=VertexId("a" * 32), name="a", bounded=True)
-WRITER = VertexInfo(id=VertexId("a" * 32), name="a", gives_committables=True)
-COMMITTER = VertexInfo(id=VertexId("a" * 32), name="a", takes_committables=True)
+WRITER = VertexInfo(id=VertexId("a" * 32), name="a", gives_rows=False)
+COMMITTER = VertexInfo(id=VertexId("a" * 32), name="a", takes_rows=False, gives_rows=False)
 SENT = {"files.numRecordsSend": 90, "files.user.numRecordsSend": 7}
 
 
@@ -293,6 +293,9 @@ SENT = {"files.numRecordsSend": 90, "files.user.numRecordsSend": 7}
             id="committables are no rows: a sink counts what it is given",
         ),
         pytest.param(WRITER, [running(records_out=2)], {"rows_out": None}, id="a sink that does not count"),
+        pytest.param(
+            SOURCE, [running(records_out=2, user=SENT)], {"rows_out": 2}, id="others read rows, too"
+        ),
         pytest.param(
             COMMITTER,
             [running(records_in=2, records_in_per_s=1)],
