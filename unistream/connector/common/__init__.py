@@ -62,7 +62,7 @@ from unistream.connector.common.row_groups import (
     time_ranges,
 )
 from unistream.connector.common.samples import sample
-from unistream.connector.common.selected_groups import selected_groups
+from unistream.connector.common.selected_groups import may_be_selected, selected_groups
 from unistream.connector.common.spans import PADDING, Int64s, UInt8s, binary_array, line_spans, padded
 from unistream.connector.common.splits import (
     ListedSplits,

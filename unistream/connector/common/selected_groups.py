@@ -1,4 +1,5 @@
-"""Which row groups of a Parquet file may have rows that are selected, by the statistics in its footer."""
+"""Which row groups of a Parquet file may have rows that are selected, by the statistics in its footer; and
+which files, by columns that are the same in all their rows."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from unistream.base.parquet_files import parquet_format
 from unistream.port.projection import Selection
@@ -62,6 +65,38 @@ def selected_groups(
     parts = fragment.split_by_row_group(selection.expression, schema)
     selected = {group.id for part in parts for group in part.row_groups}
     return [group for i, group in enumerate(groups) if group in selected or (begun and i == 0)]
+
+
+def may_be_selected(
+    selection: Selection | None, schema: pa.Schema, constants: Mapping[str, pa.Array[Any]]
+) -> bool:
+    """False: no row with these values is selected, whatever its other columns have.
+
+    Args:
+        selection: None: all rows are selected.
+        schema: Columns of the rows.
+        constants: Arrays of one value. Floats are not looked at, as in `selected_groups`.
+
+    >>> schema = pa.schema([("day", pa.int64()), ("n", pa.int64())])
+    >>> selection = Selection((pc.field("day") == 5) & (pc.field("n") > 3), ("day", "n"))
+    >>> [may_be_selected(selection, schema, {"day": pa.array([day])}) for day in (5, 6)]
+    [True, False]
+    """
+    known = [
+        pc.field(name) == value[0] if value[0].is_valid else pc.field(name).is_null()
+        for name, value in constants.items()
+        if any(is_known(value.type) for is_known in _KNOWN_BY_STATISTICS)
+    ]
+    if selection is None or not known or not set(selection.columns) <= set(schema.names):
+        return True
+    rows = ds.FileSystemDataset.from_paths(
+        ["rows"],
+        schema=schema,
+        format=ds.CsvFileFormat(),
+        filesystem=LocalFileSystem(),
+        partitions=[reduce(and_, known)],
+    )
+    return next(iter(rows.get_fragments(filter=selection.expression)), None) is not None
 
 
 def _is_comparable(name: str, found: pa.Schema, schema: pa.Schema, constants: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@ or some MB of whole lines at a byte offset. See `connector.common.row_groups`.""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,6 +37,7 @@ from unistream.connector.file.csv_text import (
     read_header,
     whole_blocks,
 )
+from unistream.connector.file.file_columns import FileColumns
 from unistream.connector.file.format import (
     BLANK,
     BYTE_ORDER_MARK,
@@ -62,28 +64,34 @@ def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
         UserCodeError: its content cannot be parsed; names file, line and byte.
         Unreachable: the storage failed.
     """
+    columns = FileColumns(split.path, spec)
+    if not columns.are_needed():
+        return
     with open_file(split.path, spec.options, split.size) as file:
-        yield from chunks(split, _units(split, spec, file))
+        units = _units(split, columns, file)
+        yield from chunks(split, (replace(unit, table=columns.rows(unit.table)) for unit in units))
 
 
-def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
-    match spec.format:
+def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+    match columns.in_file.format:
         case "parquet":
-            return _parquet_units(split, spec, file)
+            return _parquet_units(split, columns, file)
         case "json":
-            return _json_units(split, spec, file)
+            return _json_units(split, columns, file)
         case "csv":
-            return _csv_units(split, spec, file)
+            return _csv_units(split, columns, file)
 
 
-def _csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
+def _csv_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
     """None of a file without a header: it is empty."""
+    spec = columns.in_file
     try:
         header = read_header(file, spec.delimiter)
     except (pa.ArrowInvalid, UserCodeError) as error:
         raise UserCodeError(f"file {split.path}, line 1: {error}") from error
     if not header.names:
         return iter(())
+    columns.check_not_in_file(header.names)
     check_columns(split.path, named(header.names, spec.schema), spec.schema)
     if split.whole:
         return _whole_csv_units(split, spec, file, header)
@@ -94,9 +102,11 @@ def _csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterato
 # --- Parquet --------------------------------------------------------------------------------------
 
 
-def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
+def _parquet_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+    spec = columns.in_file
     try:
         parquet = parquet_file(file, pre_buffer=True)
+        columns.check_not_in_file(parquet.schema_arrow.names)
         check_columns(split.path, parquet.schema_arrow, spec.schema)
         wanted = pa.schema([spec.schema.field(name) for name in spec.names])
         exact = _Nanoseconds(file, parquet.metadata, wanted)
@@ -106,7 +116,8 @@ def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Ite
             begun=split.skip > 0,
             found=parquet.schema_arrow,
             selection=spec.selection,
-            schema=spec.schema,
+            schema=columns.with_known(spec.schema),
+            constants={name: value[0] for name, value in columns.known.items()},
         )
         for unit in row_groups(parquet, needed, spec.names):
             table = _conform(unit.table, wanted)
@@ -176,7 +187,8 @@ class _Nanoseconds:
 # --- lines ----------------------------------------------------------------------------------------
 
 
-def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[Unit]:
+def _json_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+    spec = columns.in_file
     reader = JsonReader(spec.schema, spec.used)
     block, bad_lines = LineBuffer(spec.block_bytes), BadLines(split.path, spec, file)
     for at, offset, size, long in _blocks(split, spec, file, block):
@@ -185,6 +197,8 @@ def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterat
             continue
         if offset == 0 and bytes(block.data[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK:
             block.data[: len(BYTE_ORDER_MARK)] = BLANK
+        if offset == 0 and columns.known:
+            columns.check_not_in_file(_names_in(bytes(block.data[:size])))
         starts, lengths = line_spans(block.data, size)
         found = reader.read(block.data, starts, lengths)
         without = untimed(found.records, spec.times)
@@ -203,6 +217,15 @@ def _json_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterat
         if spec.on_bad_record == "fail":
             raise _bad_line(split, spec, file, bad[0])
         yield bad_lines.unit(table, bad, at, offset + size)
+
+
+def _names_in(lines: bytes) -> list[str]:
+    """Of the fields of the first object."""
+    try:
+        found = json.loads(lines.lstrip().partition(b"\n")[0])
+    except ValueError:
+        return []
+    return list(found) if isinstance(found, dict) else []
 
 
 def _text_units(

@@ -1,8 +1,8 @@
-"""What the names in a folder mean to a file source: hidden files, tables, and columns.
+"""What the names in a folder mean to a file source: hidden files, and tables.
 
 As in Spark, names that begin with a dot or an underscore are ignored (`_SUCCESS`, `_staged/`, `.x.crc`), but
-not a folder `_column=value`. The folder of a table is refused: it also has files that were removed from the
-table, which only its log shows. A folder `column=value` represents a column of its files.
+not a folder `_column=value`, which is a column (`partition_columns`). The folder of a table is refused: it
+also has files that were removed from the table, which only its log shows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, Final
 from unistream.base.errors import ConfigError
 
 _COPYING: Final = "._COPYING_"  # Hadoop's suffix of an incomplete copy
-_PARTITION: Final = re.compile(r"([^=/]+)=([^/]*)")
 _LOGS: Final = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table"}
 _ICEBERG_LOG: Final = re.compile(r"metadata/[^/]+\.metadata\.json")
 
@@ -42,40 +41,6 @@ def is_hidden(inner: str) -> bool:
     return inner.endswith(_COPYING) or any(
         part.startswith(".") or (part.startswith("_") and "=" not in part) for part in inner.split("/")
     )
-
-
-def partition_of(inner: str) -> tuple[tuple[str, str], ...]:
-    """Columns and values in the names of the folders.
-
-    >>> partition_of("year=2013/month=1/part-0.parquet")
-    (('year', '2013'), ('month', '1'))
-    """
-    folders = inner.split("/")[:-1]
-    return tuple((m[1], m[2]) for part in folders if (m := _PARTITION.fullmatch(part)))
-
-
-def lost_columns(found: Iterable[str], folders: Iterable[str]) -> list[str]:
-    """Columns in the names of folders. In the part of a path that the user has given they are the same for
-    all rows, unless there are several such paths.
-
-    Args:
-        found: Files.
-        folders: The parts without wildcards of the paths by which they were found.
-    """
-    roots = sorted((_without_scheme(folder) for folder in folders), key=len, reverse=True)
-    lost: dict[str, None] = {}
-    named: set[tuple[tuple[str, str], ...]] = set()
-    for name in map(_without_scheme, found):
-        root = next((root for root in roots if name == root or name.startswith(f"{root}/")), "")
-        lost |= {column: None for column, _ in partition_of(below(name, root))}
-        named.add(partition_of(name))
-    if len(named) > 1:
-        lost |= {column: None for values in named for column, _ in values}
-    return list(lost)
-
-
-def _without_scheme(path: str) -> str:
-    return (path.partition("://")[2] or path).strip("/")
 
 
 def check_no_table_below(names: Iterable[str], folder: str) -> None:

@@ -41,6 +41,9 @@ class FileSpec:
             CSV have to be right there.
         selection: Rows that are needed; None: all.
         times: Columns with event times, which every row has to have.
+        given: The parts without wildcards of the paths that the user gives; folders below are columns. None:
+            no folder is.
+        full: Schema of all columns that there are; None: the same.
     """
 
     format: FileFormat
@@ -52,6 +55,8 @@ class FileSpec:
     used: tuple[str, ...] | None = None
     selection: Selection | None = None
     times: tuple[str, ...] = ()
+    given: tuple[str, ...] | None = None
+    full: pa.Schema | None = None
 
     @property
     def names(self) -> list[str]:

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.json as pa_json
+import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_schema
 from unistream.connector.file.csv_text import csv_schema
 from unistream.connector.file.format import BYTE_ORDER_MARK, FileFormat, whole_lines
+from unistream.connector.file.partition_columns import remembered_in
 from unistream.connector.file.split import open_file
 
 INFERENCE_BYTES: Final = MIB  # of the first file; Arrow's own block size
@@ -21,8 +23,11 @@ _BLANKS: Final = b" \t\r\n"  # of JSON
 _BARE_NULL: Final = re.compile(rb"\n[ \t\r]*null")
 
 
-def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Mapping[str, Any]) -> pa.Schema:
-    """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines.
+def infer_schema(
+    path: str, file_format: FileFormat, delimiter: str, options: Mapping[str, Any]
+) -> tuple[pa.Schema, pa.Schema | None]:
+    """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines. And what its writer
+    says of the columns in the names of its folders.
 
     Raises:
         ConfigError: it is not such a file, or has no row (JSON) or header (CSV).
@@ -31,13 +36,13 @@ def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Ma
         try:
             match file_format:
                 case "parquet":
-                    return parquet_schema(file)
+                    return parquet_schema(file), remembered_in(pq.read_metadata(file).metadata)
                 case "csv":
-                    return csv_schema(file, delimiter, INFERENCE_BYTES)
+                    return csv_schema(file, delimiter, INFERENCE_BYTES), None
                 case "json":
                     sample = whole_lines(file, 0, INFERENCE_BYTES)
                     _refuse_bare_nulls(sample)
-                    return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema
+                    return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema, None
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UserCodeError) as error:
             raise ConfigError(
                 f"file {path}: no schema can be inferred as {file_format}: {error}; or pass schema="

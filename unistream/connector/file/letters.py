@@ -16,6 +16,7 @@ from unistream.base.errors import ConfigError
 from unistream.connector.common import JsonReader, padded, untimed
 from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA
 from unistream.connector.file.csv_text import csv_parser, read_header
+from unistream.connector.file.file_columns import FileColumns
 from unistream.connector.file.format import FileSpec
 from unistream.connector.file.split import open_file
 from unistream.port.dead_letters import LetterRows
@@ -57,12 +58,17 @@ def read_letters(letters: pa.Table, spec: FileSpec) -> LetterRows:
         files[path].append(at)
     for path, places in files.items():
         of_file = [lines[at] for at in places]
-        read = _read_json(of_file, spec) if spec.format == "json" else _read_csv(of_file, path, spec)
+        columns = FileColumns(path, spec)
+        read = (
+            _read_json(of_file, columns.in_file)
+            if spec.format == "json"
+            else _read_csv(of_file, path, columns.in_file)
+        )
         for at, found in zip(places, read, strict=True):
             if isinstance(found, str):
                 reasons[at] = found
             else:
-                rows[at] = found
+                [rows[at]] = columns.rows(pa.Table.from_batches([found])).combine_chunks().to_batches()
     return LetterRows(rows, [None] * len(lines), reasons)
 
 

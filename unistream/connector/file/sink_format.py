@@ -8,7 +8,7 @@ would be equal in the file (such as times in nanoseconds in JSON).
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -138,9 +138,13 @@ class Buckets:
         return folder if self._time_format is None else f"{folder}{str(key[-1]).strip('/')}/"
 
 
-def write_table(table: pa.Table, file: Any, file_format: Format) -> None:
-    """All rows of one file."""
+def write_table(
+    table: pa.Table, file: Any, file_format: Format, remembered: Mapping[bytes, bytes] | None = None
+) -> None:
+    """All rows of one file. `remembered`: for the footer of Parquet."""
     if file_format == "parquet":
+        if remembered:
+            table = table.replace_schema_metadata({**(table.schema.metadata or {}), **remembered})
         pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP_ROWS)
         return
     for batch in table.to_batches(JSON_CHUNK_ROWS):
@@ -174,6 +178,12 @@ def _check_folders(column: pa.Field) -> None:
             "to text before the sink, or use another column"
         )
     _try(Buckets((column.name,), None, None), column, "whose values cannot name folders")
+    first, second = (sample(column.type, number)[0].as_py() for number in (0, 1))
+    if first != second and value_text(first) == value_text(second):
+        raise ConfigError(
+            f"file sink: column {column.name!r} is {column.type}, whose smallest unit is lost in the name of "
+            "a folder; cast it before the sink, or use another column"
+        )
 
 
 def check_schema(schema: pa.Schema, file_format: Format, buckets: Buckets) -> None:

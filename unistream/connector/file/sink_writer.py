@@ -23,6 +23,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB, PARALLELISM_MAX
+from unistream.connector.file.partition_columns import remember
 from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema, write_table
 from unistream.connector.file.sink_parts import (
     FileCommittable,
@@ -149,8 +150,10 @@ class FileSinkWriter:
             raise UserCodeError(f"file sink: the stream's schema changed within a file: {error}") from error
         name = part_name(self._owner, self._counter, SUFFIXES[self._format])
         self._counter += 1
+        assert self._fitting is not None, "rows without a schema"
+        remembered = remember(self._fitting, self._buckets.columns)
         staged = self._stage.write(
-            bucket, name, table.num_rows, lambda file: write_table(table, file, self._format)
+            bucket, name, table.num_rows, lambda file: write_table(table, file, self._format, remembered)
         )
         self._staged.append(staged)
         crash_point("file.staged")

@@ -19,8 +19,8 @@ import pytest
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.file import FileSink
+from unistream.connector.file.listing import list_files
 from unistream.connector.file.sink_writer import rows_that_fill
-from unistream.connector.file.source import list_files
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, SinkContext
@@ -236,7 +236,7 @@ def rows_in(found: Iterable[Path]) -> int:
 
 def rows_of(folder: Path) -> int:
     with suppress(ConfigError):  # no file
-        return sum(pq.read_metadata(path).num_rows for path, _ in list_files([str(folder)], {}))
+        return sum(pq.read_metadata(path).num_rows for path, *_ in list_files([str(folder)], {}))
     return 0
 
 

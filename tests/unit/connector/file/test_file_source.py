@@ -25,7 +25,7 @@ from unistream.connector.common.read_ahead import READ_AHEAD_CHUNKS, ReadAhead
 from unistream.connector.file import FileSource
 from unistream.connector.file.decode import decode
 from unistream.connector.file.format import FileSpec, widens
-from unistream.connector.file.source import list_files
+from unistream.connector.file.listing import list_files
 from unistream.connector.file.split import FileSplit, open_file
 from unistream.connector.registry import create_discovery
 from unistream.port.projection import Selection

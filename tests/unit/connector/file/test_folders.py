@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from unistream.base.errors import ConfigError
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSink, FileSource
-from unistream.connector.file.source import list_files
+from unistream.connector.file.listing import list_files
 from unistream.connector.registry import create_discovery
 
 ROWS = pa.table({"id": [1, 2, 3], "day": ["a", "a", "b"]})
@@ -117,20 +117,20 @@ def test_the_named_files_of_a_partitioned_table_have_lost_a_column(tmp_path: Pat
 
 @pytest.fixture
 def by_day(tmp_path: Path) -> Path:
+    """Below a folder that looks like a column and is none, since it is above what is given."""
     for day, ids in (("a", [1, 2]), ("b", [3])):
-        (tmp_path / "out" / f"day={day}").mkdir(parents=True)
-        pq.write_table(pa.table({"id": ids}), tmp_path / "out" / f"day={day}" / "part.parquet")
-    return tmp_path / "out"
+        (tmp_path / "zone=1" / f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": ids}), tmp_path / "zone=1" / f"day={day}" / "part.parquet")
+    return tmp_path / "zone=1"
 
 
 @pytest.mark.parametrize("path", ["", "*/*.parquet", "day=*/*", "**/part.parquet"])
-def test_a_column_that_is_only_in_names_of_folders_is_not_lost_silently(by_day: Path, path: str) -> None:
+def test_folders_below_the_path_are_columns(by_day: Path, path: str) -> None:
+    assert FileSource(str(by_day / path)).schema == pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+def test_several_paths_that_differ_in_such_a_folder_lose_nothing_silently(by_day: Path) -> None:
     with pytest.raises(ConfigError, match=r"day=….*would be lost.*has id\..*columns=\[…\]"):
-        _ = FileSource(str(by_day / path)).schema
-
-
-def test_several_such_folders_are_the_same(by_day: Path) -> None:
-    with pytest.raises(ConfigError, match=r"day=…"):
         _ = FileSource([str(by_day / "day=a"), str(by_day / "day=b")]).schema
 
 
@@ -140,18 +140,12 @@ def test_several_such_folders_are_the_same(by_day: Path) -> None:
         pytest.param("day=a", {}, id="one folder that is named"),
         pytest.param("day=a/*.parquet", {}, id="its files"),
         pytest.param("", {"columns": ["id"]}, id="the wanted columns are named"),
+        pytest.param("", {"partitions": False}, id="folders mean nothing"),
         pytest.param("", {"schema": pa.schema([("id", pa.int64())])}, id="the columns are given"),
     ],
 )
 def test_rows_without_that_column_can_be_meant(by_day: Path, path: str, options: dict[str, Any]) -> None:
     assert FileSource(str(by_day / path), **options).schema.names == ["id"]
-
-
-def test_a_column_that_is_in_the_files_too_is_not_lost(tmp_path: Path) -> None:
-    for day in ("a", "b"):
-        (tmp_path / f"day={day}").mkdir()
-        pq.write_table(pa.table({"id": [1], "day": [day]}), tmp_path / f"day={day}" / "part.parquet")
-    assert FileSource(str(tmp_path)).schema.names == ["id", "day"]
 
 
 # --- files that are passed over -------------------------------------------------------------------
@@ -164,7 +158,7 @@ def test_files_of_others_are_passed_over_as_spark_does(tmp_path: Path, path: str
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(ROWS, tmp_path / name)
-    found = [name for name, _ in list_files([str(tmp_path / path)], {})]
+    found = [file.path for file in list_files([str(tmp_path / path)], {})]
     assert [name[len(str(tmp_path)) + 1 :] for name in found] == [
         "_day=1/h.parquet",
         "a.parquet",
@@ -182,4 +176,4 @@ def test_the_folder_of_a_file_sink_shows_what_is_committed(tmp_path: Path) -> No
     for name in (".part-1.parquet", "_staged/part-2.parquet", "_unistream/l-s/1.json", "part-0.parquet"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(ROWS, tmp_path / name)
-    assert [name for name, _ in list_files([str(tmp_path)], {})] == [str(tmp_path / "part-0.parquet")]
+    assert [file.path for file in list_files([str(tmp_path)], {})] == [str(tmp_path / "part-0.parquet")]

@@ -1,0 +1,254 @@
+"""Which files a file source has, and how they are divided into splits; runs in the master."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError
+from unistream.base.os_failures import failure
+from unistream.connector.common import (
+    ListedSplits,
+    RowGroupRange,
+    discovery_options,
+    row_group_ranges,
+    time_ranges,
+)
+from unistream.connector.file.folders import (
+    TableSearch,
+    below,
+    check_no_table_below,
+    fixed_part,
+    is_hidden,
+)
+from unistream.connector.file.format import FileFormat
+from unistream.connector.file.partition_columns import Folders, Values, check_alike, constants
+from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
+from unistream.model.event_time import event_times, is_event_time
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.port.source import SplitDiscovery
+
+SPLITS_MAX: Final = 1_000_000
+COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".br")  # cannot be split
+
+
+class Within(msgspec.Struct, frozen=True, kw_only=True):
+    """Event times that are needed. `type`: of the column, as in `SourceInfo`."""
+
+    column: str
+    type: str
+    begin_ms: int
+    end_ms: int
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the discovery; JSON values only.
+
+    Attributes:
+        partitions: Names of folders are columns.
+        schema: Of the rows, in base64; empty: not known yet.
+    """
+
+    paths: list[str]
+    format: FileFormat
+    whole: bool
+    split_bytes: int
+    options: dict[str, Any]
+    within: Within | None = None
+    partitions: bool = False
+    schema: str = ""
+
+    @property
+    def folders(self) -> Folders:
+        return Folders(given_folders(self.paths) if self.partitions else None)
+
+    def read_schema(self) -> pa.Schema:
+        """Raises ConfigError."""
+        try:
+            content = base64.b64decode(self.schema)
+            return pa.ipc.read_schema(pa.py_buffer(content)) if content else pa.schema([])
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"options of a file source: its schema is unreadable: {error}") from error
+
+
+def written_schema(schema: pa.Schema | None) -> str:
+    return "" if schema is None else base64.b64encode(schema.serialize()).decode()
+
+
+def given_folders(paths: Iterable[str]) -> list[str]:
+    """The part of each path that has no wildcards."""
+    return [fixed_part(path) for path in paths]
+
+
+def create_discovery(info: SourceInfo) -> SplitDiscovery:
+    """Raises ConfigError if the options are not those of `FileSource.info`."""
+    listing = discovery_options(info, Listing, "file")
+    return ListedSplits(lambda: _list_splits(listing, info))
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+class FoundFile(NamedTuple):
+    """`size`: in bytes."""
+
+    path: str
+    size: int
+
+
+def list_files(paths: Sequence[str], options: Mapping[str, Any]) -> list[FoundFile]:
+    """Every file, sorted by path, each once.
+
+    Raises:
+        ConfigError: a path does not exist or matches no file.
+        Unreachable: the storage failed.
+    """
+    found: dict[str, FoundFile] = {}
+    for path in paths:
+        matched = _list_path(path, options)
+        if not matched:
+            raise ConfigError(f"no files match {path!r}")
+        found.update((file.path, file) for file in matched)
+    return [found[path] for path in sorted(found)]
+
+
+def _list_path(path: str, options: Mapping[str, Any]) -> list[FoundFile]:
+    system, inner = file_system(path, options)
+    try:
+        if any(char in inner for char in "*?[") and not system.exists(inner):
+            every = system.glob(inner, detail=True)
+            hidden = {name for name in every if is_hidden(below(name, fixed_part(inner)))}
+            tables = TableSearch(system)
+            for name in every.keys() - hidden:
+                tables.check(name.rpartition("/")[0])
+        elif system.isdir(inner):
+            TableSearch(system).check(inner.rstrip("/"))
+            every = system.find(inner, detail=True)
+            check_no_table_below(every, inner)
+            hidden = {name for name in every if is_hidden(below(name, inner))}
+        elif system.exists(inner):
+            every, hidden = {inner: system.info(inner)}, set()
+        else:
+            raise ConfigError(f"path {path!r} does not exist")
+        is_url = "://" in path
+        return [
+            FoundFile(system.unstrip_protocol(name) if is_url else name, int(facts["size"]))
+            for name, facts in every.items()
+            if facts["type"] == "file" and name not in hidden
+        ]
+    except OSError as error:
+        raise failure(f"path {path!r} could not be listed", error) from error
+
+
+# --- splits ---------------------------------------------------------------------------------------
+
+
+def _list_splits(listing: Listing, info: SourceInfo) -> list[Split]:
+    found = list_files(listing.paths, listing.options)
+    folders, schema = listing.folders, listing.read_schema()
+    values = [folders.values(file.path) for file in found]
+    if len(schema):
+        check_alike([(file.path, one) for file, one in zip(found, values, strict=True)], schema.names)
+    splits: list[Split] = []
+    for file, one in zip(found, values, strict=True):
+        splits += map(encode_split, _file_splits(file, listing, info, _known(file.path, one, schema)))
+        if len(splits) > SPLITS_MAX:
+            raise ConfigError(f"more than {SPLITS_MAX} splits: increase split_bytes of the file source")
+    return splits
+
+
+def _known(path: str, values: Values, schema: pa.Schema) -> dict[str, pa.Array[Any]]:
+    """Columns of event times that are the same in the whole file."""
+    times = pa.schema([field for field in schema if is_event_time(field.type)])
+    return constants(path, values, times)
+
+
+def _file_splits(
+    file: FoundFile, listing: Listing, info: SourceInfo, known: Mapping[str, pa.Array[Any]]
+) -> list[FileSplit]:
+    within = listing.within
+    if within is not None and within.column in known:
+        at = _event_time(known[within.column])
+        if at is None or not within.begin_ms <= at < within.end_ms:
+            return []
+        within = None
+    least = _event_time(known[info.timestamp_column]) if info.timestamp_column in known else None
+    column = "" if info.in_order or info.timestamp_column in known else info.timestamp_column
+    if listing.format == "parquet":
+        parts = _row_group_parts(file, listing, column, info.timestamp_type, within)
+    else:
+        parts = _byte_parts(file, listing)
+    if least is None:
+        return parts
+    return [msgspec.structs.replace(part, min_timestamp=least) for part in parts]
+
+
+def _event_time(value: pa.Array[Any]) -> int | None:
+    return None if value.null_count else int(event_times(value)[0].as_py())
+
+
+def _row_group_parts(
+    file: FoundFile, listing: Listing, column: str, declared: str, within: Within | None
+) -> list[FileSplit]:
+    """Unless the rows are declared to be in order, only row groups that follow each other in time are
+    together."""
+    metadata = read_footer(file, listing.options)
+    return [
+        FileSplit(
+            path=file.path,
+            size=file.size,
+            start=found.start,
+            stop=found.stop,
+            unit=found.start,
+            length=found.length,
+            min_timestamp=found.least,
+        )
+        for found in row_group_ranges(metadata, listing.split_bytes, column, declared)
+        if _is_needed(metadata, found, within)
+    ]
+
+
+def _is_needed(metadata: pq.FileMetaData, found: RowGroupRange, within: Within | None) -> bool:
+    """Unless statistics say that no row is in the range."""
+    if within is None:
+        return True
+    times = time_ranges(metadata, within.column, within.type)[found.start : found.stop]
+    return any(
+        one is None or (one.least < within.end_ms and one.greatest >= within.begin_ms) for one in times
+    )
+
+
+def read_footer(file: FoundFile, options: Mapping[str, Any]) -> pq.FileMetaData:
+    """Raises ConfigError: it is no Parquet file."""
+    try:
+        with open_file(file.path, options, file.size) as content:
+            return pq.read_metadata(content)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"file {file.path} is no Parquet file: {error}") from error
+
+
+def _byte_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:
+    """Even ranges of at least `split_bytes`; readers extend them to the next line."""
+    if file.path.endswith(COMPRESSED):
+        raise ConfigError(f"file {file.path}: compressed text cannot be split; decompress it first")
+    count = 1 if listing.whole else max(1, file.size // listing.split_bytes)
+    bounds = [file.size * i // count for i in range(count + 1)]
+    return [
+        FileSplit(
+            path=file.path,
+            size=file.size,
+            start=low,
+            stop=high,
+            unit=low,
+            whole=listing.whole,
+            length=high - low,
+        )
+        for low, high in itertools.pairwise(bounds)
+    ]
