@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,7 +50,7 @@ from unistream.connector.file.format import (
     check_nulls,
     untimed_rows,
 )
-from unistream.connector.file.split import FileSplit, open_file
+from unistream.connector.file.split import FileSplit, open_text
 from unistream.model.event_time import ASSIGN_LATER
 
 SCAN_BYTES: Final = MIB
@@ -67,9 +68,17 @@ def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
     columns = FileColumns(split.path, spec)
     if not columns.are_needed():
         return
-    with open_file(split.path, spec.options, split.size) as file:
-        units = _units(split, columns, file)
+    with open_text(split.path, spec.options, spec.codec_of(split.path), split.size) as file:
+        units = _units(_of_text(split, spec, file), columns, file)
         yield from chunks(split, (replace(unit, table=columns.rows(unit.table)) for unit in units))
+
+
+def _of_text(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> FileSplit:
+    """Of an archive the range is that of its whole text, whose size is not known before."""
+    if spec.codec_of(split.path) is None:
+        return split
+    size = file.size()
+    return msgspec.structs.replace(split, size=size, start=0, stop=size)
 
 
 def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:

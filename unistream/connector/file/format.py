@@ -12,6 +12,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.connector.common import PADDING, untimed
+from unistream.connector.file.compression import Codec, Compression, codec_of
 from unistream.port.projection import Selection
 
 FileFormat = Literal["parquet", "csv", "json"]
@@ -43,6 +44,7 @@ class FileSpec:
         times: Columns with event times, which every row has to have.
         given: The parts without wildcards of the paths that the user gives; folders below are columns. None:
             no folder is.
+        compression: Of text; see `FileSource`.
         full: Schema of all columns that there are; None: the same.
     """
 
@@ -57,6 +59,11 @@ class FileSpec:
     times: tuple[str, ...] = ()
     given: tuple[str, ...] | None = None
     full: pa.Schema | None = None
+    compression: Compression = "infer"
+
+    def codec_of(self, path: str) -> Codec | None:
+        """By which the text of a file is compressed."""
+        return None if self.format == "parquet" else codec_of(path, self.compression)
 
     @property
     def names(self) -> list[str]:

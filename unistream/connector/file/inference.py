@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_schema
+from unistream.connector.file.compression import Compression, codec_of
 from unistream.connector.file.csv_text import csv_schema
-from unistream.connector.file.format import BYTE_ORDER_MARK, FileFormat, whole_lines
+from unistream.connector.file.format import BYTE_ORDER_MARK, LINE_BYTES_MAX, FileFormat, whole_lines
 from unistream.connector.file.partition_columns import remembered_in
-from unistream.connector.file.split import open_file
+from unistream.connector.file.split import open_file, open_text
 
 INFERENCE_BYTES: Final = MIB  # of the first file; Arrow's own block size
 _BLANKS: Final = b" \t\r\n"  # of JSON
@@ -24,7 +25,11 @@ _BARE_NULL: Final = re.compile(rb"\n[ \t\r]*null")
 
 
 def infer_schema(
-    path: str, file_format: FileFormat, delimiter: str, options: Mapping[str, Any]
+    path: str,
+    file_format: FileFormat,
+    delimiter: str,
+    options: Mapping[str, Any],
+    compression: Compression = "infer",
 ) -> tuple[pa.Schema, pa.Schema | None]:
     """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines. And what its writer
     says of the columns in the names of its folders.
@@ -32,21 +37,20 @@ def infer_schema(
     Raises:
         ConfigError: it is not such a file, or has no row (JSON) or header (CSV).
     """
-    with open_file(path, options) as file:
-        try:
-            match file_format:
-                case "parquet":
-                    return parquet_schema(file), remembered_in(pq.read_metadata(file).metadata)
-                case "csv":
-                    return csv_schema(file, delimiter, INFERENCE_BYTES), None
-                case "json":
-                    sample = whole_lines(file, 0, INFERENCE_BYTES)
-                    _refuse_bare_nulls(sample)
-                    return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema, None
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UserCodeError) as error:
-            raise ConfigError(
-                f"file {path}: no schema can be inferred as {file_format}: {error}; or pass schema="
-            ) from error
+    try:
+        if file_format == "parquet":
+            with open_file(path, options) as file:
+                return parquet_schema(file), remembered_in(pq.read_metadata(file).metadata)
+        with open_text(path, options, codec_of(path, compression), at_most=LINE_BYTES_MAX) as text:
+            if file_format == "csv":
+                return csv_schema(text, delimiter, INFERENCE_BYTES), None
+            sample = whole_lines(text, 0, INFERENCE_BYTES)
+            _refuse_bare_nulls(sample)
+            return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema, None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UserCodeError) as error:
+        raise ConfigError(
+            f"file {path}: no schema can be inferred as {file_format}: {error}; or pass schema="
+        ) from error
 
 
 def _refuse_bare_nulls(lines: bytes) -> None:

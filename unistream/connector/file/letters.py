@@ -17,8 +17,8 @@ from unistream.connector.common import JsonReader, padded, untimed
 from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA
 from unistream.connector.file.csv_text import csv_parser, read_header
 from unistream.connector.file.file_columns import FileColumns
-from unistream.connector.file.format import FileSpec
-from unistream.connector.file.split import open_file
+from unistream.connector.file.format import LINE_BYTES_MAX, FileSpec
+from unistream.connector.file.split import open_text
 from unistream.port.dead_letters import LetterRows
 
 
@@ -87,7 +87,7 @@ def _read_json(lines: Sequence[bytes], spec: FileSpec) -> list[pa.RecordBatch | 
 
 def _read_csv(lines: Sequence[bytes], path: str, spec: FileSpec) -> list[pa.RecordBatch | str]:
     try:
-        with open_file(path, spec.options) as file:
+        with open_text(path, spec.options, spec.codec_of(path), at_most=LINE_BYTES_MAX) as file:
             parse = csv_parser(spec, read_header(file, spec.delimiter).names, row_is_line=True)
     except ConfigError as error:
         raise ConfigError(

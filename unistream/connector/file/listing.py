@@ -20,6 +20,7 @@ from unistream.connector.common import (
     row_group_ranges,
     time_ranges,
 )
+from unistream.connector.file.compression import Compression, codec_of
 from unistream.connector.file.folders import (
     TableSearch,
     below,
@@ -36,7 +37,6 @@ from unistream.model.messages import Split
 from unistream.port.source import SplitDiscovery
 
 SPLITS_MAX: Final = 1_000_000
-COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".br")  # cannot be split
 
 
 class Within(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +54,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         partitions: Names of folders are columns.
         schema: Of the rows, in base64; empty: not known yet.
+        must_divide: A file that is larger than `split_bytes` has to be divided.
     """
 
     paths: list[str]
@@ -64,6 +65,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     within: Within | None = None
     partitions: bool = False
     schema: str = ""
+    compression: Compression = "infer"
+    must_divide: bool = False
 
     @property
     def folders(self) -> Folders:
@@ -236,9 +239,15 @@ def read_footer(file: FoundFile, options: Mapping[str, Any]) -> pq.FileMetaData:
 
 def _byte_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:
     """Even ranges of at least `split_bytes`; readers extend them to the next line."""
-    if file.path.endswith(COMPRESSED):
-        raise ConfigError(f"file {file.path}: compressed text cannot be split; decompress it first")
-    count = 1 if listing.whole else max(1, file.size // listing.split_bytes)
+    is_whole = listing.whole
+    if codec_of(file.path, listing.compression) is not None:
+        if listing.must_divide and file.size > listing.split_bytes:
+            raise ConfigError(
+                f"file {file.path}: compressed text is read by one subtask, and split_bytes="
+                f"{listing.split_bytes} asks for parts; leave split_bytes out, or decompress the file"
+            )
+        is_whole = True
+    count = 1 if is_whole else max(1, file.size // listing.split_bytes)
     bounds = [file.size * i // count for i in range(count + 1)]
     return [
         FileSplit(

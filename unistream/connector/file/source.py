@@ -19,6 +19,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.connector.common import time_ranges
 from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA
+from unistream.connector.file.compression import Compression, check_compression
 from unistream.connector.file.folders import fixed_part
 from unistream.connector.file.format import (
     FORMATS,
@@ -74,8 +75,8 @@ class FileSource:
         delimiter: Delimiter of CSV values.
         quoted_newlines: CSV values may contain line breaks; then one subtask reads the whole file. False lets
             several subtasks share a CSV file.
-        split_bytes: Minimum size of a part that one subtask reads; also the most that is read again after a
-            restart.
+        split_bytes: Minimum size of a part that one subtask reads, 32 MiB if it is not given; also the most
+            that is read again after a restart.
         block_bytes: Text is parsed in pieces of about this size, at least one line.
         in_order: The rows follow event time, up to the disorder that the watermark strategy allows: files by
             their paths (numbers in them by value), rows by their positions. Then results come while the
@@ -90,6 +91,9 @@ class FileSource:
             `FileSink` write it. Without a schema its type is int64, date32 or ``timestamp[us]`` if all
             values are written as such, and text otherwise; Parquet files of a `FileSink` say which it was.
             False: names of folders mean nothing.
+        compression: Of CSV and JSON lines: ``"gzip"``, ``"zstd"``, ``"bz2"``, None, or ``"infer"``: by the
+            suffix of each file (``.gz``, ``.zst``, ``.bz2``). One subtask reads such a file, and its text
+            takes room in the temporary folder while it does.
         options: Options of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
             ``${file:PATH}``, or a `Secret`.
 
@@ -111,11 +115,12 @@ class FileSource:
         columns: Sequence[str] | None = None,
         delimiter: str = ",",
         quoted_newlines: bool = True,
-        split_bytes: int = SPLIT_BYTES,
+        split_bytes: int | None = None,
         block_bytes: int = BLOCK_BYTES,
         in_order: bool = False,
         on_bad_record: OnBadRecord = "fail",
         partitions: bool = True,
+        compression: Compression = "infer",
         options: Mapping[str, Any] | None = None,
     ) -> None:
         paths = [path] if isinstance(path, str) else list(path)
@@ -124,6 +129,8 @@ class FileSource:
         self._paths = [one if "://" in one else os.path.abspath(one) for one in paths]
         if format not in FORMATS:
             raise ConfigError(f"format of a file source must be one of {', '.join(FORMATS)}, not {format!r}")
+        self._must_divide = split_bytes is not None
+        split_bytes = SPLIT_BYTES if split_bytes is None else split_bytes
         if split_bytes < 1 or block_bytes < 1:
             raise ConfigError(
                 f"split_bytes and block_bytes must be above 0, not {split_bytes}, {block_bytes}"
@@ -139,6 +146,8 @@ class FileSource:
         _check_on_bad_record(on_bad_record, format, quoted_newlines=quoted_newlines)
         self._on_bad_record = on_bad_record
         self._partitions = partitions
+        check_compression(compression, format)
+        self._compression = compression
         self._options = dict(options or {})
         self._within: Within | None = None
         self._used: tuple[str, ...] | None = None
@@ -176,7 +185,9 @@ class FileSource:
 
     def _inferred(self) -> pa.Schema:
         found = [file.path for file in list_files(self._paths, self._options)]
-        schema, remembered = infer_schema(found[0], self._format, self._delimiter, self._options)
+        schema, remembered = infer_schema(
+            found[0], self._format, self._delimiter, self._options, self._compression
+        )
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
         for name in twice:
             if self._columns is None or name in self._columns:
@@ -221,6 +232,8 @@ class FileSource:
             options=self._options,
             within=self._within,
             partitions=self._partitions,
+            compression=self._compression,
+            must_divide=self._must_divide,
             schema=written_schema(None if self._full_schema is None else self._declared()),
         )
         options: dict[str, object] = msgspec.to_builtins(listing)
@@ -287,6 +300,7 @@ class FileSource:
             used=self._used,
             given=tuple(given_folders(self._paths)) if self._partitions else None,
             full=self._full_schema,
+            compression=self._compression,
             delimiter=self._delimiter,
             block_bytes=self._block_bytes,
             options=self._options,

@@ -7,7 +7,8 @@ how many of its rows were already returned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from unistream.base.object_stores import file_system as file_system_of
 from unistream.base.os_failures import failure
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import encoded_split
+from unistream.connector.file.compression import Codec, decompressed
 from unistream.model.messages import Split
 
 SCHEMES: Final = frozenset(
@@ -65,6 +67,27 @@ def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except (ImportError, ValueError, TypeError) as error:
         raise ConfigError(f"{path}: cannot use this file system: {error}") from error
     return system, inner
+
+
+@contextmanager
+def open_text(
+    path: str,
+    options: Mapping[str, Any],
+    codec: Codec | None,
+    size: int | None = None,
+    at_most: int | None = None,
+) -> Iterator[pa.NativeFile]:
+    """The text of a file. `size`: of the file as it is stored, in the listing; `at_most`: see `decompressed`.
+
+    Raises:
+        UserCodeError: it is compressed, and damaged or cut off. Else as `open_file`.
+    """
+    with open_file(path, options, size) as file:
+        if codec is None:
+            yield file
+            return
+        with decompressed(file, codec, path, at_most) as text:
+            yield text
 
 
 def open_file(path: str, options: Mapping[str, Any], size: int | None = None) -> pa.NativeFile:

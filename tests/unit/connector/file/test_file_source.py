@@ -101,12 +101,6 @@ def test_only_storage_systems_are_read(path: str) -> None:
         create_discovery(FileSource(path, format="csv").info()).discover()
 
 
-def test_compressed_text_is_refused(tmp_path: Path) -> None:
-    path = file(tmp_path, "a.csv.gz", "n\n1\n")
-    with pytest.raises(ConfigError, match="decompress it first"):
-        splits(FileSource(path, format="csv"))
-
-
 @pytest.mark.parametrize("prefix", ["", "file://"])
 def test_local_paths_and_urls_read_the_same(tmp_path: Path, prefix: str) -> None:
     path = file(tmp_path, "a.jsonl", '{"n": 1}\n{"n": 2}\n')
