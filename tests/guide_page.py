@@ -229,14 +229,36 @@ class Reader:
         assert all(lines), f"{step.text} has ended: {lines}"
         return "".join(lines)
 
-    def close(self) -> None:
-        """Ctrl-C in the other terminals, the last one first; then the servers that the page has started."""
+    def close(self, patience_s: float) -> list[str]:
+        """Ctrl-C in the other terminals, the last one first; then the servers that the page has started.
+
+        Args:
+            patience_s: How long what is in the background may take to end by itself.
+
+        Returns: what is left of that, which is killed.
+        """
         for process in reversed(self._terminals):
             family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=WAIT_S)
             assert psutil.wait_procs(family, timeout=WAIT_S)[1] == [], "it leaves nobody behind"
         self.run("unistream stack down")
+        _, left = psutil.wait_procs(processes_at(self.environment["HOME"]), patience_s)
+        for process in left:
+            process.kill()
+        return [str(process) for process in left]
+
+
+def processes_at(home: str) -> list[psutil.Process]:
+    """Those that live and have it as their home, but for this one and what it has started itself."""
+    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            is_another = process.pid not in ours and process.status() != psutil.STATUS_ZOMBIE
+            if is_another and process.environ().get("HOME") == home:
+                found.append(process)
+    return found
 
 
 @contextlib.contextmanager
@@ -244,11 +266,14 @@ def reader(folder: Path, session: str = "__main__") -> Iterator[Reader]:
     """In an empty folder with an empty home, which are also those of this process. `session`: the module that
     the lines of Python are of."""
     found, before = Reader(folder, session), dict(os.environ)
+    patience_s, left = 0.0, list[str]()
     try:
         os.environ.clear()
         os.environ.update(found.environment)
         yield found
+        patience_s = WAIT_S  # all was typed, also what ends them
     finally:
         os.environ.clear()
         os.environ.update(before)
-        found.close()
+        left = found.close(patience_s)
+    assert left == [], "what the page starts, it ends"
