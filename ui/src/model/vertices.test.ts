@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
-import { type Vertex, bottlenecksOf, pressure } from "./vertices";
+import { job, plan as planOf, subtask } from "../../stories/fixtures";
+import { type Vertex, bottlenecksOf, pressure, verticesOf } from "./vertices";
 
 function vertex(
   id: string,
@@ -70,4 +71,31 @@ test.each([
   [0.51, "high"],
 ] as const)("pressure %s", (part, word) => {
   expect(pressure(part)).toBe(word);
+});
+
+describe("rows, and what is none", () => {
+  const metrics = {
+    records_in: 100,
+    records_out: 2,
+    user: { "files.numRecordsSend": 90, "f.user.numRecordsSend": 7 },
+  };
+
+  test.each([
+    ["others read rows of it", {}, [100, 2]],
+    ["a writer: its committables are no rows", { gives_rows: false }, [100, 90]],
+    ["a committer", { takes_rows: false }, [null, 2]],
+  ] as const)("%s", (_, more, then) => {
+    const plan = { ...planOf(1), nodes: planOf(1).nodes.slice(0, 1) };
+    const id = plan.nodes[0]?.id ?? "";
+    const vertex = { id, name: "a", bounded: null, takes_rows: true, gives_rows: true, ...more };
+    const [found] = verticesOf(plan, job([subtask(id, 0, metrics)], { vertices: [vertex] }));
+    expect([found?.recordsIn, found?.recordsOut]).toEqual(then);
+  });
+
+  test("a sink that does not count is not known", () => {
+    const plan = planOf(1);
+    const id = plan.nodes[0]?.id ?? "";
+    const vertex = { id, name: "a", bounded: null, takes_rows: true, gives_rows: false };
+    expect(verticesOf(plan, job([subtask(id, 0)], { vertices: [vertex] }))[0]?.recordsOut).toBeNull();
+  });
 });

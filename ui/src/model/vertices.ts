@@ -8,8 +8,9 @@ export interface Vertex {
   readonly parallelism: number;
   readonly reads: readonly string[];
   readonly states: ReadonlyMap<TaskState, number>;
-  readonly recordsIn: number;
-  readonly recordsOut: number;
+  /** Rows; null: they are committables of sinks, or nobody counts them. The command line shows the same. */
+  readonly recordsIn: number | null;
+  readonly recordsOut: number | null;
   readonly busy: number;
   readonly heldBack: number;
   readonly watermarkMs: number | null;
@@ -27,6 +28,7 @@ export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
     if (known === undefined) byVertex.set(subtask.vertex, [subtask]);
     else known.push(subtask);
   }
+  const known = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
   return plan.nodes.map((node) => {
     const subtasks = byVertex.get(node.id) ?? [];
     const states = new Map<TaskState, number>();
@@ -41,8 +43,11 @@ export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
       parallelism: subtasks.length === 0 ? node.parallelism : subtasks.length,
       reads: (node.inputs ?? []).map(({ id }) => id),
       states,
-      recordsIn: total,
-      recordsOut: subtasks.reduce((sum, { metrics }) => sum + metrics.records_out, 0),
+      recordsIn: known.get(node.id)?.takes_rows === false ? null : total,
+      recordsOut:
+        known.get(node.id)?.gives_rows === false
+          ? rowsSent(subtasks)
+          : subtasks.reduce((sum, { metrics }) => sum + metrics.records_out, 0),
       busy: worst(running.map(({ metrics }) => metrics.busy_per_s)),
       heldBack: worst(running.map(({ metrics }) => metrics.backpressured_per_s)),
       watermarkMs:
@@ -50,6 +55,16 @@ export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
       skew: total === 0 ? null : (Math.max(...rows) * rows.length) / total,
     };
   });
+}
+
+/** What writers have given to their sinks; null: these do not count. */
+function rowsSent(subtasks: readonly SubtaskInfo[]): number | null {
+  const sent = subtasks.flatMap(({ metrics }) =>
+    Object.entries(metrics.user)
+      .filter(([name]) => name.endsWith(".numRecordsSend") && !name.endsWith(".user.numRecordsSend"))
+      .map(([, rows]) => rows),
+  );
+  return sent.length === 0 ? null : sent.reduce((sum, one) => sum + one, 0);
 }
 
 function worst(msPerS: readonly number[]): number {

@@ -39,7 +39,7 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
   const navigate = useNavigate({ from: "/jobs/$job" });
   const vertices = useMemo(() => verticesOf(plan, info), [plan, info]);
   const runs = info.ended_ms === null;
-  const counters = vertices.flatMap((vertex): [string, number][] => [
+  const counters = vertices.flatMap((vertex): [string, number | null][] => [
     [`${vertex.id} in`, vertex.recordsIn],
     [`${vertex.id} out`, vertex.recordsOut],
   ]);
