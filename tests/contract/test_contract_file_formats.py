@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common import JsonReader, line_spans, padded
 from unistream.connector.file import FileSource
-from unistream.connector.file.listing import create_discovery
+from unistream.connector.file.discovery import create_discovery
 from unistream.port.projection import Selection
 from unistream.port.source import Rows
 from unistream.testing.harness.source_driver import SourceDriver

@@ -8,8 +8,8 @@ May import: `connector.common`. Start with `source` or `sink`.
 
 from __future__ import annotations
 
+from unistream.connector.file.discovery import create_discovery
 from unistream.connector.file.leftovers import JOB_CHARS, StagedFolder
-from unistream.connector.file.listing import create_discovery
 from unistream.connector.file.sink import FileSink, committer_of
 from unistream.connector.file.sink_parts import PartFile
 from unistream.connector.file.source import FileSource

@@ -4,6 +4,7 @@ or some MB of whole lines at a byte offset. See `connector.common.row_groups`.""
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unistream.base.errors import UserCodeError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import int96_columns, parquet_file
 from unistream.connector.common import (
@@ -50,11 +51,13 @@ from unistream.connector.file.format import (
     check_nulls,
     untimed_rows,
 )
-from unistream.connector.file.split import FileSplit, open_text
+from unistream.connector.file.split import FileSplit, file_mark, open_text
+from unistream.connector.file.watch import changed_file
 from unistream.model.event_time import ASSIGN_LATER
 
 SCAN_BYTES: Final = MIB
 LINE_END: Final = re.compile(rb"\n")
+_log = logging.getLogger(__name__)
 
 
 def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
@@ -68,9 +71,25 @@ def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
     columns = FileColumns(split.path, spec)
     if not columns.are_needed():
         return
+    if split.mark and not _is_same(split, spec):
+        return
     with open_text(split.path, spec.options, spec.codec_of(split.path), split.size) as file:
         units = _units(_of_text(split, spec, file), columns, file)
         yield from chunks(split, (replace(unit, table=columns.rows(unit.table)) for unit in units))
+
+
+def _is_same(split: FileSplit, spec: FileSpec) -> bool:
+    """It is the file that was found in a watched folder. False: it is not, and is left out.
+
+    Raises:
+        ConfigError: it is not, and that fails the job.
+    """
+    if file_mark(split.path, spec.options) == split.mark:
+        return True
+    if not spec.skips_changed:
+        raise ConfigError(changed_file(split.path))
+    _log.warning("event=watched_file_changed files=%s: the rest of it is not read", split.path)
+    return False
 
 
 def _of_text(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> FileSplit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -14,9 +14,7 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError
 from unistream.base.os_failures import failure
 from unistream.connector.common import (
-    ListedSplits,
     RowGroupRange,
-    discovery_options,
     row_group_ranges,
     time_ranges,
 )
@@ -30,11 +28,11 @@ from unistream.connector.file.folders import (
 )
 from unistream.connector.file.format import FileFormat
 from unistream.connector.file.partition_columns import Folders, Values, check_alike, constants
-from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
+from unistream.connector.file.split import FileSplit, encode_split, file_system, is_object_store, open_file
+from unistream.connector.file.watch import FoundFile, mark_of, modified_ms, short_mark
 from unistream.model.event_time import event_times, is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
-from unistream.port.source import SplitDiscovery
 
 SPLITS_MAX: Final = 1_000_000
 
@@ -48,6 +46,13 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
     end_ms: int
 
 
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """`min_age_ms`: how long a file must not have changed; `fails`: a file that changes fails the job."""
+
+    min_age_ms: int
+    fails: bool
+
+
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the discovery; JSON values only.
 
@@ -55,6 +60,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         partitions: Names of folders are columns.
         schema: Of the rows, in base64; empty: not known yet.
         must_divide: A file that is larger than `split_bytes` has to be divided.
+        ignored: Suffixes of files that are passed over.
+        watch: How a folder is watched; None: it is listed once.
     """
 
     paths: list[str]
@@ -67,6 +74,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = ""
     compression: Compression = "infer"
     must_divide: bool = False
+    ignored: list[str] = []
+    watch: Watch | None = None
 
     @property
     def folders(self) -> Folders:
@@ -90,41 +99,42 @@ def given_folders(paths: Iterable[str]) -> list[str]:
     return [fixed_part(path) for path in paths]
 
 
-def create_discovery(info: SourceInfo) -> SplitDiscovery:
-    """Raises ConfigError if the options are not those of `FileSource.info`."""
-    listing = discovery_options(info, Listing, "file")
-    return ListedSplits(lambda: _list_splits(listing, info))
-
-
 # --- files ----------------------------------------------------------------------------------------
 
 
-class FoundFile(NamedTuple):
-    """`size`: in bytes."""
-
-    path: str
-    size: int
-
-
-def list_files(paths: Sequence[str], options: Mapping[str, Any]) -> list[FoundFile]:
+def list_files(
+    paths: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    ignored: Sequence[str] = (),
+    may_be_empty: bool = False,
+) -> list[FoundFile]:
     """Every file, sorted by path, each once.
 
+    Args:
+        paths: Files, folders and patterns.
+        options: Of the file system.
+        ignored: Suffixes of files that are passed over.
+        may_be_empty: They may come later.
+
     Raises:
-        ConfigError: a path does not exist or matches no file.
+        ConfigError: a path does not exist, or matches no file.
         Unreachable: the storage failed.
     """
     found: dict[str, FoundFile] = {}
     for path in paths:
-        matched = _list_path(path, options)
-        if not matched:
+        matched = _list_path(path, options, may_be_empty=may_be_empty)
+        matched = [file for file in matched if not file.path.endswith(tuple(ignored))]
+        if not matched and not may_be_empty:
             raise ConfigError(f"no files match {path!r}")
         found.update((file.path, file) for file in matched)
     return [found[path] for path in sorted(found)]
 
 
-def _list_path(path: str, options: Mapping[str, Any]) -> list[FoundFile]:
+def _list_path(path: str, options: Mapping[str, Any], *, may_be_empty: bool) -> list[FoundFile]:
     system, inner = file_system(path, options)
     try:
+        system.invalidate_cache()
         if any(char in inner for char in "*?[") and not system.exists(inner):
             every = system.glob(inner, detail=True)
             hidden = {name for name in every if is_hidden(below(name, fixed_part(inner)))}
@@ -138,11 +148,18 @@ def _list_path(path: str, options: Mapping[str, Any]) -> list[FoundFile]:
             hidden = {name for name in every if is_hidden(below(name, inner))}
         elif system.exists(inner):
             every, hidden = {inner: system.info(inner)}, set()
+        elif may_be_empty and is_object_store(path):
+            every, hidden = {}, set()  # it has no folders, and no files yet
         else:
             raise ConfigError(f"path {path!r} does not exist")
         is_url = "://" in path
         return [
-            FoundFile(system.unstrip_protocol(name) if is_url else name, int(facts["size"]))
+            FoundFile(
+                system.unstrip_protocol(name) if is_url else name,
+                int(facts["size"]),
+                mark_of(facts),
+                modified_ms(facts),
+            )
             for name, facts in every.items()
             if facts["type"] == "file" and name not in hidden
         ]
@@ -153,15 +170,23 @@ def _list_path(path: str, options: Mapping[str, Any]) -> list[FoundFile]:
 # --- splits ---------------------------------------------------------------------------------------
 
 
-def _list_splits(listing: Listing, info: SourceInfo) -> list[Split]:
-    found = list_files(listing.paths, listing.options)
+def list_splits(listing: Listing, info: SourceInfo) -> list[Split]:
+    """Of all files that there are. Raises as `list_files`, and ConfigError: a file does not fit."""
+    found = list_files(listing.paths, listing.options, ignored=listing.ignored)
+    return splits_of(found, found[:1], listing, info)
+
+
+def splits_of(
+    found: Sequence[FoundFile], others: Sequence[FoundFile], listing: Listing, info: SourceInfo
+) -> list[Split]:
+    """Of these files. `others`: one with which they have to agree about the columns of their folders."""
     folders, schema = listing.folders, listing.read_schema()
-    values = [folders.values(file.path) for file in found]
     if len(schema):
-        check_alike([(file.path, one) for file, one in zip(found, values, strict=True)], schema.names)
+        check_alike([(file.path, folders.values(file.path)) for file in (*others, *found)], schema.names)
     splits: list[Split] = []
-    for file, one in zip(found, values, strict=True):
-        splits += map(encode_split, _file_splits(file, listing, info, _known(file.path, one, schema)))
+    for file in found:
+        known = _known(file.path, folders.values(file.path), schema)
+        splits += map(encode_split, _file_splits(file, listing, info, known))
         if len(splits) > SPLITS_MAX:
             raise ConfigError(f"more than {SPLITS_MAX} splits: increase split_bytes of the file source")
     return splits
@@ -188,9 +213,9 @@ def _file_splits(
         parts = _row_group_parts(file, listing, column, info.timestamp_type, within)
     else:
         parts = _byte_parts(file, listing)
-    if least is None:
-        return parts
-    return [msgspec.structs.replace(part, min_timestamp=least) for part in parts]
+    mark = short_mark(file) if listing.watch is not None else ""
+    more = {"mark": mark} if least is None else {"mark": mark, "min_timestamp": least}
+    return [msgspec.structs.replace(part, **more) for part in parts]
 
 
 def _event_time(value: pa.Array[Any]) -> int | None:

@@ -1,7 +1,7 @@
-"""Files as a bounded source: Parquet, CSV and JSON lines, on any file system that fsspec supports.
+"""Files as a source: Parquet, CSV and JSON lines, on any file system that fsspec supports.
 
-The files are listed once, when the job starts; a later change is an error. Several subtasks read a large
-file: by row groups (Parquet), or by ranges of whole lines (text).
+The files are listed once, when the job starts, or again and again (`watch`); a change of one is an error.
+Several subtasks read a large file: by row groups (Parquet), or by ranges of whole lines (text).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 import pyarrow as pa
 
+from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.connector.common import time_ranges
@@ -32,6 +33,7 @@ from unistream.connector.file.inference import infer_schema
 from unistream.connector.file.letters import own_letters, read_letters
 from unistream.connector.file.listing import (
     Listing,
+    Watch,
     Within,
     given_folders,
     list_files,
@@ -47,6 +49,7 @@ from unistream.connector.file.partition_columns import (
     lost_columns,
 )
 from unistream.connector.file.reader import file_reader
+from unistream.connector.file.split import is_object_store
 from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
@@ -55,6 +58,9 @@ from unistream.port.dead_letters import LetterRows
 from unistream.port.projection import Selection
 from unistream.port.source import SourceReader
 
+OnChange = Literal["fail", "skip"]
+DISCOVERY_INTERVAL_MS: Final = 5_000  # as of a Delta source
+MIN_AGE_MS: Final = 10_000  # who copies a file rarely stops for longer
 SPLIT_BYTES: Final = 32 * MIB  # limits what is decoded again after a restart; large compared to one request
 BLOCK_BYTES: Final = 4 * MIB  # about 35,000 JSON lines; parsing is not faster with more
 
@@ -94,6 +100,14 @@ class FileSource:
         compression: Of CSV and JSON lines: ``"gzip"``, ``"zstd"``, ``"bz2"``, None, or ``"infer"``: by the
             suffix of each file (``.gz``, ``.zst``, ``.bz2``). One subtask reads such a file, and its text
             takes room in the temporary folder while it does.
+        continuous: The source never ends: files that come later are read, each once, whatever restarts and
+            rescales. A file is the same one if its path, its size, and its ETag or time of change are.
+        interval: How often to look for new files, such as ``"30 s"``; 5 s if it is not given.
+        min_age: A file is read when it has not changed for this long, as it may still be written. None: 0 in
+            object stores, where an object appears as a whole, and 10 s elsewhere.
+        ignore_suffixes: Names that end so are passed over, such as ``[".tmp"]``.
+        on_change: A file that changes, or is removed before it was read, fails the job (``"fail"``) or is
+            left out with a warning (``"skip"``). What was read of it before stays.
         options: Options of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
             ``${file:PATH}``, or a `Secret`.
 
@@ -121,20 +135,17 @@ class FileSource:
         on_bad_record: OnBadRecord = "fail",
         partitions: bool = True,
         compression: Compression = "infer",
+        continuous: bool = False,
+        interval: DurationLike = DISCOVERY_INTERVAL_MS,
+        min_age: DurationLike | None = None,
+        ignore_suffixes: Sequence[str] = (),
+        on_change: OnChange = "fail",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        paths = [path] if isinstance(path, str) else list(path)
-        if not paths or not all(paths):
-            raise ConfigError("a file source needs at least one path, and none may be empty")
-        self._paths = [one if "://" in one else os.path.abspath(one) for one in paths]
-        if format not in FORMATS:
-            raise ConfigError(f"format of a file source must be one of {', '.join(FORMATS)}, not {format!r}")
+        self._paths = _checked_paths(path)
         self._must_divide = split_bytes is not None
         split_bytes = SPLIT_BYTES if split_bytes is None else split_bytes
-        if split_bytes < 1 or block_bytes < 1:
-            raise ConfigError(
-                f"split_bytes and block_bytes must be above 0, not {split_bytes}, {block_bytes}"
-            )
+        _check_text(format, split_bytes, block_bytes)
         self._format = format
         self._full_schema = as_schema(schema, "schema=")
         self._columns = None if columns is None else list(columns)
@@ -148,6 +159,8 @@ class FileSource:
         self._partitions = partitions
         check_compression(compression, format)
         self._compression = compression
+        self._ignored = _checked_suffixes(ignore_suffixes)
+        self._interval_ms, self._watch = _watch(continuous, interval, min_age, on_change, self._paths)
         self._options = dict(options or {})
         self._within: Within | None = None
         self._used: tuple[str, ...] | None = None
@@ -184,7 +197,7 @@ class FileSource:
         return pa.schema([self._full_schema.field(column) for column in self._columns])
 
     def _inferred(self) -> pa.Schema:
-        found = [file.path for file in list_files(self._paths, self._options)]
+        found = [file.path for file in list_files(self._paths, self._options, ignored=self._ignored)]
         schema, remembered = infer_schema(
             found[0], self._format, self._delimiter, self._options, self._compression
         )
@@ -234,10 +247,19 @@ class FileSource:
             partitions=self._partitions,
             compression=self._compression,
             must_divide=self._must_divide,
+            ignored=self._ignored,
+            watch=self._watch,
             schema=written_schema(None if self._full_schema is None else self._declared()),
         )
         options: dict[str, object] = msgspec.to_builtins(listing)
-        return SourceInfo(connector="file", options=options, bounded=True, pull=True, in_order=self._in_order)
+        return SourceInfo(
+            connector="file",
+            options=options,
+            bounded=self._watch is None,
+            pull=True,
+            in_order=self._in_order,
+            discovery_interval_ms=self._interval_ms,
+        )
 
     def event_time_span(self, column: str) -> tuple[int, int] | None:
         """The least and the greatest time in the footers of Parquet files; None: they do not say."""
@@ -245,7 +267,7 @@ class FileSource:
             return None
         declared = str(self.schema.field(column).type)
         found: list[tuple[int, int]] = []
-        for file in list_files(self._paths, self._options):
+        for file in list_files(self._paths, self._options, ignored=self._ignored):
             for one in time_ranges(read_footer(file, self._options), column, declared):
                 if one is None:
                     return None
@@ -301,6 +323,7 @@ class FileSource:
             given=tuple(given_folders(self._paths)) if self._partitions else None,
             full=self._full_schema,
             compression=self._compression,
+            skips_changed=self._watch is not None and not self._watch.fails,
             delimiter=self._delimiter,
             block_bytes=self._block_bytes,
             options=self._options,
@@ -308,6 +331,52 @@ class FileSource:
             selection=self._selection,
             times=self._times,
         )
+
+
+def _checked_paths(path: str | Sequence[str]) -> list[str]:
+    """Absolute. Raises ConfigError."""
+    paths = [path] if isinstance(path, str) else list(path)
+    if not paths or not all(paths):
+        raise ConfigError("a file source needs at least one path, and none may be empty")
+    return [one if "://" in one else os.path.abspath(one) for one in paths]
+
+
+def _check_text(file_format: str, split_bytes: int, block_bytes: int) -> None:
+    """Raises ConfigError."""
+    if file_format not in FORMATS:
+        raise ConfigError(f"format of a file source must be one of {', '.join(FORMATS)}, not {file_format!r}")
+    if split_bytes < 1 or block_bytes < 1:
+        raise ConfigError(f"split_bytes and block_bytes must be above 0, not {split_bytes}, {block_bytes}")
+
+
+def _checked_suffixes(given: Sequence[str]) -> list[str]:
+    """Raises ConfigError."""
+    suffixes = [given] if isinstance(given, str) else list(given)
+    if not all(suffixes):
+        raise ConfigError("ignore_suffixes of a file source has an empty suffix, which every file has")
+    return suffixes
+
+
+def _watch(
+    continuous: bool,
+    interval: DurationLike,
+    min_age: DurationLike | None,
+    on_change: str,
+    paths: Sequence[str],
+) -> tuple[int, Watch | None]:
+    """The interval, and how the paths are watched. Raises ConfigError."""
+    if on_change not in get_args(OnChange):
+        raise ConfigError(f"on_change of a file source must be fail or skip, not {on_change!r}")
+    if not continuous:
+        if min_age is not None or on_change != "fail" or duration_ms(interval) != DISCOVERY_INTERVAL_MS:
+            raise ConfigError("interval, min_age and on_change are for a file source with continuous=True")
+        return 0, None
+    interval_ms = duration_ms(interval)
+    if interval_ms < 1:
+        raise ConfigError(f"interval of a file source must be above 0, not {interval!r}")
+    whole = all(is_object_store(path) for path in paths)
+    least = (0 if whole else MIN_AGE_MS) if min_age is None else duration_ms(min_age)
+    return interval_ms, Watch(min_age_ms=least, fails=on_change == "fail")
 
 
 def _check_on_bad_record(on_bad_record: str, file_format: str, *, quoted_newlines: bool) -> None:

@@ -21,18 +21,21 @@ from unistream.base.os_failures import failure
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import encoded_split
 from unistream.connector.file.compression import Codec, decompressed
+from unistream.connector.file.watch import FoundFile, mark_of, short_mark
 from unistream.model.messages import Split
 
 SCHEMES: Final = frozenset(
     {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss"}
 )
 """Storage systems only: a job's options must not make the master fetch web addresses."""
+OBJECT_STORES: Final = SCHEMES - {"file", "local", "hdfs"}
 
 
 class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
     """[start, stop) of a file of `size` bytes: row groups (Parquet) or bytes (text): the lines whose first
     byte is in the range. `whole`: a CSV file read from its header to its end. `unit` and `skip`: see
-    above. `length`: stored bytes in the range. `min_timestamp`: see `Split`."""
+    above. `length`: stored bytes in the range. `min_timestamp`: see `Split`. `mark`: of a file that is found
+    in a watched folder (`short_mark`)."""
 
     path: str
     size: int
@@ -43,13 +46,21 @@ class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     length: int = 0
     min_timestamp: int | None = None
+    mark: str = ""
     v: int = 1
 
 
 def encode_split(split: FileSplit) -> Split:
-    """The id names the range, so it does not depend on the position."""
-    name = f"{split.path}:{split.start}-{split.stop}"
+    """The id names the range, so it does not depend on the position; and which file it was that had this
+    path, if there may be several one after the other."""
+    path = f"{split.path}@{split.mark}" if split.mark else split.path
+    name = f"{path}:{split.start}-{split.stop}"
     return encoded_split(name, split, split.min_timestamp, split.length)
+
+
+def is_object_store(path: str) -> bool:
+    """It has no folders, and shows an object when all of it is there."""
+    return path.partition("://")[0] in OBJECT_STORES if "://" in path else False
 
 
 def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
@@ -67,6 +78,19 @@ def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except (ImportError, ValueError, TypeError) as error:
         raise ConfigError(f"{path}: cannot use this file system: {error}") from error
     return system, inner
+
+
+def file_mark(path: str, options: Mapping[str, Any]) -> str:
+    """The `short_mark` of a file now; empty: it is not there. Raises ConfigError, Unreachable."""
+    system, inner = file_system(path, options)
+    try:
+        system.invalidate_cache()
+        facts = system.info(inner)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise failure(f"file {path} could not be found", error) from error
+    return short_mark(FoundFile(path, int(facts["size"]), mark_of(facts)))
 
 
 @contextmanager
