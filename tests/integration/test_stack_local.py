@@ -10,20 +10,25 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from kafka import KafkaProducer
 from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
+import unistream as us
 from tests.eventually import WAIT_S
 from tests.own_network import own_network
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.stack import app
+from unistream.connector.registry import create_discovery
 from unistream.testing.devtools import jars as stack_jars
 from unistream.testing.devtools import servers as stack_servers
 from unistream.testing.devtools import stack
-from unistream.testing.devtools.kafka_tools import broker_ids, end_offsets, produce_values
+from unistream.testing.devtools.kafka_tools import broker_ids, end_offsets, produce_values, topic_partitions
 from unistream.testing.devtools.process import ProcessId, process_id, wait_until_ended
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -157,6 +162,23 @@ def test_a_stack_leaves_alone_what_ran_before(tmp_path: Path):
         assert after == before
     finally:
         stack.down(tmp_path)
+
+
+def test_a_broker_for_people_makes_a_topic_for_who_writes_and_none_for_who_reads(tmp_path: Path):
+    with own_network():
+        try:
+            [kafka, *_] = stack.up(tmp_path, ["kafka"], as_usual=True)
+            assert kafka.address == "127.0.0.1:9092"
+            source = us.KafkaSource(
+                bootstrap_servers=kafka.address, topic="mistyped", schema=pa.schema([("n", pa.int64())])
+            )
+            with pytest.raises(ConfigError, match="topic 'mistyped' does not exist"):
+                create_discovery(source.info()).discover()
+            with closing(KafkaProducer(bootstrap_servers=kafka.address)) as producer:
+                producer.send("written", b"1").get(timeout=WAIT_S)
+            assert topic_partitions(kafka.address) == {"written": 1}
+        finally:
+            stack.down(tmp_path)
 
 
 def test_missing_programs_and_unknown_servers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -47,7 +47,7 @@ def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) 
     target = _folder(folder)
     doing = f"starting {', '.join(_servers(servers))} in {target}"
     with nullcontext() if as_json else Console(stderr=True).status(doing):
-        found = devtools.up(target, _servers(servers), usual_ports=True)
+        found = devtools.up(target, _servers(servers), as_usual=True)
     _show(target, as_json)
     for line in unusual(found, devtools.port_is_free):
         typer.echo(line, err=True)

@@ -63,10 +63,7 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
     Options that the job was given on the command line (-D, -p) are kept, unless they are given again. With
     --undo the version before goes on, as it was submitted, from where the job is now.
     """
-    if undo == (function is not None):
-        raise ConfigError("give MODULE:FUNCTION, the new version, or --undo for the one before")
-    if undo and probation is not None:
-        raise ConfigError("--probation is for a new version: the one before has run already")
+    _check_given(function, undo, probation)
     given = configuration(defines, parallelism, jobmanager=jobmanager)
     with find_job(given, job) as client:
         running = client.status()
@@ -87,6 +84,13 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
         print_json({"job": new, "replaces": running.job})
     else:
         console().print(f"job {new} runs the {'earlier' if undo else 'new'} version", markup=False)
+
+
+def _check_given(function: object, undo: bool, probation: str | None) -> None:
+    if undo == (function is not None):
+        raise ConfigError("give MODULE:FUNCTION, the new version, or --undo for the one before")
+    if undo and probation is not None:
+        raise ConfigError("--probation is for a new version: the one before has run already")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,8 @@ class ServerSpec:
         serves: (port) -> None when it answers a real request, else why not.
         ready_timeout_s: Longest time from the start to the first answer.
         stop_s: Longest time from SIGTERM to its end; then it is killed.
+        prepare_usual: As `prepare`, of a server for people, which does what others of its kind do; None:
+            it is the same.
     """
 
     name: str
@@ -106,6 +108,7 @@ class ServerSpec:
     serves: Callable[[int], str | None]
     ready_timeout_s: float
     stop_s: float = TERM_WAIT_S
+    prepare_usual: Callable[[Path, Sequence[int]], list[str]] | None = None
 
 
 def kafka_command(
@@ -126,6 +129,12 @@ def kafka_command(
     properties.write_text(text + more, encoding="utf-8")
     _format_storage(classpath, properties, data, cluster or cluster_id())
     return [*java_command(folder, KAFKA), *flags, "-cp", classpath, "kafka.Kafka", str(properties)]
+
+
+def _kafka_for_people(folder: Path, ports: Sequence[int]) -> list[str]:
+    """As Kafka is unless it is configured: a topic is made when a program first writes to it. (Sources and
+    sinks of this package never make one: a name that was mistyped is refused.)"""
+    return kafka_command(folder, ports, "auto.create.topics.enable=true\n")
 
 
 def _format_storage(classpath: str, properties: Path, data: Path, cluster: str) -> None:
@@ -211,7 +220,7 @@ def zookeeper_says(port: int, command: bytes) -> bytes:
 SERVERS: Final = {
     spec.name: spec
     for spec in (
-        ServerSpec(KAFKA, 2, 9092, kafka_command, _kafka_serves, 60.0),
+        ServerSpec(KAFKA, 2, 9092, kafka_command, _kafka_serves, 60.0, prepare_usual=_kafka_for_people),
         ServerSpec(ZOOKEEPER, 1, 2181, _zookeeper_command, _zookeeper_serves, 30.0),
         ServerSpec(
             S3,

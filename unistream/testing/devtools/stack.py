@@ -73,20 +73,21 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def up(
-    folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER), *, usual_ports: bool = False
+    folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER), *, as_usual: bool = False
 ) -> list[ServerStatus]:
     """Starts what does not run yet and waits until it answers; servers outlive this process.
 
     Args:
         folder: For data, logs and the record; made if absent.
         servers: Any of "kafka", "zookeeper", "s3".
-        usual_ports: Clients find a server on its usual port (9092, 2181, 9000) if that is free.
+        as_usual: For people: on the usual port (9092, 2181, 9000) if that is free, and a topic is made when
+            a program first writes to it.
 
     Raises:
         ConfigError: unknown server, Java or Maven is missing, or a server refuses its configuration.
         Unreachable: a server did not answer in time. What this call started has been stopped.
     """
-    _start(folder.absolute(), _known(servers), start_detached, usual_ports=usual_ports)
+    _start(folder.absolute(), _known(servers), start_detached, as_usual=as_usual)
     return status(folder)
 
 
@@ -143,7 +144,7 @@ class LocalStack(Closing):
 
     def __enter__(self) -> Self:
         try:
-            _start(self._folder, self._servers, self._bound, usual_ports=False)
+            _start(self._folder, self._servers, self._bound, as_usual=False)
         except BaseException:
             self.close()
             raise
@@ -245,7 +246,7 @@ Launcher = Callable[[Sequence[str], Path, Path], int]
 """(command, log, working folder) -> pid."""
 
 
-def _start(folder: Path, names: Sequence[str], launch: Launcher, *, usual_ports: bool) -> None:
+def _start(folder: Path, names: Sequence[str], launch: Launcher, *, as_usual: bool) -> None:
     """All that do not run: first all are launched, then all are waited for, so that they start together."""
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder / LOCK):
@@ -254,9 +255,9 @@ def _start(folder: Path, names: Sequence[str], launch: Launcher, *, usual_ports:
         try:
             # the slow starter last: the others come up while it is prepared
             for name in sorted(missing, key=lambda n: SERVERS[n].ready_timeout_s):
-                _launch(folder, SERVERS[name], launch, usual_ports)
+                _launch(folder, SERVERS[name], launch, as_usual)
             for name in names:
-                start = partial(_launch, folder, SERVERS[name], launch, usual_ports)
+                start = partial(_launch, folder, SERVERS[name], launch, as_usual)
                 _await_ready(folder, SERVERS[name], start if name in missing else None)
         except BaseException:
             servers = _read(folder).servers
@@ -264,14 +265,15 @@ def _start(folder: Path, names: Sequence[str], launch: Launcher, *, usual_ports:
             raise
 
 
-def _launch(folder: Path, spec: ServerSpec, launch: Launcher, usual_ports: bool) -> None:
+def _launch(folder: Path, spec: ServerSpec, launch: Launcher, as_usual: bool) -> None:
     home = folder / spec.name
     home.mkdir(parents=True, exist_ok=True)
     before = _read(folder).servers.get(spec.name)
     kept = () if before is None else before.ports
-    wanted = spec.usual if usual_ports else None
+    wanted = spec.usual if as_usual else None
     ports = chosen_ports(kept, free_ports(spec.ports), wanted, port_is_free)
-    command = spec.prepare(home, ports)
+    prepare = spec.prepare_usual if as_usual and spec.prepare_usual is not None else spec.prepare
+    command = prepare(home, ports)
     pid = launch(command, _log(folder, spec.name), home)
     process = process_id(pid) or ProcessId(pid, 0)  # 0: it has ended already; found out when waited for
     _write(
