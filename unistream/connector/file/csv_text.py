@@ -117,6 +117,7 @@ class _Values:
 
     def __init__(self, spec: FileSpec) -> None:
         self._schema = spec.schema
+        self._text_nulls = spec.text_nulls
         self._times = [field.name for field in spec.schema if text_times.is_read(field.type)]
         self.as_texts = False
 
@@ -127,10 +128,7 @@ class _Values:
             for field in self._schema
         }
         return pa_csv.ConvertOptions(
-            column_types=types,
-            include_columns=self._schema.names,
-            null_values=CSV_NULLS,
-            strings_can_be_null=False,
+            column_types=types, include_columns=self._schema.names, **null_options(self._text_nulls)
         )
 
     def can_be_texts(self) -> bool:
@@ -244,7 +242,14 @@ def _kernels() -> ModuleType:
     return importlib.import_module("unistream.connector.file.csv_kernels")
 
 
-def csv_schema(file: pa.NativeFile, delimiter: str, sample_bytes: int) -> pa.Schema:
+def null_options(text_nulls: bool) -> dict[str, Any]:
+    """Of `ConvertOptions`. `text_nulls`: nothing between two delimiters is null, and nothing else is."""
+    if text_nulls:
+        return {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+    return {"null_values": CSV_NULLS, "strings_can_be_null": False}
+
+
+def csv_schema(file: pa.NativeFile, delimiter: str, sample_bytes: int, *, text_nulls: bool) -> pa.Schema:
     """Of the first rows. Raises pa.ArrowInvalid, UserCodeError."""
     file.seek(0)
     begin = len(BYTE_ORDER_MARK) if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
@@ -253,7 +258,7 @@ def csv_schema(file: pa.NativeFile, delimiter: str, sample_bytes: int) -> pa.Sch
         raise pa.ArrowInvalid("it is empty")
     read = pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 2)
     parse = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    values = pa_csv.ConvertOptions(null_values=CSV_NULLS, strings_can_be_null=False)
+    values = pa_csv.ConvertOptions(**null_options(text_nulls))
     return pa_csv.read_csv(pa.BufferReader(text + b"\n"), read, parse, values).schema
 
 

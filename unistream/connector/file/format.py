@@ -45,6 +45,7 @@ class FileSpec:
         given: The parts without wildcards of the paths that the user gives; folders below are columns. None:
             no folder is.
         compression: Of text; see `FileSource`.
+        text_nulls: Of CSV; see `FileSource`.
         skips_changed: A file of a watched folder that has changed or was removed is left out.
         full: Schema of all columns that there are; None: the same.
     """
@@ -62,6 +63,7 @@ class FileSpec:
     full: pa.Schema | None = None
     compression: Compression = "infer"
     skips_changed: bool = False
+    text_nulls: bool = False
 
     def codec_of(self, path: str) -> Codec | None:
         """By which the text of a file is compressed."""

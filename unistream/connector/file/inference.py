@@ -30,6 +30,8 @@ def infer_schema(
     delimiter: str,
     options: Mapping[str, Any],
     compression: Compression = "infer",
+    *,
+    text_nulls: bool = False,
 ) -> tuple[pa.Schema, pa.Schema | None]:
     """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines. And what its writer
     says of the columns in the names of its folders.
@@ -43,7 +45,7 @@ def infer_schema(
                 return parquet_schema(file), remembered_in(pq.read_metadata(file).metadata)
         with open_text(path, options, codec_of(path, compression), at_most=LINE_BYTES_MAX) as text:
             if file_format == "csv":
-                return csv_schema(text, delimiter, INFERENCE_BYTES), None
+                return csv_schema(text, delimiter, INFERENCE_BYTES, text_nulls=text_nulls), None
             sample = whole_lines(text, 0, INFERENCE_BYTES)
             _refuse_bare_nulls(sample)
             return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema, None

@@ -2,6 +2,7 @@
 
 no time, or one that no folder can be named by, or a text that is too long for that, empty, or Hive's for null
 Parquet: times in seconds that its milliseconds cannot hold
+CSV: a null in the only column, a time outside of years 1 to 9999
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from unistream.connector.common import beyond_years, reasons_of, uncastable, without_folder
+from unistream.connector.file.sink_csv import ALONE
 from unistream.connector.file.sink_format import Buckets, Format
 from unistream.model.elements import Batch
 
@@ -32,12 +34,17 @@ class FileRowCheck:
         times = self._buckets.times(batch)
         if times is not None and times.null_count:
             yield times.is_null(), "no time, so it has no bucket"
+        alone = batch.records.num_columns == 1 + len(self._buckets.columns)
         for name, column in zip(batch.records.schema.names, batch.records.columns, strict=True):
             if name in self._buckets.columns:
                 if (bad := beyond_years(column)) is not None:
                     yield bad, f"a time in {name!r} outside of years 1 to 9999, which no folder is named by"
                 if (bad := without_folder(name, column)) is not None:
                     yield bad, f"a text in {name!r} that readers would not get back from the name of a folder"
+            elif self._format == "csv" and alone and column.null_count:
+                yield column.is_null(), ALONE
+            elif self._format == "csv" and (bad := beyond_years(column)) is not None:
+                yield bad, f"a time in {name!r} outside of years 1 to 9999, which CSV readers refuse"
             elif self._format == "parquet" and (bad := _beyond_parquet(column)) is not None:
                 yield bad, f"a time in {name!r} that Parquet's milliseconds cannot hold"
 

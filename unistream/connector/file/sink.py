@@ -28,15 +28,16 @@ TARGET_FILE_BYTES: Final = 64 * MIB
 
 
 class FileSink:
-    """Writes the stream to files in a folder: Parquet or JSON lines, new files at every checkpoint, visible
-    once it is complete.
+    """Writes the stream to files in a folder: Parquet, JSON lines or CSV, new files at every checkpoint,
+    visible once it is complete.
 
     A file is staged (hidden), and renamed to ``part-…`` when its checkpoint is complete. Empty files are
     never written. Files of a checkpoint appear one after the other; a table shows them at once.
 
     Args:
         path: Local path or URL of the folder; created if it does not exist.
-        format: ``"parquet"`` or ``"json"`` (one object per line).
+        format: ``"parquet"``, ``"json"`` (one object per line) or ``"csv"`` (texts in quotes, a null is
+            nothing; to be read by a `FileSource` with ``text_nulls=True``).
         partition_by: Columns whose values name folders, ``column=value/``; the files do not contain them.
         bucket_by_time: `strftime` format of another level of folders, such as ``"%Y-%m-%d/%H"``.
         time_column: The time for that; None: the rows' event time.

@@ -26,13 +26,14 @@ from unistream.connector.common import (
     value_folder,
     value_text,
 )
+from unistream.connector.file.sink_csv import read_again, write_csv
 from unistream.model.elements import Batch
 
-Format = Literal["parquet", "json"]
-SUFFIXES: Final[dict[Format, str]] = {"parquet": ".parquet", "json": ".jsonl"}
+Format = Literal["parquet", "json", "csv"]
+SUFFIXES: Final[dict[Format, str]] = {"parquet": ".parquet", "json": ".jsonl", "csv": ".csv"}
 ROW_GROUP_ROWS: Final = 1 << 20
 JSON_CHUNK_ROWS: Final = 1 << 14
-_NAMES: Final[dict[Format, str]] = {"parquet": "Parquet", "json": "JSON"}
+_NAMES: Final[dict[Format, str]] = {"parquet": "Parquet", "json": "JSON", "csv": "CSV"}
 _BYTES: Final = (
     pa.types.is_binary,
     pa.types.is_large_binary,
@@ -147,6 +148,9 @@ def write_table(
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), **remembered})
         pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP_ROWS)
         return
+    if file_format == "csv":
+        write_csv(table, file)
+        return
     for batch in table.to_batches(JSON_CHUNK_ROWS):
         file.write(json_lines(batch))
 
@@ -211,6 +215,8 @@ def misfit(type_: pa.DataType, file_format: Format) -> str | None:
         return _first_line(error)
     if first == second and values[0] != values[1]:
         return "values that differ by its smallest unit would be equal in the file"
+    if file_format == "csv" and first != values[0]:
+        return "a reader would find another value"
     return None
 
 
@@ -221,5 +227,8 @@ def _first_line(error: Exception) -> str:
 def _found(values: pa.Array, file_format: Format) -> object:
     """The content of a file of these values, for comparison; for JSON its text."""
     file = io.BytesIO()
-    write_table(pa.table({"c": values}), file, file_format)
+    columns = {"c": values, "another": [0]} if file_format == "csv" else {"c": values}
+    write_table(pa.table(columns), file, file_format)
+    if file_format == "csv":
+        return read_again(file.getvalue(), values.type)
     return parquet_file(file).read()["c"] if file_format == "parquet" else file.getvalue()

@@ -81,6 +81,9 @@ class FileSource:
         delimiter: Delimiter of CSV values.
         quoted_newlines: CSV values may contain line breaks; then one subtask reads the whole file. False lets
             several subtasks share a CSV file.
+        text_nulls: In CSV, what has nothing between its delimiters is null, also a text, and nothing else is
+            (``""`` is the empty text): as `FileSink` writes it. False: no text is null. Not with
+            ``quoted_newlines=False``.
         split_bytes: Minimum size of a part that one subtask reads, 32 MiB if it is not given; also the most
             that is read again after a restart.
         block_bytes: Text is parsed in pieces of about this size, at least one line.
@@ -129,6 +132,7 @@ class FileSource:
         columns: Sequence[str] | None = None,
         delimiter: str = ",",
         quoted_newlines: bool = True,
+        text_nulls: bool = False,
         split_bytes: int | None = None,
         block_bytes: int = BLOCK_BYTES,
         in_order: bool = False,
@@ -151,6 +155,9 @@ class FileSource:
         self._columns = None if columns is None else list(columns)
         self._delimiter = delimiter
         self._quoted_newlines = quoted_newlines
+        if text_nulls and not (format == "csv" and quoted_newlines):
+            raise ConfigError("text_nulls=True is for CSV, and not with quoted_newlines=False")
+        self._text_nulls = text_nulls
         self._split_bytes = split_bytes
         self._block_bytes = block_bytes
         self._in_order = in_order
@@ -199,7 +206,12 @@ class FileSource:
     def _inferred(self) -> pa.Schema:
         found = [file.path for file in list_files(self._paths, self._options, ignored=self._ignored)]
         schema, remembered = infer_schema(
-            found[0], self._format, self._delimiter, self._options, self._compression
+            found[0],
+            self._format,
+            self._delimiter,
+            self._options,
+            self._compression,
+            text_nulls=self._text_nulls,
         )
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
         for name in twice:
@@ -323,6 +335,7 @@ class FileSource:
             given=tuple(given_folders(self._paths)) if self._partitions else None,
             full=self._full_schema,
             compression=self._compression,
+            text_nulls=self._text_nulls,
             skips_changed=self._watch is not None and not self._watch.fails,
             delimiter=self._delimiter,
             block_bytes=self._block_bytes,

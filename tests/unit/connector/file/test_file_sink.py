@@ -421,7 +421,7 @@ def test_writers_that_go_on_at_another_parallelism_leave_each_others_files(
     ("options", "text"),
     [
         ({"path": ""}, "needs the path"),
-        ({"path": "x", "format": "csv"}, "format must be"),
+        ({"path": "x", "format": "xml"}, "format must be"),
         ({"path": "x", "target_file_bytes": 0}, "above 0"),
         ({"path": "x", "on_rewind": "perhaps"}, "on_rewind"),
         ({"path": "x", "time_column": "at"}, "needs bucket_by_time"),
