@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -75,7 +76,7 @@ def _rows(info: JobInfo) -> Iterator[tuple[int, str]]:
         yield (
             1,
             f"{count(left)} left"
-            + (f", about {duration(round(left / per_s) * 1_000)}" if per_s and left else ""),
+            + (f", about {duration(math.ceil(left / per_s) * 1_000)}" if per_s and left else ""),
         )
     elif info.records_behind:
         yield 1, f"{count(info.records_behind)} behind"
