@@ -51,6 +51,7 @@ from unistream.connector.file.format import (
     check_nulls,
     untimed_rows,
 )
+from unistream.connector.file.orc import as_declared, orc_file, stripes
 from unistream.connector.file.split import FileSplit, file_mark, open_text
 from unistream.connector.file.watch import changed_file
 from unistream.model.event_time import ASSIGN_LATER
@@ -104,6 +105,8 @@ def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Itera
     match columns.in_file.format:
         case "parquet":
             return _parquet_units(split, columns, file)
+        case "orc":
+            return _orc_units(split, columns, file)
         case "json":
             return _json_units(split, columns, file)
         case "csv":
@@ -158,6 +161,26 @@ def _parquet_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) 
             raise  # the storage; Arrow reports damaged pages as an OSError without a number
         groups = f"row groups {split.start} to {split.stop - 1}"
         raise UserCodeError(f"file {split.path}, {groups}: unreadable Parquet: {error}") from error
+
+
+def _orc_units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Iterator[Unit]:
+    spec = columns.in_file
+    try:
+        orc = orc_file(file)
+        columns.check_not_in_file(orc.schema.names)
+        check_columns(split.path, as_declared(orc.schema, spec.schema), spec.schema)
+        wanted = pa.schema([spec.schema.field(name) for name in spec.names])
+        for unit in stripes(orc, range(split.unit, split.stop), spec.names):
+            table = _conform(unit.table, wanted)
+            for row, reason in untimed_rows(table, spec).items():
+                where = f"stripe {unit.at}, row {row + 1}"
+                raise UserCodeError(f"file {split.path}, {where}: {reason}. {ASSIGN_LATER}")
+            yield replace(unit, table=table)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the storage
+        where = f"stripes {split.start} to {split.stop - 1}"
+        raise UserCodeError(f"file {split.path}, {where}: unreadable ORC: {error}") from error
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

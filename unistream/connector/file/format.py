@@ -15,8 +15,9 @@ from unistream.connector.common import PADDING, untimed
 from unistream.connector.file.compression import Codec, Compression, codec_of
 from unistream.port.projection import Selection
 
-FileFormat = Literal["parquet", "csv", "json"]
-FORMATS: Final = ("parquet", "csv", "json")
+FileFormat = Literal["parquet", "csv", "json", "orc"]
+FORMATS: Final = ("parquet", "csv", "json", "orc")
+TEXTS: Final = ("csv", "json")
 OnBadRecord = Literal["fail", "skip", "dead-letter"]
 ON_BAD_RECORD: Final = ("fail", "skip", "dead-letter")
 
@@ -67,7 +68,7 @@ class FileSpec:
 
     def codec_of(self, path: str) -> Codec | None:
         """By which the text of a file is compressed."""
-        return None if self.format == "parquet" else codec_of(path, self.compression)
+        return codec_of(path, self.compression) if self.format in TEXTS else None
 
     @property
     def names(self) -> list[str]:

@@ -16,6 +16,7 @@ from unistream.base.parquet_files import parquet_schema
 from unistream.connector.file.compression import Compression, codec_of
 from unistream.connector.file.csv_text import csv_schema
 from unistream.connector.file.format import BYTE_ORDER_MARK, LINE_BYTES_MAX, FileFormat, whole_lines
+from unistream.connector.file.orc import orc_schema
 from unistream.connector.file.partition_columns import remembered_in
 from unistream.connector.file.split import open_file, open_text
 
@@ -43,6 +44,9 @@ def infer_schema(
         if file_format == "parquet":
             with open_file(path, options) as file:
                 return parquet_schema(file), remembered_in(pq.read_metadata(file).metadata)
+        if file_format == "orc":
+            with open_file(path, options) as file:
+                return orc_schema(file), None
         with open_text(path, options, codec_of(path, compression), at_most=LINE_BYTES_MAX) as text:
             if file_format == "csv":
                 return csv_schema(text, delimiter, INFERENCE_BYTES, text_nulls=text_nulls), None

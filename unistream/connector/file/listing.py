@@ -27,6 +27,7 @@ from unistream.connector.file.folders import (
     is_hidden,
 )
 from unistream.connector.file.format import FileFormat
+from unistream.connector.file.orc import stripe_ranges
 from unistream.connector.file.partition_columns import Folders, Values, check_alike, constants
 from unistream.connector.file.split import FileSplit, encode_split, file_system, is_object_store, open_file
 from unistream.connector.file.watch import FoundFile, mark_of, modified_ms, short_mark
@@ -211,6 +212,8 @@ def _file_splits(
     column = "" if info.in_order or info.timestamp_column in known else info.timestamp_column
     if listing.format == "parquet":
         parts = _row_group_parts(file, listing, column, info.timestamp_type, within)
+    elif listing.format == "orc":
+        parts = _stripe_parts(file, listing)
     else:
         parts = _byte_parts(file, listing)
     mark = short_mark(file) if listing.watch is not None else ""
@@ -260,6 +263,19 @@ def read_footer(file: FoundFile, options: Mapping[str, Any]) -> pq.FileMetaData:
             return pq.read_metadata(content)
     except pa.ArrowInvalid as error:
         raise ConfigError(f"file {file.path} is no Parquet file: {error}") from error
+
+
+def _stripe_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:
+    try:
+        with open_file(file.path, listing.options, file.size) as content:
+            ranges = stripe_ranges(content, listing.split_bytes)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"file {file.path} is no ORC file: {error}") from error
+    length = file.size // max(1, len(ranges))
+    return [
+        FileSplit(path=file.path, size=file.size, start=low, stop=high, unit=low, length=length)
+        for low, high in ranges
+    ]
 
 
 def _byte_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:

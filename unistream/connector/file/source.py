@@ -1,7 +1,7 @@
-"""Files as a source: Parquet, CSV and JSON lines, on any file system that fsspec supports.
+"""Files as a source: Parquet, ORC, CSV and JSON lines, on any file system that fsspec supports.
 
 The files are listed once, when the job starts, or again and again (`watch`); a change of one is an error.
-Several subtasks read a large file: by row groups (Parquet), or by ranges of whole lines (text).
+Several subtasks read a large file: by row groups (Parquet), stripes (ORC), or ranges of whole lines (text).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from unistream.connector.file.folders import fixed_part
 from unistream.connector.file.format import (
     FORMATS,
     ON_BAD_RECORD,
+    TEXTS,
     FileFormat,
     FileSpec,
     OnBadRecord,
@@ -74,7 +75,8 @@ class FileSource:
         path: A file, a folder (all files below it, except names that begin with ``.`` or ``_``), a glob
             pattern, or a list of these; local or an fsspec URL. The folder of a Delta, Iceberg or Hudi table
             is refused. Folders ``year=2013/`` below it are columns, see `partitions`.
-        format: ``"parquet"``, ``"csv"`` (first line = column names) or ``"json"`` (one object per line).
+        format: ``"parquet"``, ``"orc"``, ``"csv"`` (first line = column names) or ``"json"`` (one object per
+            line).
         schema: Schema of the rows, also of the columns in names of folders; None: inferred from the first
             file, and all names of folders, at its first use.
         columns: Only these, in this order; the others are not decoded.
@@ -400,9 +402,10 @@ def _check_on_bad_record(on_bad_record: str, file_format: str, *, quoted_newline
         )
     if on_bad_record == "fail":
         return
-    if file_format == "parquet":
+    if file_format not in TEXTS:
         raise ConfigError(
-            f"on_bad_record={on_bad_record!r} is for lines of text; a Parquet file is read, or is damaged"
+            f"on_bad_record={on_bad_record!r} is for lines of text; a Parquet or ORC file is read, or is "
+            "damaged"
         )
     if file_format == "csv" and quoted_newlines:
         raise ConfigError(

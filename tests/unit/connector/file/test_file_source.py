@@ -464,7 +464,7 @@ def test_a_file_that_changes_after_the_listing_is_an_error(tmp_path: Path) -> No
     [
         ({"path": []}, "at least one path"),
         ({"path": ""}, "at least one path"),
-        ({"path": "a", "format": "xml"}, "must be one of parquet, csv, json"),
+        ({"path": "a", "format": "xml"}, "must be one of parquet, csv, json, orc"),
         ({"path": "a", "split_bytes": 0}, "above 0"),
         ({"path": "a", "block_bytes": 0}, "above 0"),
     ],
