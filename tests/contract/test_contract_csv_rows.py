@@ -78,7 +78,7 @@ def rows_of(source: FileSource) -> list[dict[str, Any]]:
 @given(rows=ROWS, block_bytes=st.sampled_from([1, 40, 1 << 20]))
 @example(rows=[NOTHING, NOTHING | {"t": ""}], block_bytes=1)
 @example(rows=[NOTHING | {"t": '"\r\n,"', "f": float("inf"), "amount": Decimal("-0.0001")}], block_bytes=40)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_reader_finds_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], block_bytes: int
 ) -> None:

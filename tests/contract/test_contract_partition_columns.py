@@ -77,9 +77,10 @@ def by_number(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["n"])
 
 
-@pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("format", ["parquet", "json"])
-def test_what_a_sink_writes_by_folder_is_read_again(tmp_path: Path, format: Any, values: str) -> None:
+@pytest.mark.parametrize(
+    ("values", "format"), [*((values, "parquet") for values in VALUES), ("text", "json"), ("times", "json")]
+)
+def test_what_a_sink_writes_by_folder_is_read_again(tmp_path: Path, values: str, format: Any) -> None:
     kind, own = VALUES[values]
     rows = folders_of(own, kind)
     write_files(FileSink(str(tmp_path), format=format, partition_by=["k"]), rows)

@@ -72,13 +72,16 @@ class Look:
     changed: tuple[FoundFile, ...]
 
 
-def look(listed: Sequence[FoundFile], seen: Seen, *, now_ms: int, min_age_ms: int) -> Look:
+def look(
+    listed: Sequence[FoundFile], seen: Seen, *, now_ms: int, min_age_ms: int, at_most: int = FILES_AT_ONCE
+) -> Look:
     """
     Args:
         listed: All files of the folder, by path.
         seen: By the look before.
         now_ms: Time of the listing.
         min_age_ms: A file is read when it has not changed for this long.
+        at_most: New files of one look; the others come with the next one.
 
     >>> file = FoundFile("a.csv", 3, "3 x", modified_ms=1_000)
     >>> young = look([file], Seen(), now_ms=1_500, min_age_ms=1_000)
@@ -94,7 +97,7 @@ def look(listed: Sequence[FoundFile], seen: Seen, *, now_ms: int, min_age_ms: in
         key, mark = _short(file.path, _PATH_BYTES), short_mark(file)
         before = seen.files.get(key)
         if before is None or (before != mark and key in seen.gone):
-            if is_settled(file, now_ms, min_age_ms) and len(new) < FILES_AT_ONCE:
+            if is_settled(file, now_ms, min_age_ms) and len(new) < at_most:
                 new.append(file)
                 files[key] = mark
             elif before is not None:

@@ -19,7 +19,6 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.connector.file import FileSource
 from unistream.connector.file.discovery import WatchedFolder
 from unistream.connector.file.watch import (
-    FILES_AT_ONCE,
     REMEMBERED_MS,
     FoundFile,
     Seen,
@@ -81,11 +80,11 @@ def test_what_is_gone_for_long_is_forgotten() -> None:
 
 
 def test_one_look_takes_no_more_files_than_a_message_holds() -> None:
-    files = [FoundFile(f"{n:06}", 1, "", 0) for n in range(FILES_AT_ONCE + 1)]
-    first = look(files, Seen(), now_ms=100, min_age_ms=0)
+    files = [FoundFile(f"{n:06}", 1, "", 0) for n in range(501)]
+    first = look(files, Seen(), now_ms=100, min_age_ms=0, at_most=500)
     assert first.new == tuple(files[:-1])
     assert look(files, first.seen, now_ms=100, min_age_ms=0).new == tuple(files[-1:])
-    assert len(first.seen.encode()) < 35 * FILES_AT_ONCE
+    assert len(first.seen.encode()) < 30 * len(files)
 
 
 class WatchedJob(RuleBasedStateMachine):
