@@ -36,7 +36,7 @@ test("a task that does not run is not busy, and a vertex without tasks has no wa
   ];
   const found = verticesOf(
     plan as unknown as Parameters<typeof verticesOf>[0],
-    { subtasks } as unknown as Parameters<typeof verticesOf>[1],
+    { subtasks, vertices: [] } as unknown as Parameters<typeof verticesOf>[1],
   );
   expect(found.map(({ busy, heldBack, watermarkMs }) => [busy, heldBack, watermarkMs])).toEqual([
     [0.9, 0.3, 7],
