@@ -20,8 +20,8 @@ def size_text(size: int) -> str:
 def scaled_by_thousands(value: int, units: int) -> tuple[int, float]:
     """The power of 1,000 by which it is divided, one of so many, and what is left.
 
-    >>> scaled_by_thousands(25_600, 4), scaled_by_thousands(999_960, 4)
-    ((1, 25.6), (2, 0.99996))
+    >>> scaled_by_thousands(25_600, 4), scaled_by_thousands(1_500_000, 4)
+    ((1, 25.6), (2, 1.5))
     """
     power, scaled = 0, float(value)
     while round(abs(scaled), 1) >= 1_000 and power < units - 1:

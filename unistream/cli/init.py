@@ -21,7 +21,7 @@ PLACES: Final = {
     "ci.yml.txt": ".github/workflows/ci.yml",
     "pipeline.py.txt": "{{module}}/pipeline.py",
     "definitions.py.txt": "{{module}}/definitions.py",
-    "test_pipeline.py.txt": "tests/test_pipeline.py",
+    "its_test.py.txt": "tests/test_pipeline.py",
 }
 """Where each file of the template goes."""
 
