@@ -9,6 +9,7 @@ kills it after `seconds`, or if it says too much
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -25,6 +26,9 @@ ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX":
 """Others reserve a gigabyte ahead, which counts as if it was used."""
 
 READY: Final = b"\n"
+
+_OF_THE_LOADER: Final = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
+"""What the dynamic linker says of a library that it has no memory for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +137,22 @@ def limit_self(*, memory_bytes: int, seconds: int, file_bytes: int = 0) -> None:
     # The soft limit is SIGXCPU, which says why it ended; where both are equal it is SIGKILL, as of anybody.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+
+
+def memory_gave_out(error: BaseException | None) -> bool:
+    """Whether `error`, or what it comes from, is the limit of memory. Python has a `MemoryError` only where
+    Python itself allocates: a folder that is listed for an import, or a library that is mapped, fails as
+    OSError or ImportError.
+
+    >>> memory_gave_out(OSError(errno.ENOMEM, "Cannot allocate memory")), memory_gave_out(OSError("lost"))
+    (True, False)
+    >>> memory_gave_out(ImportError("libarrow.so: failed to map segment from shared object"))
+    True
+    """
+    while error is not None:
+        of_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
+        of_loader = isinstance(error, ImportError) and any(words in str(error) for words in _OF_THE_LOADER)
+        if isinstance(error, MemoryError) or of_system or of_loader:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.bounded_process import READY, limit_self
+from unistream.base.bounded_process import READY, limit_self, memory_gave_out
 from unistream.base.config import Configuration
 from unistream.base.errors import Transient, UnistreamError
 from unistream.base.limits import MIB
@@ -33,17 +33,24 @@ def main() -> None:
     limit_self(memory_bytes=question.limits.memory_bytes, seconds=question.limits.seconds)
     try:
         answer: LettersPage | LettersRefusal = answered(question)
-    except MemoryError:
-        most = question.limits.memory_bytes // MIB
-        answer = LettersRefusal(
-            why=f"to read the table takes more than the {most} MiB of memory that a look at it may have; "
-            "`unistream dead-letters` has no such limit"
-        )
-    except UnistreamError as error:
-        answer = LettersRefusal(why=str(error), is_away=isinstance(error, Transient))
+    except Exception as error:
+        answer = _refusal(error, question)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.buffer.flush()
     os._exit(0)  # threads of libraries are not waited for
+
+
+def _refusal(error: Exception, question: LettersQuestion) -> LettersRefusal:
+    """Raises: `error`, where it is none of the limits and none of unistream's own."""
+    if memory_gave_out(error):
+        most = question.limits.memory_bytes // MIB
+        return LettersRefusal(
+            why=f"to read the table takes more than the {most} MiB of memory that a look at it may have; "
+            "`unistream dead-letters` has no such limit"
+        )
+    if isinstance(error, UnistreamError):
+        return LettersRefusal(why=str(error), is_away=isinstance(error, Transient))
+    raise error
 
 
 def answered(question: LettersQuestion) -> LettersPage:

@@ -10,7 +10,7 @@ import sys
 
 import msgspec
 
-from unistream.base.bounded_process import READY, limit_self
+from unistream.base.bounded_process import READY, limit_self, memory_gave_out
 from unistream.base.errors import Transient, UnistreamError
 from unistream.base.limits import MIB
 from unistream.dead_letters.clustered import prepared
@@ -34,14 +34,16 @@ def main() -> None:
 def _answered(question: ReplayQuestion) -> ReplayAnswer:
     try:
         return prepared(question)
-    except MemoryError:
-        most = question.limits.memory_bytes // MIB
-        return LettersRefusal(
-            why=f"to begin the replay takes more than the {most} MiB of memory that it may have; `unistream "
-            "dead-letters replay` has no such limit"
-        )
-    except UnistreamError as error:
-        return LettersRefusal(why=str(error), is_away=isinstance(error, Transient))
+    except Exception as error:
+        if memory_gave_out(error):
+            most = question.limits.memory_bytes // MIB
+            return LettersRefusal(
+                why=f"to begin the replay takes more than the {most} MiB of memory that it may have; "
+                "`unistream dead-letters replay` has no such limit"
+            )
+        if isinstance(error, UnistreamError):
+            return LettersRefusal(why=str(error), is_away=isinstance(error, Transient))
+        raise
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unistream.base.bounded_process import READY, limit_self
+from unistream.base.bounded_process import READY, limit_self, memory_gave_out
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError
 from unistream.base.limits import MIB
@@ -43,16 +43,21 @@ def main() -> None:
     limit_self(memory_bytes=question.limits.memory_bytes, seconds=question.limits.seconds)
     try:
         answer: ResultRows | QueryRefusal = answered(question)
-    except (MemoryError, OutOfMemory):
-        most = question.limits.memory_bytes // MIB
-        answer = QueryRefusal(why=f"the query takes more than the {most} MiB of memory that it may have")
-    except CorruptSnapshot as error:
-        answer = QueryRefusal(why=str(error), damaged=True)
-    except UnistreamError as error:
-        answer = QueryRefusal(why=str(error))
+    except Exception as error:
+        answer = _refusal(error, question)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.buffer.flush()
     os._exit(0)  # what ends in order may open files
+
+
+def _refusal(error: Exception, question: Question) -> QueryRefusal:
+    """Raises: `error`, where it is none of the limits and none of unistream's own."""
+    if isinstance(error, OutOfMemory) or memory_gave_out(error):
+        most = question.limits.memory_bytes // MIB
+        return QueryRefusal(why=f"the query takes more than the {most} MiB of memory that it may have")
+    if isinstance(error, UnistreamError):
+        return QueryRefusal(why=str(error), damaged=isinstance(error, CorruptSnapshot))
+    raise error
 
 
 def seal() -> None:

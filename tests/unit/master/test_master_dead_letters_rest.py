@@ -183,7 +183,7 @@ def page_at(uri: str, limits: LetterLimits) -> LettersPage:
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        (LetterLimits(memory_bytes=1), "memory that"),
+        (LetterLimits(memory_bytes=1), "of memory"),  # where it gives out is the machine's choice
         (LetterLimits(seconds=0), "takes more than 0 s"),
         (LetterLimits(answer_bytes=-(2**20) + 8), "ended without an answer"),
     ],
