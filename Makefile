@@ -130,9 +130,15 @@ ui-build: $(UI_PAGE)  ## the web UI that a JobManager serves at /; needs Node 20
 ui: $(UI_PACKAGES)  ## the web UI from its sources, over a JobManager; MASTER=http://127.0.0.1:8081
 	@cd ui && npm run --silent generate && UNISTREAM_MASTER=$(or $(MASTER),http://127.0.0.1:8081) npm run dev
 
-ui-check: $(UI_PACKAGES)  ## types, lint and tests of the web UI
-	@cd ui && npm run --silent generate >/dev/null && { npm run --silent lint & \
-		npm run --silent types && npm run --silent test; taken=$$?; wait $$! && exit $$taken; }
+# Two minutes of a processor, and all that it reads stands in ui/: what has passed once is not checked again.
+UI_DIGEST = { node --version; find ui -type f -not -path "ui/node_modules/*" -not -name schema.ts -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } | sha256sum | cut -c 1-64
+
+ui-check: $(UI_PACKAGES)  ## types, lint and tests of the web UI, unless these very files have passed; AGAIN=1
+	@passed=$(CACHE)/ui-passed/$$($(UI_DIGEST)); \
+	if [ -f $$passed ] && [ -z "$(AGAIN)" ]; then echo "web UI: unchanged since it passed"; exit 0; fi; \
+	(cd ui && npm run --silent generate >/dev/null && { npm run --silent lint & \
+		npm run --silent types && npm run --silent test; taken=$$?; wait $$! && exit $$taken; }) && \
+	mkdir -p $(CACHE)/ui-passed && touch $$passed
 
 browser: setup  ## Dagster's UI and the web UI in a real browser: as somebody uses them; installs Chromium
 	-@bash deployments/local/browser.sh
