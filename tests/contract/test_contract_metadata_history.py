@@ -34,7 +34,7 @@ from unistream.port.retention import DAY_MS, Retention
 
 OURS, OTHER = ClusterId("a" * 32), ClusterId("b" * 32)
 NOW_MS = 100 * DAY_MS
-PROCESSES = 4
+PROCESSES = 3
 
 
 def cluster(id_: ClusterId = OURS, **changes: Any) -> ClusterRecord:

@@ -15,8 +15,8 @@ import unistream as us
 from tests.eventually import eventually
 from unistream.testing.mini_cluster import MiniCluster
 
-KEYS: Final = 30_000
-VALUE_BYTES: Final = 2_000
+KEYS: Final = 15_000
+VALUE_BYTES: Final = 4_000
 STATE_BYTES: Final = KEYS * VALUE_BYTES
 CONFIG: Final = {
     "parallelism.default": "2",
