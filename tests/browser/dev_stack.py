@@ -23,15 +23,19 @@ ATTACHED: Final = "resources: {unistream: {config: {target: remote, mode: attach
 
 
 class DevStack:
-    """Dagster, a session cluster of local processes and a broker; flights arrive all the time."""
+    """Dagster, a session cluster of local processes and a broker; flights arrive all the time.
 
-    def __init__(self, folder: Path, seconds_a_year: float) -> None:
+    Args:
+        folder: New; of the stack.
+        flights: Options of `make dev`: from when they are, and how fast they come.
+    """
+
+    def __init__(self, folder: Path, *flights: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._log = folder / "dev.log"
         [port] = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        flights = ("--since", "2013-01-01", "--backlog-months", "0", "--seconds-a-year", str(seconds_a_year))
         options = ("--target", "local", "--port", str(port), *flights)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -60,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def take_dagster(folder: Path, work: Path) -> list[Path]:
     """Of Dagster's UI."""
-    with DevStack(work / "stack", seconds_a_year=3_600) as stack, Chromium(work / "chromium") as browser:
+    with (
+        DevStack(work / "stack", "--seconds-a-year", "3600") as stack,
+        Chromium(work / "chromium") as browser,
+    ):
         pages = Pages(browser, stack.url)
         pages.enter(stack.has_started)
         return take(pages, folder)
@@ -93,6 +96,7 @@ def take(pages: Pages, folder: Path) -> list[Path]:
     for _ in range(2):
         await_next(pages, "unistream/outbox_seq")
     taken.append(plots(pages, folder / "plots.png"))
+    taken.append(asset_graph(pages, folder / "asset-graph.png"))
     second = pages.materialize_with(ATTACHED, *TABLES)
     browser.until_shown("ASSET_OBSERVATION", COMMIT_S)
     pages.open(f"runs/{second}")  # its head follows more slowly than its log
@@ -100,7 +104,6 @@ def take(pages: Pages, folder: Path) -> list[Path]:
     browser.until(lambda: browser.text.count("ASSET_OBSERVATION") > len(TABLES), "the next observations")
     taken.append(browser.picture(folder / "run.png"))
     pages.terminate(second)
-    taken.append(asset_graph(pages, folder / "asset-graph.png"))
     return taken
 
 
@@ -121,6 +124,7 @@ def asset_graph(pages: Pages, path: Path) -> Path:
     browser.click("button:has([aria-label=panel_show_right])")  # the list of the assets
     browser.click("button:has([aria-label=zoom_in])")
     browser.until_shown("Latest event")  # in the boxes, once they are large enough
+    browser.until(lambda: browser.text.count("3 / 3 Passed") == len(TABLES), "the checks of both", COMMIT_S)
     browser.until(lambda: "Loading" not in browser.text, "the states of the assets")
     return browser.picture(path)
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.browser.pages import COMMIT_S, Pages
 from tests.eventually import eventually
 from tests.integration.test_demo import marked
 
+PACE: Final = ("--seconds-a-year", "360")  # a month in 30 s
+FLIGHTS: Final = ("--since", "2013-01-01", "--backlog-months", "0", *PACE)
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]  # with the start of everything
 
 
@@ -46,7 +49,7 @@ def screen(tmp_path_factory: pytest.TempPathFactory, mark: str) -> Iterator[Scre
         pytest.skip("there is no Chromium on the PATH: `make browser` installs it, as root on Debian")
     folder = tmp_path_factory.mktemp("browser")
     with (
-        DevStack(folder / "stack", seconds_a_year=360) as stack,  # a month in 30 s
+        DevStack(folder / "stack", *FLIGHTS) as stack,
         Chromium(folder / "chromium") as browser,
     ):
         pages = Pages(browser, stack.url)
