@@ -6,6 +6,7 @@ RUN := $(UV) run --frozen --no-sync
 FAST := tests/unit tests/conformance tests/contract tests/tidy
 # What is too long for the gate, in the order in which a night runs it.
 NIGHTLY := test-nightly bounds-nightly equality-nightly random-nightly crash-matrix ha-matrix dagster-matrix versions-nightly browser screenshots-nightly sim-nightly
+DAGSTER = $(shell $(RUN) python -c 'import dagster; print(dagster.__version__)')
 NPM := $(shell command -v npm 2>/dev/null)
 UI_PAGE := unistream/_ui/index.html
 UI_PACKAGES := ui/node_modules/.package-lock.json
@@ -56,10 +57,11 @@ budget:
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist worksteal $(FAST)
 
-# Tests of pandas need it installed, and no other test has it. Pyright reads the programs that mypy reads in `check`.
+# Tests of pandas and of Dagster's dg need them installed, and no other test has them. Pyright reads the programs that mypy reads in `check`.
 test-nightly: setup  ## the long tests that `make test` leaves out
 	@$(RUN) python -m tests.spark_start
 	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
+	@$(RUN) --with dagster-dg-cli==$(DAGSTER) --with dagster-shared==$(DAGSTER) pytest -q tests/dg
 	@$(RUN) --with basedpyright==1.31.4 basedpyright -p tests/typed
 	@UNISTREAM_NIGHTLY=1 $(RUN) pytest -q -n 3 --dist worksteal $$(grep -v "^\#" tests/nightly.txt | sed "s/::.*//" | sort -u)
 
