@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import unistream as us
 
@@ -45,7 +44,7 @@ def flights(env: us.Environment, config: FlightsConfig) -> None:
         name="flights",
     ).uid("flights")
 
-    flown = departures.side_output("cancelled", pc.field("dep_delay").is_null()).uid("flown")
+    flown = departures.side_output("cancelled", us.col("dep_delay").is_null()).uid("flown")
     lake = us.DeltaSink(f"{config.lake}/flights_hourly", partition_by=["origin"])
     by_hour(flown, airlines_of(env, config)).sink_to(lake).uid("lake")
 

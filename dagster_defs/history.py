@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 import unistream as us
@@ -39,7 +38,7 @@ def history(env: us.Environment, config: FlightsConfig, run: str) -> None:
     """The same hours as in `flights`, of all that is in the archive, in the table of one run."""
     source = us.FileSource(archive_of(config), columns=FLIGHT.names)
     departures = env.from_source(source, STRATEGY, name="archive").uid("archive")
-    flown = departures.filter(pc.field("dep_delay").is_valid()).uid("flown")
+    flown = departures.filter(us.col("dep_delay").is_valid()).uid("flown")
     table = us.DeltaSink(str(table_of(config, run)), partition_by=["origin"])
     by_hour(flown, airlines_of(env, config)).sink_to(table).uid("history")
 
