@@ -34,7 +34,7 @@ RECORDED: Final = HERE / "drawn_answers.json"
 PICTURES: Final = HERE / "pictures"
 OF_JOB: Final = ("", "/timeline", "/checkpoints", "/state", "/commits", "/log", "/explain", "/vertices")
 OF_CLUSTER: Final = ("/config", "/unistream/overview", "/unistream/workers", "/unistream/cluster")
-LISTS: Final = ("/unistream/history", "/unistream/run-links", "/unistream/kept-jobs")
+LISTS: Final = ("/unistream/history", "/unistream/run-links", "/unistream/kept-jobs", "/unistream/procedures")
 WIDE: Final = {"size": {"width": 1400, "height": 900}, "colorScheme": "light"}
 DARK: Final = {"size": {"width": 1400, "height": 900}, "colorScheme": "dark"}
 NARROW: Final = {"size": {"width": 400, "height": 800}, "colorScheme": "dark"}
@@ -43,7 +43,7 @@ TABS: Final = (
     *("graph", "timeline", "checkpoints", "state", "commits", "dead-letters", "exceptions", "log", "plan"),
     "configuration",
 )
-PAGES: Final = ("overview", "workers", "cluster", "history", "explain", "simulation")
+PAGES: Final = ("overview", "workers", "cluster", "history", "procedures", "explain", "simulation")
 CHANGING: Final = (
     "overview",
     "graph",
@@ -53,6 +53,7 @@ CHANGING: Final = (
     "exceptions",
     "workers",
     "history",
+    "procedures",
 )
 ODD: Final = (
     "a name with <b>markup</b> & more",
@@ -153,6 +154,7 @@ class Drawn:
         info.update(checkpoints=[], exceptions=[], state="INITIALIZING", metrics={}, subtasks=[])
         body("/unistream/workers").update(workers=[])
         body("/unistream/history").update(jobs=[], next=None)
+        body("/unistream/procedures").update(procedures=[])
         checkpoints = body(f"/unistream/jobs/{self.job}/checkpoints")
         checkpoints.update(latest=[], latest_completed=None, completed=0)
         timeline = body(f"/unistream/jobs/{self.job}/timeline")
@@ -169,6 +171,9 @@ class Drawn:
         for subtask in info["subtasks"]:
             subtask["state"] = "CANCELED"
         info["subtasks"][0]["state"] = "FAILED"
+        self._body(answers, "/unistream/procedures")["procedures"][0]["report"].update(
+            done=2, state="INTERRUPTED", text=MESSAGE, goes_on="unistream upgrade flights flights:second"
+        )
         [line] = self._body(answers, "/unistream/overview")["jobs"]
         line["summary"].update(state="RESTARTING", restarts=3)
         line["figures"].update(failure=f"UserCodeError: {info['exceptions'][0]['message']}")
@@ -189,6 +194,8 @@ class Drawn:
             {**one, "worker": {**one["worker"], "id": f"tm-{number}", "host": ODD[number % 5][:120]}}
             for number, one in enumerate(workers * 20)
         ]
+        procedures = self._body(answers, "/unistream/procedures")["procedures"]
+        procedures[:] = [self._odd_procedure(procedures[number % 2], number) for number in range(40)]
         history = self._body(answers, "/unistream/history")
         history["jobs"] = [self._odd(line, number)["summary"] for number in range(60)]
 
@@ -210,6 +217,12 @@ class Drawn:
             odd["figures"].update(
                 rows_read=10 ** (number % 15), behind=10 ** (number % 12), failure=ODD[4] * 3
             )
+        return odd
+
+    @staticmethod
+    def _odd_procedure(procedure: Json, number: int) -> Json:
+        odd = deepcopy(procedure)
+        odd["report"].update(id=f"{number}", job_name=ODD[number % 5], text=ODD[4] * 3)
         return odd
 
     def cases(self) -> Iterator[Json]:

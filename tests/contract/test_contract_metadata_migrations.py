@@ -131,7 +131,7 @@ def test_an_older_schema_on_postgresql_is_refused_and_left_as_it_is(database_url
     before = execute(
         database_url, "SELECT table_name, column_name FROM information_schema.columns ORDER BY 1, 2"
     )
-    with pytest.raises(ConfigError, match=r"run `unistream db upgrade` \(.*is at 0002, wanted is 0006\)$"):
+    with pytest.raises(ConfigError, match=r"run `unistream db upgrade` \(.*is at 0002, wanted is 0007\)$"):
         ensure(database_url)
     after = execute(
         database_url, "SELECT table_name, column_name FROM information_schema.columns ORDER BY 1, 2"
@@ -166,7 +166,7 @@ def test_the_commands_of_an_operator(database_url: str, capsys: pytest.CaptureFi
     missing = "there is no metadata database: `unistream db upgrade` makes it"
     assert code == 2
     assert (missing if database_url.startswith("sqlite") else "it is at no revision") in error
-    assert db(capsys, database_url, "upgrade")[1].endswith(" is at revision 0006\n")
+    assert db(capsys, database_url, "upgrade")[1].endswith(" is at revision 0007\n")
     store = SqlMetadataStore(database_url)
     store.add_job(job(ended_ms=5), ONE)
     store.record_checkpoint(OLD_JOB, snapshot(1, kind=SnapshotKind.SAVEPOINT), ONE)

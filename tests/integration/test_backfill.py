@@ -12,9 +12,12 @@ from deltalake import write_deltalake
 
 from tests.integration.backfilled import ALL, FIRST, KEYS, NAME, OPTIONS, RANGE, Place, killing, truth
 from tests.integration.crash_runs import OF_COMMANDS, in_the_gate, points_in_code
+from tests.integration.session_jobs import procedures
 from unistream.backfill.journal import JobLock
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
+from unistream.client.rest_client import RestClient
+from unistream.model.procedures import ProcedureState
 
 pytestmark = [pytest.mark.kafka]
 
@@ -72,6 +75,10 @@ def test_a_range_is_replaced_and_the_stream_goes_on(place: Place, session: Embed
     [after] = place.jobs()
     assert (after["job"], after["name"], after["state"]) == (done["job"], NAME, "RUNNING")
     assert not list((place.folder / "lake" / "_unistream_backfill").glob("*")), "staged files are removed"
+    with RestClient(session.rest_url) as cluster:
+        [reported] = procedures(cluster)
+    assert (reported.state, reported.job) == (ProcedureState.DONE, before["job"])
+    assert reported.done == len(reported.steps)
 
 
 def test_every_named_place_of_the_command_kills() -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.eventually import WAIT_S, eventually
-from tests.integration.session_jobs import stop
+from tests.integration.session_jobs import procedures, stop
 from tests.modes import STREAMING
 from tests.unit.dagster.test_dagster_attached import Story, policy
 from unistream.base.errors import ConfigError
@@ -29,6 +29,7 @@ from unistream.dagster import UnistreamResource, attached, unistream_assets
 from unistream.dagster.attached import OnTerminate, run_step
 from unistream.dagster.policy_tag import POLICY_TAG
 from unistream.dagster.start import JobStart, OnRunning
+from unistream.model.procedures import ProcedureState
 
 CONFIG = STREAMING | {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
 HOURS_S = 10_000.0
@@ -136,6 +137,10 @@ def test_a_changed_pipeline_replaces_the_job_and_the_same_one_attaches(
     assert running(session) == [back]
     stop(session, back)
     assert location.versions() == ["first", "second"]
+    undone, done = procedures(session)
+    assert (undone.state, undone.done, undone.job) == (ProcedureState.GIVEN_UP, 3, new)
+    assert "this version is broken" in undone.text
+    assert (done.state, done.done, done.job) == (ProcedureState.DONE, 4, old)
 
 
 def test_the_policy_of_a_run_decides(session: RestClient, location: Location) -> None:

@@ -58,6 +58,12 @@ const history = createRoute({
     historyViewOf(search),
 });
 
+const procedures = createRoute({
+  getParentRoute: () => root,
+  path: "/procedures",
+  component: lazyRouteComponent(() => import("./pages/procedures/ProceduresPage"), "ProceduresPage"),
+});
+
 const simulation = createRoute({
   getParentRoute: () => root,
   path: "/simulation",
@@ -152,6 +158,7 @@ const routeTree = root.addChildren([
   workers,
   cluster,
   history,
+  procedures,
   simulation,
   explain,
   jobs.addChildren([

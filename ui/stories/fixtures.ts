@@ -4,6 +4,8 @@ import type {
   JobInfo,
   Overview,
   Plan,
+  Procedure,
+  ProcedureState,
   SubtaskInfo,
   TaskMetrics,
   Vertices,
@@ -211,3 +213,23 @@ export function wide(vertices: number, parallelism: number, more: Partial<JobInf
   );
   return job(found, more);
 }
+
+const STATES: readonly ProcedureState[] = ["RUNS", "INTERRUPTED", "GIVEN_UP", "DONE"];
+
+/** In each state, and one that has not been heard of for an hour; with names that nobody expects. */
+export const PROCEDURES: readonly Procedure[] = [...STATES, "RUNS" as const].map((state, index) => ({
+  report: {
+    id: `${index}`,
+    kind: index % 2 === 0 ? "backfill" : "upgrade",
+    job_name: Object.values(NAMES)[index] ?? "",
+    job: index === 0 ? null : JOB,
+    subject: `a day of ${NAMES.html}`,
+    steps: ["stop the job with a savepoint", "compute the range again", "replace it in one transaction"],
+    done: state === "DONE" ? 3 : 1,
+    state,
+    text: state === "RUNS" ? "" : NAMES.html,
+    goes_on: state === "RUNS" || state === "INTERRUPTED" ? `unistream backfill ${NAMES.long}` : "",
+  },
+  begun_ms: NOW_MS - 3_700_000,
+  reported_ms: index === STATES.length ? NOW_MS - 3_600_000 : NOW_MS - 2_000,
+}));

@@ -1,5 +1,5 @@
 import type { JobInfo } from "../src/api/schema";
-import { NAMES, NOW_MS, JOB, chains, job, jobInList, overview, plan, wide } from "./fixtures";
+import { NAMES, NOW_MS, JOB, PROCEDURES, chains, job, jobInList, overview, plan, wide } from "./fixtures";
 import { type Answer, Page, type Story } from "./story";
 
 const REFUSED = { status: 503, errors: ["The metadata database does not answer."] } as const;
@@ -30,6 +30,7 @@ const CLUSTER = [
   ["Workers", "/workers", "Workers"],
   ["Cluster", "/cluster", "Cluster"],
   ["History", "/history", "History"],
+  ["Backfills and upgrades", "/procedures", "Backfills and upgrades"],
 ] as const;
 
 const TABS = ["checkpoints", "commits", "state", "timeline", "log", "plan"] as const;
@@ -110,6 +111,12 @@ export const PAGES: readonly Story[] = [
         ),
       ),
     },
+  }),
+  page("Backfills and upgrades", "empty", "/procedures", "None has been reported", {
+    "/unistream/procedures": { body: { now_ms: NOW_MS, procedures: [] } },
+  }),
+  page("Backfills and upgrades", "full", "/procedures", "may have died", {
+    "/unistream/procedures": { body: { now_ms: NOW_MS, procedures: PROCEDURES } },
   }),
   page("Job", "loading", `/jobs/${JOB}`, "unistream", {}),
   page(

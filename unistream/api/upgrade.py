@@ -39,6 +39,8 @@ def upgraded(
     note: Callable[[str], None] = lambda _text: None,
     giving_up: GivingUp | None = None,
     given: Mapping[str, str] | None = None,
+    subject: str = "",
+    goes_on: str = "",
 ) -> JobId:
     """Replaces job `old` of the environment's cluster by its pipeline; the new job, once it has a checkpoint,
     or the one that is there when the upgrade is given up (see `Upgrade.run`).
@@ -54,6 +56,8 @@ def upgraded(
         note: Is given a sentence about each step.
         giving_up: How it ends before its end; None: it does not.
         given: Options of the command line, which the next version keeps as well.
+        subject: See `Upgrade`.
+        goes_on: See `Upgrade`.
 
     Raises:
         ConfigError: the new version cannot start from what the old one has, or reads a DataFrame; the old
@@ -85,6 +89,8 @@ def upgraded(
             probation_s=probation_s,
             note=note,
             giving_up=giving_up or GivingUp(),
+            subject=subject,
+            goes_on=goes_on,
         ).run()
 
 

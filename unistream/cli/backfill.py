@@ -15,7 +15,14 @@ import typer
 from unistream.api.load import build
 from unistream.base.config import Configuration, parse_duration_ms
 from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreachable
-from unistream.cli.backfill_output import Shown, how_it_stands, how_to_go_on, print_plan
+from unistream.cli.backfill_output import (
+    Shown,
+    go_on_command,
+    how_it_stands,
+    how_to_go_on,
+    print_plan,
+    step_line,
+)
 from unistream.cli.errors import (
     INTERRUPTED,
     JOB_FAILED,
@@ -186,20 +193,27 @@ def _work(
     journal: Journal, environment: Environment, found: Recomputation, *, abort: bool, as_json: bool
 ) -> None:
     """To the end, or says how to go on."""
+    from unistream.backfill.reports import report, reporter_of
     from unistream.backfill.run import Run
 
     show = Shown(quiet=as_json)
+    reporter = reporter_of(journal, go_on_command(journal))
+
+    def on_step(progress: Progress) -> None:
+        show.step(progress)
+        report(reporter, progress, step_line(progress))
+
     run = Run(
         journal=journal,
         environment=environment,
         found=found,
         target=journal.order.target,
         start_in_background=_start_in_background,
-        on_step=show.step,
+        on_step=on_step,
         on_job=show.job,
     )
     try:
-        with _interruptible(), show:
+        with _interruptible(), show, reporter:
             progress = run.to_end(abort=abort)
     except KeyboardInterrupt:
         complain(f"interrupted; {how_it_stands(journal)}")

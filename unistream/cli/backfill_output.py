@@ -33,7 +33,7 @@ class Shown:
     def step(self, progress: Progress) -> None:
         """A step is done."""
         self._close()
-        report(_line(progress))
+        report(step_line(progress))
 
     def job(self, info: JobInfo) -> None:
         """How far the job is that computes."""
@@ -51,7 +51,8 @@ class Shown:
             progress.close()
 
 
-def _line(progress: Progress) -> str:
+def step_line(progress: Progress) -> str:
+    """A step that is done, for people."""
     from unistream.core.backfill import Phase
 
     match progress.phase:
@@ -109,11 +110,16 @@ def how_it_stands(journal: Journal) -> str:
 
 def how_to_go_on(journal: Journal) -> str:
     """The commands for an unfinished backfill."""
+    command = go_on_command(journal)
+    return f"go on with '{command}', or give it up with '{command} --abort'"
+
+
+def go_on_command(journal: Journal) -> str:
+    """Goes on with a backfill where it stopped."""
     root = journal.folder.parent
     words = ["unistream", "backfill", journal.order.job_name]
     from unistream.client import home
 
     if root != home.home() / home.BACKFILLS:
         words += ["--state", str(root)]
-    command = shlex.join(words)
-    return f"go on with '{command}', or give it up with '{command} --abort'"
+    return shlex.join(words)

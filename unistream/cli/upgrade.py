@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -124,6 +125,8 @@ def _upgraded(running: JobInfo, function: str, given: Configuration, how: _How) 
         probation_s=how.probation_s,
         note=report,
         given=given.to_dict(),
+        subject=function,
+        goes_on=_command(running, function, how),
     )
 
 
@@ -146,7 +149,14 @@ def _undone(running: JobInfo, given: Configuration, how: _How) -> JobId:
             first_checkpoint_s=how.first_checkpoint_s,
             probation_s=how.probation_s,
             note=report,
+            subject=f"back to the version of job {before.job}",
+            goes_on=_command(running, "--undo", how),
         ).run()
+
+
+def _command(running: JobInfo, version: str, how: _How) -> str:
+    """Goes on with an upgrade that was cut off. Options (-D) may hold secrets, and are left out."""
+    return shlex.join(["unistream", "upgrade", running.job, version, "--request-id", how.name])
 
 
 def _say_name(how: _How) -> None:

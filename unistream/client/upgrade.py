@@ -35,8 +35,10 @@ from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, No
 from unistream.base.ids import JobId, job_of_request
 from unistream.client.kept_jobs import KeptJobsClient, restart_name
 from unistream.client.policy import Call
+from unistream.client.procedures import ProcedureReporter
 from unistream.client.rest_client import Poll, RestClient, RestJobClient
 from unistream.master.job_info import JobInfo
+from unistream.model.procedures import ProcedureKind, ProcedureReport, ProcedureState
 
 if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
@@ -62,6 +64,10 @@ class Step(Enum):
     WENT_BACK = "the old version runs again"
     DONE = "the new version has a checkpoint"
     LOST = "there is nothing to go on from"
+
+
+STEPS: Final = (Step.KEEP, Step.STOP, Step.SUBMIT, Step.WAIT)
+"""Of an upgrade that succeeds, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +166,8 @@ class Upgrade:
         probation_s: How long all tasks of the new version run before that; None: a few seconds.
         note: Is given a sentence about each step.
         giving_up: How a client ends that is to end meanwhile.
+        subject, goes_on: For people who look at the cluster: what the new version is, and the command that
+            goes on with an upgrade that was cut off; "": there is none.
     """
 
     cluster: RestClient
@@ -171,6 +179,8 @@ class Upgrade:
     probation_s: float | None = None
     note: Callable[[str], None] = lambda _text: None
     giving_up: GivingUp = field(default_factory=GivingUp)
+    subject: str = ""
+    goes_on: str = ""
 
     def run(self) -> JobId:
         """The new job, once it has a checkpoint; or, if it is given up, the job that is there: the old one,
@@ -209,31 +219,60 @@ class _Run:
         self._probation_s = min(PROBATION_S, upgrade.first_checkpoint_s / 2) if given_s is None else given_s
 
     def run(self) -> JobId:
+        facts = self._facts()
+        with self._reports(facts) as reports:
+            return self._to_end(facts, reports)
+
+    def _reports(self, facts: Facts) -> ProcedureReporter:
+        old = facts.old or facts.new or facts.back
+        report = ProcedureReport(
+            id=self._name,
+            kind=ProcedureKind.UPGRADE,
+            job_name="" if old is None else old.name,
+            job=self._old,
+            subject=self._upgrade.subject,
+            steps=tuple(step.value for step in STEPS),
+            done=0,
+            state=ProcedureState.RUNS,
+            goes_on=self._upgrade.goes_on,
+        )
+        cluster = self._cluster
+        return ProcedureReporter(lambda: RestClient(cluster.url), report, refusals=(ConfigError, WentBack))
+
+    def _to_end(self, facts: Facts, reports: ProcedureReporter) -> JobId:
         while True:
-            facts = self._facts()
             step = next_step(facts)
             job = self._outcome_at(step)
             if job is not None:
+                if step is Step.DONE:
+                    reports.ended(ProcedureState.DONE, f"job {job} runs it")
                 return job
-            match step:
-                case Step.KEEP:
-                    self._check_and_keep(facts)
-                case Step.STOP:
-                    self._stop()
-                case Step.SUBMIT:
-                    self._submit(self._snapshot(facts))
-                case Step.WAIT:
-                    self._wait(facts)
-                case Step.GO_BACK:
-                    self._go_back(self._snapshot(facts), self._why or _why_ended(facts))
-                case Step.WENT_BACK:
-                    self._kept.release(self._name)
-                    raise WentBack(_back_of(self._name), self._why or "see its job", self._snapshot(facts))
-                case Step.LOST:
-                    raise ConfigError(
-                        f"job {self._old}, which is to be upgraded, has ended and left no snapshot: start "
-                        "the new version without one"
-                    )
+            if step in STEPS:
+                reports.done(STEPS.index(step))
+            self._take(step, facts)
+            facts = self._facts()
+
+    def _take(self, step: Step, facts: Facts) -> None:
+        """Raises: there is no other way."""
+        match step:
+            case Step.KEEP:
+                self._check_and_keep(facts)
+            case Step.STOP:
+                self._stop()
+            case Step.SUBMIT:
+                self._submit(self._snapshot(facts))
+            case Step.WAIT:
+                self._wait(facts)
+            case Step.GO_BACK:
+                self._go_back(self._snapshot(facts), self._why or _why_ended(facts))
+            case Step.WENT_BACK:
+                self._kept.release(self._name)
+                raise WentBack(_back_of(self._name), self._why or "see its job", self._snapshot(facts))
+            case Step.LOST:
+                raise ConfigError(
+                    f"job {self._old}, which is to be upgraded, has ended and left no snapshot: start "
+                    "the new version without one"
+                )
 
     def _outcome_at(self, step: Step) -> JobId | None:
         """The job that is there, if the upgrade is done or given up at this step; None: the step is taken.

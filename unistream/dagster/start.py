@@ -223,6 +223,7 @@ class JobStart:
             first_checkpoint_s=self.first_checkpoint_s,
             note=lambda text: self.log.note(text, is_error=False),
             giving_up=self.giving_up,
+            subject=f"the pipeline of Dagster's run {self.run.run_id}",
         )
         self._tag_code("other" if job == old else "same")
         return self._attached(job, "the old version" if job == old else f"the new version of job {old}")

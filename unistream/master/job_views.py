@@ -29,6 +29,7 @@ from unistream.master.job_master import JobMaster
 from unistream.master.operations import Operation, answered, find, taken_over
 from unistream.master.past_jobs import JobsPage, search
 from unistream.master.ports import MasterPorts
+from unistream.master.procedures import StampedProcedures
 from unistream.master.recovery import Recovery
 from unistream.master.resource_manager import ResourceManager
 from unistream.master.run_links import StampedLinks
@@ -268,6 +269,12 @@ class JobViews:
     def run_links(self) -> StampedLinks:
         """Which run of an orchestrator watches which job, by the clock of this master."""
         return StampedLinks(self._services.metadata.links, self._services.clock, self._check_metadata)
+
+    @property
+    def procedures(self) -> StampedProcedures:
+        """What commands report of backfills and upgrades, by the clock of this master."""
+        services = self._services
+        return StampedProcedures(services.metadata.procedures, services.clock, self._check_metadata)
 
     def _check_metadata(self) -> None:
         """Raises Unreachable: the database is known to be away."""

@@ -21,7 +21,7 @@ from unistream.base.errors import ConfigError
 from unistream.metadata.engine import OUTDATED, database_errors, open_engine
 from unistream.metadata.tables import COUNTERS, TABLE_PREFIX, VERSION_TABLE, counters, metadata
 
-NEWEST_REVISION: Final = "0006"
+NEWEST_REVISION: Final = "0007"
 """The last one in `migrations/versions`; a test compares."""
 
 _NEVER: Final = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)

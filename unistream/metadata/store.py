@@ -19,6 +19,7 @@ from unistream.metadata import clusters, commits, events, history, snapshots
 from unistream.metadata import tables as t
 from unistream.metadata.artifacts import SqlArtifacts
 from unistream.metadata.database import Database, fields, storable, without
+from unistream.metadata.procedures import SqlProcedures
 from unistream.metadata.pruning import Pruning
 from unistream.metadata.run_links import SqlRunLinks
 from unistream.model.checkpoint_figures import CheckpointFigures
@@ -63,11 +64,16 @@ class SqlMetadataStore:
     def __init__(self, url: str, *, is_ensured: bool = True) -> None:
         self._database = Database(url, is_ensured=is_ensured)
         self._links = SqlRunLinks(self._database)
+        self._procedures = SqlProcedures(self._database)
         self._artifacts = SqlArtifacts(self._database)
 
     @property
     def links(self) -> SqlRunLinks:
         return self._links
+
+    @property
+    def procedures(self) -> SqlProcedures:
+        return self._procedures
 
     @property
     def artifacts(self) -> SqlArtifacts:

@@ -320,3 +320,16 @@ run_attachments: Final = Table(
     Index(None, "key", "id"),
 )
 """The history of `run_links`: which jobs a key had, and who watched them."""
+
+procedures: Final = Table(
+    "unistream_procedures",
+    metadata,
+    Column("id", _KEY, primary_key=True),
+    Column("job", _JOB),
+    Column("report", Text, nullable=False),
+    Column("begun_ms", BigInteger, nullable=False),
+    Column("reported_ms", BigInteger, nullable=False),
+    Index(None, "job"),
+    Index(None, "reported_ms"),
+)
+"""The newest report of each backfill and upgrade, as JSON. Of commands, which have no leader epoch."""

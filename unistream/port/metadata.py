@@ -22,6 +22,7 @@ from unistream.base.ids import (
 )
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.positions import SourcePositions
+from unistream.port.procedures import Procedures
 from unistream.port.retention import Pruned, Retention
 from unistream.port.run_links import RunLinks
 
@@ -385,6 +386,9 @@ class MetadataStore(Protocol):
 
     @property
     def links(self) -> RunLinks: ...
+
+    @property
+    def procedures(self) -> Procedures: ...
 
     @property
     def artifacts(self) -> Artifacts: ...

@@ -59,6 +59,7 @@ from unistream.rest.metrics import MetricsApi
 from unistream.rest.openapi import MSGPACK, document
 from unistream.rest.pages import PagesApi, built
 from unistream.rest.past_jobs import PastJobsApi
+from unistream.rest.procedures import ProceduresApi
 from unistream.rest.refusal import RefusalApi
 from unistream.rest.requests import (
     SavepointBody,
@@ -301,6 +302,7 @@ def create_app(
     JobLogApi(dispatcher).routes(router)
     KeptJobsApi(dispatcher).routes(router)
     RunLinksApi(dispatcher).routes(router)
+    ProceduresApi(dispatcher, clock.wall_ms).routes(router)
     VerticesApi(dispatcher).routes(router)
     figures = FiguresApi(dispatcher, clock.wall_ms, version)
     figures.routes(router)

@@ -21,6 +21,7 @@ from unistream.master.timeline import JobTimeline
 from unistream.master.workers_shown import WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.letter_pages import LettersPage
+from unistream.model.procedures import ProcedureReport
 from unistream.port.metadata import OutboxRecord
 from unistream.port.run_links import RunLink
 from unistream.rest import (
@@ -140,6 +141,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "DELETE /unistream/kept-jobs/{name}": Operation(shapes.Nothing),
     "POST /unistream/kept-jobs/{name}/check": Operation(shapes.Nothing, ChangesBody),
     "POST /unistream/kept-jobs/{name}/start": Operation(shapes.Submitted, StartBody),
+    "PUT /unistream/procedures": Operation(shapes.Nothing, ProcedureReport),
+    "GET /unistream/procedures": Operation(shapes.ProceduresNow, query=(("job", "string"),)),
     "GET /unistream/run-links": Operation(shapes.Found, query=(("key", "string"), ("job", "string"))),
     "POST /unistream/run-links/attach": Operation(RunLink, AttachBody),
     "POST /unistream/run-links/heartbeat": Operation(shapes.Own, WatchBody),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 from unistream.master.job_info import JobSummary, MetadataHealth, TaskManagerInfo
+from unistream.model.procedures import Procedure
 from unistream.port.run_links import RunLink
 
 JobState = Literal[
@@ -502,3 +503,10 @@ class Found(TypedDict):
     now_ms: NotRequired[int]
     links: NotRequired[list[RunLink]]
     assets: NotRequired[list[list[str]]]
+
+
+class ProceduresNow(TypedDict):
+    """Backfills and upgrades, and the time of the clock that stamps their reports."""
+
+    now_ms: int
+    procedures: list[Procedure]

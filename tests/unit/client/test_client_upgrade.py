@@ -70,6 +70,7 @@ def test_a_version_that_does_not_fit_is_refused_also_when_checkpoints_come_faste
     checked: list[str] = []
 
     class Cluster:
+        url = "http://127.0.0.1:1"  # where nothing listens
         looks = 0
 
         def info(self, job: JobId) -> JobInfo:

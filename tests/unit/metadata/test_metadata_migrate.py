@@ -232,7 +232,7 @@ def test_the_command_upgrades_and_checks(url: str) -> None:
     before = run.invoke(app, ["check", "--url", url])
     assert isinstance(before.exception, ConfigError)
     assert "`unistream db upgrade` makes it" in str(before.exception)
-    assert run.invoke(app, ["upgrade", "--url", url]).stdout.endswith("metadata.db is at revision 0006\n")
+    assert run.invoke(app, ["upgrade", "--url", url]).stdout.endswith("metadata.db is at revision 0007\n")
     after = run.invoke(app, ["check"], env={"UNISTREAM_METADATA_URL": url})
     assert (after.exit_code, after.stdout) == (0, f"{url} is up to date\n")
 

@@ -9,6 +9,7 @@ const CLUSTER_MS = 5_000;
 const TIMELINE_MS = 3_000;
 const JOB_LOG_MS = 1_000;
 const EXPLAIN_MS = 10_000;
+const PROCEDURES_MS = 5_000;
 
 /** Every worker with what is in its slots, and hosts that are avoided. */
 export const workersQuery = queryOptions({
@@ -45,6 +46,18 @@ export function historyQuery(question: HistoryQuestion) {
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
     placeholderData: keepPreviousData,
+  });
+}
+
+/** Backfills and upgrades; `job`: of this one alone. */
+export function proceduresQuery(job: string | null) {
+  return queryOptions({
+    queryKey: ["procedures", job],
+    queryFn: async ({ signal }) => {
+      const query = job === null ? {} : { job };
+      return dataOf(await client.GET("/unistream/procedures", { params: { query }, signal }));
+    },
+    refetchInterval: PROCEDURES_MS,
   });
 }
 

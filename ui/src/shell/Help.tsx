@@ -6,6 +6,7 @@ const KEYS = [
   ["g w", "Workers"],
   ["g c", "Cluster"],
   ["g h", "History"],
+  ["g b", "Backfills and upgrades"],
   ["g p", "Plan of a pipeline"],
   ["g s", "Simulation"],
   ["?", "This help"],

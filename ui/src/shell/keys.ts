@@ -7,6 +7,7 @@ export const PLACES = {
   w: "/workers",
   c: "/cluster",
   h: "/history",
+  b: "/procedures",
   p: "/explain",
   s: "/simulation",
 } as const;

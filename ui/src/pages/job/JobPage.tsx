@@ -11,6 +11,7 @@ import { Badge } from "../../parts/Badge";
 import { Copyable } from "../../parts/Copyable";
 import { Notice } from "../../parts/Notice";
 import { Ago, Time } from "../../parts/Time";
+import { ProceduresOfJob } from "../procedures/ProceduresOfJob";
 import { DagsterRuns } from "./DagsterRuns";
 import { Troubles } from "./Troubles";
 import { JobActions } from "./actions/JobActions";
@@ -67,6 +68,7 @@ function Head({ info }: { info: JobInfo }) {
       <JobActions info={info} />
       {info.incomplete !== "" && <Notice tone="warn">{info.incomplete}</Notice>}
       <Troubles info={info} />
+      <ProceduresOfJob job={info.job} />
       <nav className="tabs" aria-label="Of this job">
         {tabsOf(info).map(([to, text]) => (
           <Link
