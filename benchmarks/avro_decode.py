@@ -20,11 +20,9 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
-from unistream.connector.common import padded
-from unistream.connector.kafka.avro import ByRecord, planned
-from unistream.connector.kafka.avro_schema import parsed
-from unistream.connector.kafka.records import Framed
-from unistream.connector.kafka.registry import RegisteredSchema
+from unistream.connector.common import Int64s, UInt8s, padded, parsed, planned
+from unistream.connector.common.avro_columns import ByRecord
+from unistream.connector.common.avro_types import read_as
 
 WRITER = {
     "type": "record",
@@ -68,11 +66,9 @@ def values(count: int) -> list[bytes]:
     return found
 
 
-def framed(of: list[bytes]) -> Framed:
+def spans(of: list[bytes]) -> tuple[UInt8s, Int64s, Int64s]:
     lengths = np.array([len(one) for one in of], np.int64)
-    starts = np.cumsum(lengths) - lengths
-    zeros = np.zeros(len(of), np.int64)
-    return Framed(padded(*of), zeros, zeros, zeros, zeros, starts, lengths)
+    return padded(*of), np.cumsum(lengths) - lengths, lengths
 
 
 def container(of: list[bytes]) -> bytes:
@@ -108,12 +104,14 @@ def main() -> None:
     arguments.add_argument("--records", type=int, default=200_000)
     count = arguments.parse_args().records
     given = values(count)
-    records = framed(given)
-    schema = parsed(1, RegisteredSchema(text=json.dumps(WRITER)), [])
+    records = spans(given)
+    schema = parsed("its schema", json.dumps(WRITER))
     by_column = planned(schema, COLUMNS)
-    measured("compiled loops", count, lambda: by_column.decode(records, COLUMNS))
-    by_record = ByRecord(1, schema.root)
-    measured("fastavro, record by record", count, lambda: by_record.decode(records, COLUMNS))
+    measured("compiled loops", count, lambda: by_column.decode(*records, COLUMNS))
+    block = records[0], np.array([0, sum(map(len, given))]), np.array([count])
+    measured("the same, of a block of a file", count, lambda: by_column.blocks(*block, COLUMNS))
+    by_record = ByRecord("its schema", schema.plain, read_as(schema, COLUMNS))
+    measured("fastavro, record by record", count, lambda: by_record.decode(*records, COLUMNS))
     if importlib.util.find_spec("polars"):
         import polars  # type: ignore[import-not-found, unused-ignore]
 

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -242,10 +243,26 @@ CELLS: Final = [
 ]
 
 
+def write_avro(path: Path) -> None:
+    kinds = {
+        "n": "long",
+        "t": "string",
+        "c": "string",
+        "at": {"type": "long", "logicalType": "local-timestamp-millis"},
+        "d": {"type": "int", "logicalType": "date"},
+    }
+    fields = [{"name": name, "type": ["null", kind]} for name, kind in kinds.items()]
+    schema = fastavro.parse_schema({"type": "record", "name": "Row", "fields": fields})
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, TABLE.to_pylist(), sync_interval=1)
+
+
 def written(folder: Path, format: str) -> Path:
     path = folder / f"a.{format}"
     if format == "parquet":
         pq.write_table(TABLE, path, row_group_size=2)
+    elif format == "avro":
+        write_avro(path)
     elif format == "csv":
         path.write_text("n,t,c,at,d\n" + "".join(",".join(cells) + "\n" for cells in CELLS))
     else:
@@ -263,7 +280,7 @@ def written(folder: Path, format: str) -> Path:
     [(None, None), (["d", "t"], None), (None, {"c"}), (["at", "n", "c"], {"n", "at"})],
     ids=["all", "columns", "used", "both"],
 )
-@pytest.mark.parametrize("way", ["parquet", "json", *PARSERS])
+@pytest.mark.parametrize("way", ["parquet", "avro", "json", *PARSERS])
 def test_formats_agree_on_rows_with_any_projection_and_filter(
     tmp_path: Path, way: str, columns: list[str] | None, used: set[str] | None
 ) -> None:

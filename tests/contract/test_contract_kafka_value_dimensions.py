@@ -21,7 +21,7 @@ import pytest
 from tests.pairwise import Row, every
 from tests.schema_registry import with_number
 from tests.unit.connector.kafka.framed_records import framed
-from unistream.connector.kafka.avro_schema import AvroRecord
+from unistream.connector.common import AvroRecord
 from unistream.connector.kafka.decode import RecordDecoder
 from unistream.connector.kafka.layout import checked_layout
 

@@ -17,8 +17,7 @@ from tests.contract.test_contract_names import COLUMNS
 from tests.names import BY_CASE
 from tests.schema_registry import with_number
 from tests.unit.connector.kafka.framed_records import framed
-from unistream.connector.common import json_rows
-from unistream.connector.kafka.avro_schema import AvroRecord
+from unistream.connector.common import AvroRecord, json_rows
 from unistream.connector.kafka.decode import RecordDecoder
 from unistream.connector.kafka.layout import checked_layout
 

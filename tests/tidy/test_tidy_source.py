@@ -34,7 +34,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "kazoo": ("ha/",),
     "rocksdict": ("state/rocksdb/api.py",),
     "pyspark": ("host/",),
-    "fastavro": ("connector/kafka/avro",),
+    "fastavro": ("connector/common/avro",),
     "google.protobuf": ("connector/kafka/protobuf",),
     "kafka": ("connector/kafka", "testing/devtools/kafka"),
     "deltalake": ("connector/delta",),

@@ -74,7 +74,7 @@ BUILT_IN: Final = {
         guide="docs/guide/delta.md",
     ),
     "file": ConnectorInfo(
-        summary="Folders of Parquet, JSON lines or CSV, and of ORC: what is there, or all that comes.",
+        summary="Folders of Parquet, JSON lines, CSV, ORC or Avro: what is there, or all that comes.",
         source="unistream.connector.file:FileSource",
         sink="unistream.connector.file:FileSink",
         promise="exactly once",

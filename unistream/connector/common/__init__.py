@@ -1,4 +1,4 @@
-"""What several connectors share: committers, staged files, partition folders, JSON, values that
+"""What several connectors share: committers, staged files, partition folders, JSON, Avro, values that
 do not fit, splits of files and their readers.
 
 May import: `port`, `model`, `base`. Start with `committing`.
@@ -6,6 +6,18 @@ May import: `port`, `model`, `base`. Start with `committing`.
 
 from __future__ import annotations
 
+from unistream.connector.common.avro_columns import AvroPlan, NotOfIt, planned, resolved_by_record
+from unistream.connector.common.avro_defaults import Defaults, with_values
+from unistream.connector.common.avro_schema import (
+    AvroRecord,
+    ParsedSchema,
+    UnknownSchema,
+    alike,
+    family,
+    parsed,
+)
+from unistream.connector.common.avro_types import NoColumn, Types, arrow_schema, read_as, unfit_fields
+from unistream.connector.common.cells import NOT_BUILT, Build, Cells
 from unistream.connector.common.committing import (
     TargetMemory,
     changed_target,
@@ -17,6 +29,7 @@ from unistream.connector.common.committing import (
     uncommitted_elsewhere,
 )
 from unistream.connector.common.databases import remedy, sqlite_code, sqlstate
+from unistream.connector.common.decoded import Decoded, first_reasons, merged
 from unistream.connector.common.delete_when import check_condition, check_delete_when, deletes
 from unistream.connector.common.json_objects import table_of_objects
 from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json

@@ -1,5 +1,5 @@
 """Decodes a split into batches of rows, each with the position that follows it: row groups of a Parquet file,
-or some MB of whole lines at a byte offset. See `connector.common.row_groups`."""
+or some MB of whole lines (or of blocks of Avro) at a byte offset. See `connector.common.row_groups`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from unistream.connector.common import (
     selected_groups,
     untimed,
 )
+from unistream.connector.file.avro_rows import avro_units
 from unistream.connector.file.bad_lines import BadLine, BadLines, count_lines, parsed_apart
 from unistream.connector.file.csv_text import LINE_END as CSV_LINE_END
 from unistream.connector.file.csv_text import (
@@ -107,6 +108,8 @@ def _units(split: FileSplit, columns: FileColumns, file: pa.NativeFile) -> Itera
             return _parquet_units(split, columns, file)
         case "orc":
             return _orc_units(split, columns, file)
+        case "avro":
+            return avro_units(split, columns, file)
         case "json":
             return _json_units(split, columns, file)
         case "csv":

@@ -15,8 +15,8 @@ from unistream.connector.common import PADDING, untimed
 from unistream.connector.file.compression import Codec, Compression, codec_of
 from unistream.port.projection import Selection
 
-FileFormat = Literal["parquet", "csv", "json", "orc"]
-FORMATS: Final = ("parquet", "csv", "json", "orc")
+FileFormat = Literal["parquet", "csv", "json", "orc", "avro"]
+FORMATS: Final = ("parquet", "csv", "json", "orc", "avro")
 TEXTS: Final = ("csv", "json")
 OnBadRecord = Literal["fail", "skip", "dead-letter"]
 ON_BAD_RECORD: Final = ("fail", "skip", "dead-letter")
@@ -36,7 +36,7 @@ class FileSpec:
 
     Attributes:
         schema: Schema of the rows: projected, in order.
-        block_bytes: Text is parsed in pieces of about this size.
+        block_bytes: Text, and blocks of Avro, are parsed in pieces of about this size.
         on_bad_record: What to do with a line that cannot be parsed.
         options: Options of the fsspec file system.
         used: Columns of `schema` that are returned; None: all. Files have to have the others, and JSON and
@@ -49,6 +49,7 @@ class FileSpec:
         text_nulls: Of CSV; see `FileSource`.
         skips_changed: A file of a watched folder that has changed or was removed is left out.
         full: Schema of all columns that there are; None: the same.
+        avro_schema: By which Avro files are read, in JSON, with the defaults of fields; empty: none is known.
     """
 
     format: FileFormat
@@ -65,6 +66,7 @@ class FileSpec:
     compression: Compression = "infer"
     skips_changed: bool = False
     text_nulls: bool = False
+    avro_schema: str = ""
 
     def codec_of(self, path: str) -> Codec | None:
         """By which the text of a file is compressed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_schema
+from unistream.connector.common import NoColumn, UnknownSchema, arrow_schema, parsed, with_values
+from unistream.connector.file.avro import Damaged
+from unistream.connector.file.avro_rows import avro_schema
 from unistream.connector.file.compression import Compression, codec_of
 from unistream.connector.file.csv_text import csv_schema
 from unistream.connector.file.format import BYTE_ORDER_MARK, LINE_BYTES_MAX, FileFormat, whole_lines
@@ -35,7 +38,7 @@ def infer_schema(
     text_nulls: bool = False,
 ) -> tuple[pa.Schema, pa.Schema | None]:
     """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines. And what its writer
-    says of the columns in the names of its folders.
+    says of the columns in the names of its folders. See `avro_columns` for Avro.
 
     Raises:
         ConfigError: it is not such a file, or has no row (JSON) or header (CSV).
@@ -57,6 +60,33 @@ def infer_schema(
         raise ConfigError(
             f"file {path}: no schema can be inferred as {file_format}: {error}; or pass schema="
         ) from error
+
+
+def avro_text(path: str, options: Mapping[str, Any]) -> str:
+    """The schema in the header of a file, as JSON. Raises ConfigError: it has none."""
+    try:
+        with open_file(path, options) as file:
+            return avro_schema(file)
+    except Damaged as damaged:
+        raise ConfigError(f"file {path} is no Avro file: {damaged}") from damaged
+
+
+def check_avro(text: str) -> None:
+    """Raises ConfigError: what a user gives is no schema of Avro, or a default is none of its field."""
+    try:
+        with_values(parsed("schema=", text))
+    except UnknownSchema as error:
+        raise ConfigError(f"file source: {error}") from error
+
+
+def avro_columns(path: str, text: str, columns: Collection[str] | None) -> pa.Schema:
+    """Of a schema of Avro. `columns`: those that are read; None: all. Raises ConfigError: one is none."""
+    try:
+        return arrow_schema(parsed("its schema", text), columns)
+    except NoColumn as error:
+        raise ConfigError(f"file {path}: {error}; leave it out with columns=[…], or pass schema=") from error
+    except UnknownSchema as error:
+        raise ConfigError(f"file {path}: {error}") from error
 
 
 def _refuse_bare_nulls(lines: bytes) -> None:

@@ -26,7 +26,7 @@ from unistream.connector.file.folders import (
     fixed_part,
     is_hidden,
 )
-from unistream.connector.file.format import FileFormat
+from unistream.connector.file.format import TEXTS, FileFormat
 from unistream.connector.file.orc import stripe_ranges
 from unistream.connector.file.partition_columns import Folders, Values, check_alike, constants
 from unistream.connector.file.split import FileSplit, encode_split, file_system, is_object_store, open_file
@@ -279,9 +279,9 @@ def _stripe_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:
 
 
 def _byte_parts(file: FoundFile, listing: Listing) -> list[FileSplit]:
-    """Even ranges of at least `split_bytes`; readers extend them to the next line."""
+    """Even ranges of at least `split_bytes`; readers extend them to the next line, or the next block."""
     is_whole = listing.whole
-    if codec_of(file.path, listing.compression) is not None:
+    if listing.format in TEXTS and codec_of(file.path, listing.compression) is not None:
         if listing.must_divide and file.size > listing.split_bytes:
             raise ConfigError(
                 f"file {file.path}: compressed text is read by one subtask, and split_bytes="

@@ -1,7 +1,8 @@
-"""Files as a source: Parquet, ORC, CSV and JSON lines, on any file system that fsspec supports.
+"""Files as a source: Parquet, ORC, Avro, CSV and JSON lines, on any file system that fsspec supports.
 
 The files are listed once, when the job starts, or again and again (`watch`); a change of one is an error.
-Several subtasks read a large file: by row groups (Parquet), stripes (ORC), or ranges of whole lines (text).
+Several subtasks read a large file: by row groups (Parquet), stripes (ORC), ranges of blocks (Avro) or of
+whole lines (text).
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import pyarrow as pa
 
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
+from unistream.base.extras import require
 from unistream.base.limits import MIB
-from unistream.connector.common import time_ranges
+from unistream.connector.common import AvroRecord, time_ranges
 from unistream.connector.file.bad_lines import DEAD_LETTER_SCHEMA
 from unistream.connector.file.compression import Compression, check_compression
 from unistream.connector.file.folders import fixed_part
@@ -30,7 +32,7 @@ from unistream.connector.file.format import (
     FileSpec,
     OnBadRecord,
 )
-from unistream.connector.file.inference import infer_schema
+from unistream.connector.file.inference import avro_columns, avro_text, check_avro, infer_schema
 from unistream.connector.file.letters import own_letters, read_letters
 from unistream.connector.file.listing import (
     Listing,
@@ -75,10 +77,11 @@ class FileSource:
         path: A file, a folder (all files below it, except names that begin with ``.`` or ``_``), a glob
             pattern, or a list of these; local or an fsspec URL. The folder of a Delta, Iceberg or Hudi table
             is refused. Folders ``year=2013/`` below it are columns, see `partitions`.
-        format: ``"parquet"``, ``"orc"``, ``"csv"`` (first line = column names) or ``"json"`` (one object per
-            line).
+        format: ``"parquet"``, ``"orc"``, ``"avro"`` (object container files), ``"csv"`` (first line = column
+            names) or ``"json"`` (one object per line).
         schema: Schema of the rows, also of the columns in names of folders; None: inferred from the first
-            file, and all names of folders, at its first use.
+            file, and all names of folders, at its first use. Of Avro also an `AvroRecord`, with the defaults
+            of fields that older files do not have.
         columns: Only these, in this order; the others are not decoded.
         delimiter: Delimiter of CSV values.
         quoted_newlines: CSV values may contain line breaks; then one subtask reads the whole file. False lets
@@ -88,7 +91,7 @@ class FileSource:
             ``quoted_newlines=False``.
         split_bytes: Minimum size of a part that one subtask reads, 32 MiB if it is not given; also the most
             that is read again after a restart.
-        block_bytes: Text is parsed in pieces of about this size, at least one line.
+        block_bytes: Text is parsed in pieces of about this size, at least one line; Avro at least one block.
         in_order: The rows follow event time, up to the disorder that the watermark strategy allows: files by
             their paths (numbers in them by value), rows by their positions. Then results come while the
             files are read, and windows need no more memory than for a stream. Without it each split has an
@@ -130,7 +133,7 @@ class FileSource:
         path: str | Sequence[str],
         *,
         format: FileFormat = "parquet",
-        schema: Returns = None,
+        schema: Returns | AvroRecord = None,
         columns: Sequence[str] | None = None,
         delimiter: str = ",",
         quoted_newlines: bool = True,
@@ -153,12 +156,12 @@ class FileSource:
         split_bytes = SPLIT_BYTES if split_bytes is None else split_bytes
         _check_text(format, split_bytes, block_bytes)
         self._format = format
-        self._full_schema = as_schema(schema, "schema=")
+        self._avro_schema = _checked_avro(schema, format)
+        self._full_schema = None if isinstance(schema, AvroRecord) else as_schema(schema, "schema=")
         self._columns = None if columns is None else list(columns)
         self._delimiter = delimiter
         self._quoted_newlines = quoted_newlines
-        if text_nulls and not (format == "csv" and quoted_newlines):
-            raise ConfigError("text_nulls=True is for CSV, and not with quoted_newlines=False")
+        _check_text_nulls(text_nulls, format, quoted_newlines)
         self._text_nulls = text_nulls
         self._split_bytes = split_bytes
         self._block_bytes = block_bytes
@@ -207,14 +210,7 @@ class FileSource:
 
     def _inferred(self) -> pa.Schema:
         found = [file.path for file in list_files(self._paths, self._options, ignored=self._ignored)]
-        schema, remembered = infer_schema(
-            found[0],
-            self._format,
-            self._delimiter,
-            self._options,
-            self._compression,
-            text_nulls=self._text_nulls,
-        )
+        schema, remembered = self._of_files(found[0])
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
         for name in twice:
             if self._columns is None or name in self._columns:
@@ -235,6 +231,21 @@ class FileSource:
             [{name: one[name] for name in one if name in read} for one in values], remembered
         )
         return pa.schema([*schema, *of_folders])
+
+    def _of_files(self, first: str) -> tuple[pa.Schema, pa.Schema | None]:
+        """The columns that are in files, and what a file says of the others."""
+        if self._format == "avro":
+            text = self._avro_schema or avro_text(first, self._options)
+            self._avro_schema = text
+            return avro_columns(first, text, self._columns), None
+        return infer_schema(
+            first,
+            self._format,
+            self._delimiter,
+            self._options,
+            self._compression,
+            text_nulls=self._text_nulls,
+        )
 
     def _check_partitions(self, found: Sequence[str], schema: pa.Schema) -> None:
         lost = [name for name in lost_columns(given_folders(self._paths), found) if name not in schema.names]
@@ -336,6 +347,7 @@ class FileSource:
             used=self._used,
             given=tuple(given_folders(self._paths)) if self._partitions else None,
             full=self._full_schema,
+            avro_schema=self._avro_schema,
             compression=self._compression,
             text_nulls=self._text_nulls,
             skips_changed=self._watch is not None and not self._watch.fails,
@@ -356,12 +368,30 @@ def _checked_paths(path: str | Sequence[str]) -> list[str]:
     return [one if "://" in one else os.path.abspath(one) for one in paths]
 
 
+def _checked_avro(schema: object, file_format: str) -> str:
+    """The schema that files are read by; empty: none is given. Raises ConfigError."""
+    if file_format == "avro":
+        require("avro", 'a file source with format="avro"')
+    if not isinstance(schema, AvroRecord):
+        return ""
+    if file_format != "avro":
+        raise ConfigError(f'schema=AvroRecord(…) is for format="avro", not {file_format!r}')
+    check_avro(schema.schema)
+    return schema.schema
+
+
 def _check_text(file_format: str, split_bytes: int, block_bytes: int) -> None:
     """Raises ConfigError."""
     if file_format not in FORMATS:
         raise ConfigError(f"format of a file source must be one of {', '.join(FORMATS)}, not {file_format!r}")
     if split_bytes < 1 or block_bytes < 1:
         raise ConfigError(f"split_bytes and block_bytes must be above 0, not {split_bytes}, {block_bytes}")
+
+
+def _check_text_nulls(text_nulls: bool, file_format: str, quoted_newlines: bool) -> None:
+    """Raises ConfigError."""
+    if text_nulls and not (file_format == "csv" and quoted_newlines):
+        raise ConfigError("text_nulls=True is for CSV, and not with quoted_newlines=False")
 
 
 def _checked_suffixes(given: Sequence[str]) -> list[str]:
@@ -404,8 +434,8 @@ def _check_on_bad_record(on_bad_record: str, file_format: str, *, quoted_newline
         return
     if file_format not in TEXTS:
         raise ConfigError(
-            f"on_bad_record={on_bad_record!r} is for lines of text; a Parquet or ORC file is read, or is "
-            "damaged"
+            f"on_bad_record={on_bad_record!r} is for lines of text; a Parquet, ORC or Avro file is read, or "
+            "is damaged"
         )
     if file_format == "csv" and quoted_newlines:
         raise ConfigError(

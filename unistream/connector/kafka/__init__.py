@@ -18,7 +18,7 @@ Only `private` and `wire` use private names of kafka-python. May import: `connec
 
 from __future__ import annotations
 
-from unistream.connector.kafka.avro_schema import AvroRecord
+from unistream.connector.common import AvroRecord
 from unistream.connector.kafka.discovery import create_discovery
 from unistream.connector.kafka.protobuf_schema import ProtobufMessage
 from unistream.connector.kafka.records import warm_up

@@ -21,11 +21,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.connector.common import Int64s, JsonReader, UInt8s, binary_array
-from unistream.connector.kafka.cells import Build, Cells
+from unistream.connector.common import (
+    Build,
+    Cells,
+    Decoded,
+    Int64s,
+    JsonReader,
+    UInt8s,
+    binary_array,
+    first_reasons,
+    merged,
+)
 from unistream.connector.kafka.connect_schema import UNKNOWN, ConnectType, image_types
 from unistream.connector.kafka.connect_values import Convert, reading_of
-from unistream.connector.kafka.decoded import Decoded, first_reasons, merged
 from unistream.connector.kafka.layout import CHANGE_METADATA, ROW_KIND
 from unistream.connector.kafka.records import Framed
 

@@ -12,10 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.common import Int64s, beyond_years, untimed
-from unistream.connector.kafka.avro_schema import AvroRecord
-from unistream.connector.kafka.cells import Build, Cells
-from unistream.connector.kafka.decoded import Decoded, first_reasons
+from unistream.connector.common import (
+    AvroRecord,
+    Build,
+    Cells,
+    Decoded,
+    Int64s,
+    beyond_years,
+    first_reasons,
+    untimed,
+)
 from unistream.connector.kafka.formats import BytesDecoder, Format, bytes_decoder
 from unistream.connector.kafka.layout import HEADERS_TYPE, ROW_KIND, Layout, checked_layout
 from unistream.connector.kafka.metadata import metadata_column

@@ -11,12 +11,9 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
-from unistream.connector.common import JsonReader, binary_array
+from unistream.connector.common import AvroRecord, Cells, Decoded, JsonReader, binary_array, merged
 from unistream.connector.kafka.avro import AvroDecoder, RegistryAvroDecoder
-from unistream.connector.kafka.avro_schema import AvroRecord
-from unistream.connector.kafka.cells import Cells
 from unistream.connector.kafka.debezium import DebeziumDecoder
-from unistream.connector.kafka.decoded import Decoded, json_decoded, merged
 from unistream.connector.kafka.framing import not_framed, unframed
 from unistream.connector.kafka.layout import BYTES, DEBEZIUM
 from unistream.connector.kafka.protobuf import ProtobufDecoder, RegistryProtobufDecoder
@@ -113,6 +110,13 @@ def bytes_decoder(
     if kind == "json-confluent":
         return _FramedJson(schema, used)
     return _Json(schema, used)
+
+
+def json_decoded(reader: JsonReader, framed: Framed) -> Decoded:
+    """The values that there are."""
+    rows = np.flatnonzero(framed.value_lengths >= 0)
+    found = reader.read(framed.data, framed.value_starts[rows], framed.value_lengths[rows])
+    return Decoded(found.records, found.rows, found.bad, found.reasons).at(rows)
 
 
 class _Json:

@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from unistream.connector.common import Int64s
-from unistream.connector.kafka.decoded import Decoded, merged
+from unistream.connector.common import Decoded, Int64s, UnknownSchema, merged
 from unistream.connector.kafka.records import Framed
-from unistream.connector.kafka.registry import UnknownSchema
 
 PREFIX_BYTES = 5  # a zero byte, and the number
 NOT_FRAMED = "it does not begin with a zero byte and the number of a schema, as a schema registry has it"

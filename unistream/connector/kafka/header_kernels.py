@@ -8,7 +8,8 @@ import numpy as np
 
 from unistream.connector.common import Int64s, UInt8s
 from unistream.connector.common.compiled import compiled
-from unistream.connector.kafka.kernels import _sized, _varint
+from unistream.connector.common.varint_kernels import varint
+from unistream.connector.kafka.kernels import _sized
 
 
 @compiled
@@ -18,7 +19,7 @@ def count_headers(data: UInt8s, starts: Int64s, counts: Int64s, places: Int64s) 
     `starts`: behind the value of each record, where their number is.
     """
     for row in range(len(starts)):
-        count, place = _varint(data, starts[row], len(data))
+        count, place = varint(data, starts[row], len(data))
         if place < 0 or count < 0 or count > len(data) - place:
             return row
         counts[row] = count

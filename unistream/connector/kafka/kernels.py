@@ -11,30 +11,16 @@ import numpy as np
 
 from unistream.connector.common import Int64s, UInt8s
 from unistream.connector.common.compiled import compiled, spliced
+from unistream.connector.common.varint_kernels import varint
 
 # a batch's framing: rows of the matrix that `frame_batches` fills
 OFFSET, TIMESTAMP, KEY_START, KEY_LENGTH, VALUE_START, VALUE_LENGTH = range(6)
 
 
 @spliced
-def _varint(data: UInt8s, pos: int, end: int) -> tuple[Any, int]:
-    """(value, next position); position -1: it exceeds `end` or 10 bytes."""
-    value = np.uint64(0)
-    shift = np.uint64(0)
-    while pos < end and shift < 70:
-        byte = data[pos]
-        pos += 1
-        value |= np.uint64(byte & 0x7F) << shift
-        if byte < 0x80:
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), pos
-        shift += np.uint64(7)
-    return np.int64(0), -1
-
-
-@spliced
 def _sized(data: UInt8s, pos: int, end: int) -> tuple[Any, Any, int]:
     """(start, length, next position) of length-prefixed bytes; next -1: they do not fit before `end`."""
-    length, start = _varint(data, pos, end)
+    length, start = varint(data, pos, end)
     if start < 0 or length < -1 or length > end - start:
         return np.int64(0), np.int64(0), -1
     if length < 0:
@@ -45,14 +31,14 @@ def _sized(data: UInt8s, pos: int, end: int) -> tuple[Any, Any, int]:
 @compiled
 def _record(data: UInt8s, pos: int, limit: int, row: int, out: Int64s) -> Any:
     """Frames one record into out[:, row] (offset and time still relative); the next position or -1."""
-    size, pos = _varint(data, pos, limit)
+    size, pos = varint(data, pos, limit)
     if pos < 0 or size < 1 or size > limit - pos:
         return -1
     end = pos + size
-    time_delta, pos = _varint(data, pos + 1, end)  # 1: attributes, unused
+    time_delta, pos = varint(data, pos + 1, end)  # 1: attributes, unused
     if pos < 0:
         return -1
-    offset_delta, pos = _varint(data, pos, end)
+    offset_delta, pos = varint(data, pos, end)
     if pos < 0:
         return -1
     key_start, key_length, pos = _sized(data, pos, end)

@@ -22,9 +22,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.numpy_types import numpy_type
-from unistream.connector.common import Int64s, UInt8s, binary_array
-from unistream.connector.kafka.cells import Build, Cells
-from unistream.connector.kafka.decoded import Decoded, merged
+from unistream.connector.common import Build, Cells, Decoded, Int64s, UInt8s, binary_array, merged
 from unistream.connector.kafka.framing import by_schema, shifted
 from unistream.connector.kafka.protobuf_schema import (
     DoesNotFit,

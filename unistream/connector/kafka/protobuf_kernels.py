@@ -8,7 +8,7 @@ import numpy as np
 
 from unistream.connector.common import Int64s, UInt8s
 from unistream.connector.common.compiled import compiled, spliced
-from unistream.connector.kafka.kernels import _varint
+from unistream.connector.common.varint_kernels import varint
 from unistream.connector.kafka.protobuf_schema import (
     DEPTH_MAX,
     EIGHT,
@@ -174,14 +174,14 @@ def message_paths(data: UInt8s, starts: Int64s, lengths: Int64s, paths: Int64s, 
     there is none."""
     for row in range(len(starts)):
         end = starts[row] + lengths[row]
-        count, pos = _varint(data, starts[row], end)
+        count, pos = varint(data, starts[row], end)
         sizes[row] = -1
         if pos < 0 or count < 0 or count > PATH_MAX:
             continue
         if count == 0:
             paths[row, 0] = 0
         for i in range(count):
-            paths[row, i], pos = _varint(data, pos, end)
+            paths[row, i], pos = varint(data, pos, end)
             if pos < 0 or paths[row, i] < 0:
                 pos = -1
                 break

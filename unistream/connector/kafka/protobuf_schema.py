@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import Int64s
+from unistream.connector.common import Int64s, family
 
 PLAIN, ZIGZAG, BLOB, MESSAGE = range(4)
 """What a field has, besides its wire type."""
@@ -205,8 +205,6 @@ class Tables:
 
 
 def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType) -> None:
-    from unistream.connector.kafka.avro_schema import family
-
     if family(kind) != family(wanted):
         shown = "a message" if pa.types.is_struct(kind) else str(kind)
         raise DoesNotFit(f"field {name!r} is {shown}, where the source has {wanted}")

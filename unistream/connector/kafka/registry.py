@@ -19,6 +19,7 @@ import msgspec
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.limits import MIB
 from unistream.base.secrets import Secret, redacted, resolved
+from unistream.connector.common import UnknownSchema
 
 CALL_S: Final = 5.0  # for one answer
 UNREACHABLE_AFTER_S: Final = 10.0  # a registry may restart within this time
@@ -82,10 +83,6 @@ class RegisteredSchema(msgspec.Struct, frozen=True, kw_only=True):
     text: str = msgspec.field(name="schema")
     kind: str = msgspec.field(name="schemaType", default="AVRO")
     references: tuple[Reference, ...] = ()
-
-
-class UnknownSchema(Exception):
-    """The registry does not have it; the text is a clause about a record."""
 
 
 class RegistryClient:

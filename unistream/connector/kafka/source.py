@@ -20,7 +20,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, redacted
-from unistream.connector.kafka.avro_schema import AvroRecord
+from unistream.connector.common import AvroRecord
 from unistream.connector.kafka.config import GROUP_ID, GROUP_PROPERTY, Properties, check_properties
 from unistream.connector.kafka.decode import (
     DEAD_LETTER_SCHEMA,

@@ -15,12 +15,13 @@ import pytest
 
 from tests.unit.connector.kafka.framed_records import framed
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.avro import ByColumn, ByRecord, planned
-from unistream.connector.kafka.avro_schema import AvroRecord, parsed
+from unistream.connector.common import AvroRecord, Decoded, UnknownSchema, planned
+from unistream.connector.common.avro_columns import ByColumn, ByRecord
+from unistream.connector.kafka.avro import decoded as decoded_values
+from unistream.connector.kafka.avro import parsed_registered
 from unistream.connector.kafka.decode import RecordDecoder
-from unistream.connector.kafka.decoded import Decoded
 from unistream.connector.kafka.layout import checked_layout
-from unistream.connector.kafka.registry import RegisteredSchema, UnknownSchema
+from unistream.connector.kafka.registry import RegisteredSchema
 
 
 def record(*fields, name="Row"):
@@ -29,7 +30,7 @@ def record(*fields, name="Row"):
 
 def plan_of(writer, wanted: pa.Schema, *used):
     texts = [RegisteredSchema(text=json.dumps(one)) for one in (*used, writer)]
-    return planned(parsed("schema 7 of the registry", texts[-1], texts[:-1]), wanted)
+    return planned(parsed_registered("schema 7 of the registry", texts[-1], texts[:-1]), wanted)
 
 
 def written(writer, rows) -> list[bytes]:
@@ -45,7 +46,7 @@ def written(writer, rows) -> list[bytes]:
 def decoded(writer, wanted: pa.Schema, values: list[bytes], *, flat: bool = True) -> Decoded:
     plan = plan_of(writer, wanted)
     assert isinstance(plan, ByColumn if flat else ByRecord)
-    found = plan.decode(framed([(None, value) for value in values]), wanted)
+    found = decoded_values(plan, framed([(None, value) for value in values]), wanted)
     found.records.validate(full=True)
     assert found.records.schema.equals(wanted)
     return found
@@ -172,7 +173,9 @@ def test_schemas_that_refer_to_others():
     writer = record(("inner", "Inner"))
     plan = plan_of(writer, wanted, INNER)
     value = written(record(("inner", INNER)), [{"inner": {"x": 4.0, "tag": "t"}}])
-    assert plan.decode(framed([(None, value[0])]), wanted).records.to_pylist() == [{"inner": {"x": 4.0}}]
+    assert decoded_values(plan, framed([(None, value[0])]), wanted).records.to_pylist() == [
+        {"inner": {"x": 4.0}}
+    ]
 
 
 @pytest.mark.parametrize("flat", [True, False], ids=["by column", "by record"])
@@ -243,11 +246,11 @@ def test_random_rows_by_column_and_by_record_are_the_same():
 def test_schemas_that_do_not_fit(text, message):
     with pytest.raises(UnknownSchema, match=message):
         planned(
-            parsed("schema 7 of the registry", RegisteredSchema(text=text), []),
+            parsed_registered("schema 7 of the registry", RegisteredSchema(text=text), []),
             pa.schema([("a", pa.int64())]),
         )
     with pytest.raises(UnknownSchema, match="schema 7 of the registry is PROTOBUF, not AVRO"):
-        parsed("schema 7 of the registry", RegisteredSchema(text=text, kind="PROTOBUF"), [])
+        parsed_registered("schema 7 of the registry", RegisteredSchema(text=text, kind="PROTOBUF"), [])
 
 
 def plain(wanted: pa.Schema, message: AvroRecord, values, on_bad="fail", **more):

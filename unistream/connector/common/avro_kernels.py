@@ -1,7 +1,7 @@
-"""Compiled loops of `unistream.connector.kafka.avro`; see `unistream.connector.kafka.kernels`.
+"""Compiled loops of `unistream.connector.common.avro_columns`; see `unistream.connector.common.compiled`.
 
 A schema without lists, maps and unions of several types is a list of operations, the same for each record:
-see `unistream.connector.kafka.avro_schema.Flat`.
+see `unistream.connector.common.avro_schema.Flat`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from unistream.connector.common import Int64s, UInt8s
-from unistream.connector.common.compiled import compiled
-from unistream.connector.kafka.avro_schema import (
+from unistream.connector.common.avro_schema import (
     ALONE,
     BLOB,
     BOOLEAN,
@@ -25,7 +23,9 @@ from unistream.connector.kafka.avro_schema import (
     REQUIRED,
     VARINT,
 )
-from unistream.connector.kafka.kernels import _varint
+from unistream.connector.common.compiled import compiled
+from unistream.connector.common.spans import Int64s, UInt8s
+from unistream.connector.common.varint_kernels import varint
 
 DECIMAL_BYTES: Final = 16
 
@@ -44,8 +44,34 @@ def decode(
     """Fills values (numbers; places of bytes), sizes (of bytes) and valid, each [slot, row]; bad: 1 if a
     record is not of this schema."""
     for row in range(len(starts)):
-        if not _record(data, starts[row], starts[row] + lengths[row], operations, row, values, sizes, valid):
+        end = starts[row] + lengths[row]
+        if _record(data, starts[row], end, operations, row, values, sizes, valid) != end:
             bad[row] = 1
+
+
+@compiled
+def decode_blocks(
+    data: UInt8s,
+    bounds: Int64s,
+    counts: Int64s,
+    operations: Int64s,
+    values: Int64s,
+    sizes: Int64s,
+    valid: UInt8s,
+) -> int:
+    """The same for records one behind the other, so many between two bounds each. -1, or the first row that
+    is no record; the last one of its block, if that does not end behind it."""
+    row = 0
+    for block in range(len(counts)):
+        pos, end = bounds[block], bounds[block + 1]
+        for _ in range(counts[block]):
+            pos = _record(data, pos, end, operations, row, values, sizes, valid)
+            if pos < 0:
+                return row
+            row += 1
+        if pos != end:
+            return max(0, row - 1)
+    return -1
 
 
 @compiled
@@ -58,27 +84,28 @@ def _record(
     values: Int64s,
     sizes: Int64s,
     valid: UInt8s,
-) -> bool:
+) -> int:
+    """The place behind it; -1: there is none."""
     at = 0
     while at < len(operations):
         kind, null, argument, slot = operations[at]
         at += 1
         if null != REQUIRED:
-            branch, pos = _varint(data, pos, end)
+            branch, pos = varint(data, pos, end)
             if pos < 0 or branch < 0 or branch > (0 if null == ALONE else 1):
-                return False
+                return -1
             if null != ALONE and branch == (0 if null == NULL_FIRST else 1):
                 if kind == RECORD:
                     at += argument
                 continue
         value, size, pos = _value(data, pos, end, kind, argument)
         if pos < 0:
-            return False
+            return -1
         if slot >= 0:
             values[slot, row] = value
             sizes[slot, row] = size
             valid[slot, row] = 1
-    return pos == end
+    return pos
 
 
 @compiled
@@ -86,10 +113,10 @@ def _value(data: UInt8s, pos: int, end: int, kind: int, argument: int) -> tuple[
     """(value, size, next position); position -1: it does not fit."""
     zero = np.int64(0)
     if kind == VARINT:
-        value, pos = _varint(data, pos, end)
+        value, pos = varint(data, pos, end)
         return value, zero, pos
     if kind == BLOB:
-        size, start = _varint(data, pos, end)
+        size, start = varint(data, pos, end)
         if start < 0 or size < 0 or size > end - start:
             return zero, zero, -1
         return np.int64(start), size, start + size

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unistream.connector.common import Int64s, JsonReader
-from unistream.connector.kafka.records import Framed
+from unistream.connector.common.spans import Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,6 @@ class Decoded:
     def at(self, rows: Int64s) -> Decoded:
         """Of a selection of records, by the numbers that these have among all."""
         return Decoded(self.records, rows[self.rows], rows[self.bad], self.reasons)
-
-
-def json_decoded(reader: JsonReader, framed: Framed) -> Decoded:
-    """The values that there are."""
-    rows = np.flatnonzero(framed.value_lengths >= 0)
-    found = reader.read(framed.data, framed.value_starts[rows], framed.value_lengths[rows])
-    return Decoded(found.records, found.rows, found.bad, found.reasons).at(rows)
 
 
 def merged(schema: pa.Schema, parts: Sequence[Decoded]) -> Decoded:

@@ -1,13 +1,14 @@
 """Schemas of Avro as lists of operations, for the compiled loops of `avro_kernels`. Pure.
 
-parsed   a schema, with those that it refers to
-Flat     its operations, and the columns that come of them; NotFlat if there are none
+parsed        a schema, with those that it refers to
+arrow_schema  the columns that it has by itself
+Flat          its operations, and the columns that come of them; NotFlat if there are none
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -16,7 +17,6 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.kafka.registry import RegisteredSchema, UnknownSchema
 
 NULL, BOOLEAN, VARINT, FLOAT, DOUBLE, BLOB, FIXED, RECORD = range(8)
 """What an operation reads. A record is what follows; it is passed over if it is null."""
@@ -40,12 +40,19 @@ _TIMES: Final = {
     **{f"timestamp-{name}": pa.timestamp(unit, tz="UTC") for name, unit in _UNITS.items()},
     **{f"local-timestamp-{name}": pa.timestamp(unit) for name, unit in _UNITS.items()},
 }
+_STORED: Final = {name: "int" if name in ("date", "time-millis") else "long" for name in _TIMES}
+DIGITS_MAX: Final = 38  # of a decimal, in the 128 bits that a column has for it
 AvroSchema: TypeAlias = Any
 """As JSON has it: a name, a list (a union), or an object."""
 
 
+class UnknownSchema(Exception):
+    """It is not known, or cannot be read; the text is a clause about a record."""
+
+
 class AvroRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The schema that the records of a topic were written by, for ``format="avro"``.
+    """A schema of Avro, for ``format="avro"``: of a Kafka source the one that the records of its topic were
+    written by; as `schema` of a file source the one that files of any version are read by.
 
     Attributes:
         schema: JSON text, or the path of a file with it (``orders.avsc``).
@@ -72,42 +79,76 @@ class AvroRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"AvroRecord({len(self.schema)} characters)"
 
 
-def parsed(called: str, registered: RegisteredSchema, used: Sequence[RegisteredSchema]) -> ParsedSchema:
-    """`called`: in errors. Raises UnknownSchema: it is none of Avro, or not of a record."""
+def parsed(called: str, text: str, used: Sequence[str] = ()) -> ParsedSchema:
+    """
+    Args:
+        called: In errors.
+        text: JSON.
+        used: Schemas that it refers to.
+
+    Raises:
+        UnknownSchema: it is none of Avro, or not of a record.
+    """
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
     names: dict[str, AvroSchema] = {}
+    plain_names: dict[str, AvroSchema] = {}
     found: AvroSchema = None
+    plain: AvroSchema = None
     try:
-        for one in (*used, registered):
-            if one.kind != "AVRO":
-                raise UnknownSchema(f"{called} is {one.kind}, not AVRO")
-            found = parse_schema(_without_uuids(json.loads(one.text)), named_schemas=names)
-    except (SchemaParseException, UnknownType, ValueError) as error:
+        for one in (*used, text):
+            schema = json.loads(one)
+            found = parse_schema(_keeping(schema, _is_known), named_schemas=names)
+            plain = parse_schema(_keeping(schema, _is_decimal), named_schemas=plain_names)
+    except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnknownSchema(f"{called} cannot be read: {error!r}") from None
     if not isinstance(found, dict) or found.get("type") != "record":
         raise UnknownSchema(f"{called} is not one of a record")
-    return ParsedSchema(called, found, names)
+    return ParsedSchema(called, found, names, plain)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchema:
-    """`names`: of all types that it has or refers to."""
+    """`names`: of all types that it has or refers to; `plain`: the same for fastavro, which gives numbers of
+    times then."""
 
     called: str
     root: AvroSchema
     names: Mapping[str, AvroSchema]
+    plain: AvroSchema
 
 
-def _without_uuids(schema: AvroSchema) -> AvroSchema:
-    """UUIDs are text, as in other formats."""
+def _keeping(schema: AvroSchema, is_kept: Callable[[Mapping[str, Any]], bool]) -> AvroSchema:
+    """Without other logical types: what is stored counts, as Avro has it for those that one does not know."""
     if isinstance(schema, list):
-        return [_without_uuids(one) for one in schema]
+        return [_keeping(one, is_kept) for one in schema]
     if isinstance(schema, dict):
+        kept = is_kept(schema)
         return {
-            key: _without_uuids(one) for key, one in schema.items() if (key, one) != ("logicalType", "uuid")
+            key: one if key == "default" else _keeping(one, is_kept)
+            for key, one in schema.items()
+            if kept or key != "logicalType"
         }
     return schema
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    """And one that a column holds."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    return (
+        schema.get("logicalType") == "decimal"
+        and schema.get("type") in ("bytes", "fixed")
+        and isinstance(precision, int)
+        and isinstance(scale, int)
+        and 0 < precision <= DIGITS_MAX
+        and 0 <= scale <= precision
+    )
+
+
+def _is_known(schema: Mapping[str, Any]) -> bool:
+    return _is_decimal(schema) or (
+        schema.get("logicalType") in _TIMES and schema.get("type") == _STORED[schema["logicalType"]]
+    )
 
 
 class NotFlat(Exception):
@@ -197,7 +238,7 @@ class Flat:
             return None
         if found["type"] in self.names:
             return self._value(found["type"], wanted, name, null)
-        kind = _kind(found)
+        kind = kind_of(found)
         _check_fits(name, kind, wanted, self.called)
         slot = self._slot(wanted)
         self.operations.append((_operation(found), optional, int(found.get("size", 0)), slot))
@@ -219,12 +260,12 @@ def _operation(schema: Mapping[str, Any]) -> int:
     return kinds[schema["type"]]
 
 
-def _kind(schema: Mapping[str, Any]) -> pa.DataType:
+def kind_of(schema: Mapping[str, Any]) -> pa.DataType:
     """The Arrow type that a value has by itself."""
     logical = schema.get("logicalType")
-    if logical == "decimal" and schema["type"] in ("bytes", "fixed") and schema["precision"] <= 38:
+    if logical == "decimal":
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    if logical in _TIMES and schema["type"] in ("int", "long"):
+    if logical is not None:
         return _TIMES[logical]
     if schema["type"] == "enum":
         return pa.string()
@@ -232,9 +273,15 @@ def _kind(schema: Mapping[str, Any]) -> pa.DataType:
 
 
 def _check_fits(name: str, kind: pa.DataType, wanted: pa.DataType | None, called: str) -> None:
-    if wanted is not None and family(kind) != family(wanted):
+    if wanted is not None and not alike(kind, wanted):
         shown = "a record" if pa.types.is_struct(kind) else str(kind)
         raise UnknownSchema(f"field {name!r} of {called} is {shown}, where the source has {wanted}")
+
+
+def alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Values of the one are cast to the other, if they allow it. For Avro text is bytes, and the reverse."""
+    families = {family(kind), family(wanted)}
+    return len(families) == 1 or families == {"text", "bytes"}
 
 
 def family(kind: pa.DataType) -> str:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from unistream.connector.kafka.decoded import Decoded
+from unistream.connector.common.decoded import Decoded
 
 Build: TypeAlias = Callable[[int, int], pa.Array]
 """The rows [low, high) of a column in its final type; raises if one of them cannot have it."""
