@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.dead_letters.table import Letters
+from unistream.model.map_types import keys_are_text
 from unistream.operator.common import decoded_row, encoded_row
 
 BYTES_MAX: Final = 256 * 2**20  # of the file
@@ -197,6 +198,8 @@ def _exact(value: Any, type_: pa.DataType) -> Any:
             if unknown:
                 raise ValueError(f"it has no field {unknown[0]!r}")
             return {name: _exact(one, type_.field(name).type) for name, one in value.items()}
+        case dict() if pa.types.is_map(type_) and keys_are_text(type_):
+            return [(name, _exact(one, type_.item_type)) for name, one in value.items()]
     return value
 
 

@@ -145,7 +145,7 @@ def test_only_bad_rows_and_no_rows_at_all():
     assert read(one("a", pa.int64())).records.num_rows == 0
 
 
-@pytest.mark.parametrize("kind", [pa.map_(pa.string(), pa.int64()), pa.duration("ms"), pa.float16()])
+@pytest.mark.parametrize("kind", [pa.map_(pa.int8(), pa.int64()), pa.duration("ms"), pa.float16()])
 def test_a_type_that_json_cannot_give_is_refused_with_its_column(kind):
     with pytest.raises(ConfigError, match=r"column 'odd': .* cannot be read from JSON"):
         JsonReader(pa.schema([("fine", pa.int64()), ("odd", kind)]))

@@ -28,6 +28,7 @@ ROW = {
     "raw": b"\x00\xff",
     "ratio": float("nan"),
     "tags": ["a"],
+    "sizes": [("l", 1)],
 }
 SCHEMA = pa.schema(
     [
@@ -38,11 +39,12 @@ SCHEMA = pa.schema(
         ("raw", pa.binary()),
         ("ratio", pa.float64()),
         ("tags", pa.list_(pa.string())),
+        ("sizes", pa.map_(pa.string(), pa.int8())),
     ]
 )
 TEXT = (
     '{"n":4611686018427387905,"fare":"free","at":"2026-11-01T12:00:00.000007Z","price":"1.50","raw":"AP8=",'
-    '"ratio":null,"tags":["a"]}'
+    '"ratio":null,"tags":["a"],"sizes":{"l":1}}'
 )
 
 
@@ -72,6 +74,7 @@ def row_of(letters: Letters, place: int = 0) -> dict[str, Any]:
         pytest.param({"price": 2.5, "raw": "/w==", "tags": ["b", None]}, {
             "price": Decimal("2.50"), "raw": b"\xff", "tags": ["b", None]
         }, id="other types"),
+        pytest.param({"sizes": {"m": 2, "l": None}}, {"sizes": [("m", 2), ("l", None)]}, id="an object"),
     ],
 )  # fmt: skip
 def test_what_is_corrected_changes_and_nothing_else(

@@ -31,6 +31,7 @@ from unistream.connector.common.committing import (
 from unistream.connector.common.databases import remedy, sqlite_code, sqlstate
 from unistream.connector.common.decoded import Decoded, first_reasons, merged
 from unistream.connector.common.delete_when import check_condition, check_delete_when, deletes
+from unistream.connector.common.json_maps import TWICE, repeated_keys, with_single_keys
 from unistream.connector.common.json_objects import table_of_objects
 from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json
 from unistream.connector.common.json_text import json_column, json_lines, json_misfit, json_rows

@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.connector.common.json_maps import as_objects
 from unistream.connector.common.samples import sample
+from unistream.model.map_types import is_of_objects
 
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 _FRACTION: Final = {"s": 0, "ms": 3, "us": 6}
@@ -112,8 +114,9 @@ def _times(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _by_msgspec(column: pa.Array[Any]) -> pa.Array[Any]:
-    """A line for each value: JSON has no line end but escaped ones."""
-    text = _ENCODER.encode_lines(column.to_pylist())
+    """A line for each value: JSON has no line end but escaped ones. A map whose keys are text is an object,
+    any other map a list of pairs."""
+    text = _ENCODER.encode_lines(as_objects(column) if is_of_objects(column.type) else column.to_pylist())
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x0A) + 1
     bounds = np.zeros(len(column) + 1, np.int64)
     bounds[1:] = ends

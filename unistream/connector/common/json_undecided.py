@@ -17,8 +17,15 @@ import pyarrow.json as pj
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
+from unistream.connector.common.json_maps import (
+    NoMap,
+    parsed_type,
+    rewritten,
+    with_maps,
+)
 from unistream.connector.common.json_values import check_values, line_array
-from unistream.connector.common.spans import Int64s, UInt8s, binary_array
+from unistream.connector.common.spans import Int64s, UInt8s, binary_array, padded
+from unistream.model.map_types import has_maps, keys_are_text
 
 BLOCK_BYTES: Final = MIB  # measured: the parser is fastest with blocks that stay in the L2 cache
 _ALONE: Final = (
@@ -29,6 +36,7 @@ _NOT_PARSED: Final = re.compile(r"Failed to convert JSON to (.+?), couldn't pars
 _ROW: Final = re.compile(r" in row \d+$")
 _SHOWN: Final = 60  # characters of a value in a message
 _QUOTE: Final = 0x22
+_OF_PAIRS: Final = ".[].value"  # what the parser calls the values of a map
 
 
 @dataclass(slots=True)
@@ -55,7 +63,14 @@ class UndecidedColumn:
     """
 
     def __init__(self, column: pa.Field) -> None:
-        self._type = value_type(column.type)
+        self._name, self._target = column.name, value_type(column.type)
+        self._has_maps = has_maps(self._target)
+        if self._has_maps and not keys_are_text(self._target):
+            raise ConfigError(
+                f"column {column.name!r}: {column.type} cannot be read from JSON, where the keys of an object"
+                " are text; declare map<string, …> and cast the keys in the pipeline"
+            )
+        self._type = parsed_type(self._target)
         self._readings = [pa.schema([(column.name, kind)]) for kind in _readings(self._type)]
         self._before = pa.scalar(f"{{{json.dumps(column.name)}:".encode(), pa.large_binary())
         try:
@@ -68,6 +83,8 @@ class UndecidedColumn:
 
     def parse(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> Parsed:
         """Values that are valid JSON, as the type of the column; for a dictionary that of its values."""
+        if self._has_maps:
+            return self._parse_maps(data, starts, lengths)
         if pa.types.is_floating(self._type):
             found = _floats(data, starts, lengths, self._type)
             if found is not None:
@@ -85,6 +102,20 @@ class UndecidedColumn:
         values = pa.concat_arrays([part.values for part in parts]).take(pa.array(order))
         bad = {int(texts[place]): why for place, why in parts[0].bad.items()}
         return Parsed(values, bad | {int(others[place]): why for place, why in parts[1].bad.items()})
+
+    def _parse_maps(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> Parsed:
+        """A bad one is null among the others."""
+        texts, bad = [], {}
+        for place, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            try:
+                texts.append(rewritten(data[start : start + length].tobytes(), self._name, self._target))
+            except NoMap as problem:
+                texts.append(b"null")
+                bad[place] = str(problem)
+        sizes = np.array([len(text) for text in texts], np.int64)
+        found = self._parse_alike(self._readings[0], padded(*texts), np.cumsum(sizes) - sizes, sizes)
+        reasons = {place: why.replace(_OF_PAIRS, "[]") for place, why in found.bad.items()}
+        return Parsed(with_maps(found.values, self._target), reasons | bad)
 
     def _parse_alike(self, reading: pa.Schema, data: UInt8s, starts: Int64s, lengths: Int64s) -> Parsed:
         pieces = binary_array(data, starts, lengths)

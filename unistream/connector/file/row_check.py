@@ -2,6 +2,7 @@
 
 no time, or one that no folder can be named by, or a text that is too long for that, empty, or Hive's for null
 Parquet: times in seconds that its milliseconds cannot hold
+JSON: a map that has a key twice
 CSV: a null in the only column, a time outside of years 1 to 9999
 """
 
@@ -11,7 +12,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from unistream.connector.common import beyond_years, reasons_of, uncastable, without_folder
+from unistream.connector.common import (
+    TWICE,
+    beyond_years,
+    reasons_of,
+    repeated_keys,
+    uncastable,
+    without_folder,
+)
 from unistream.connector.file.sink_csv import ALONE
 from unistream.connector.file.sink_format import Buckets, Format
 from unistream.model.elements import Batch
@@ -41,6 +49,8 @@ class FileRowCheck:
                     yield bad, f"a time in {name!r} outside of years 1 to 9999, which no folder is named by"
                 if (bad := without_folder(name, column)) is not None:
                     yield bad, f"a text in {name!r} that readers would not get back from the name of a folder"
+            elif self._format == "json" and (bad := repeated_keys(column)) is not None:
+                yield bad, TWICE.format(name)
             elif self._format == "csv" and alone and column.null_count:
                 yield column.is_null(), ALONE
             elif self._format == "csv" and (bad := beyond_years(column)) is not None:

@@ -1,18 +1,19 @@
-"""Which rows a topic would refuse: a record that is larger than its `max.message.bytes`.
+"""Which rows a topic would refuse: a record that is larger than its `max.message.bytes`; and which JSON
+cannot hold: a map that has a key twice.
 
 Most rows are known to be small by the lengths of their texts; only those that may not be are encoded here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.connector.common import json_column
+from unistream.connector.common import TWICE, json_column, reasons_of, repeated_keys, with_single_keys
 from unistream.connector.kafka.batches import BATCH_EXTRA_BYTES, sections
 from unistream.connector.kafka.outgoing import Encoder
 from unistream.connector.kafka.sink_target import Target
@@ -43,6 +44,16 @@ class KafkaRowCheck:
         self._encoder = Encoder(self._target.layout, len(topic.leaders))
 
     def refused(self, batch: Batch) -> Mapping[int, str]:
+        columns = zip(batch.records.schema.names, batch.records.columns, strict=True)
+        twice = reasons_of(
+            (found, TWICE.format(name))
+            for name, column in columns
+            if (found := repeated_keys(column)) is not None
+        )
+        return {**self._too_large(batch, twice), **twice}
+
+    def _too_large(self, batch: Batch, others: Collection[int]) -> Mapping[int, str]:
+        """`others`: rows that are not written."""
         limit, encoder = self._bytes_max, self._encoder
         if limit is None or encoder is None:
             return {}
@@ -51,7 +62,7 @@ class KafkaRowCheck:
             row: f"a record of {size:,} bytes is larger than topic {self._target.topic!r} takes, which are "
             f"{limit:,} (max.message.bytes)"
             for row in map(int, large)
-            if (size := self._size(encoder, batch.slice(row, 1))) > limit
+            if row not in others and (size := self._size(encoder, batch.slice(row, 1))) > limit
         }
 
     def _size(self, encoder: Encoder, row: Batch) -> int:
@@ -75,7 +86,7 @@ def _bytes_at_most(records: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[n
         total += 2 * (4 * len(name) + NUMBER_MAX)
         column = given.dictionary_decode() if pa.types.is_dictionary(given.type) else given
         if pa.types.is_nested(column.type):
-            lengths = pc.binary_length(json_column(column))
+            lengths = pc.binary_length(json_column(with_single_keys(column)))
         elif _has_length(column.type):
             lengths = pc.multiply(pc.binary_length(column), ESCAPED_MAX)
         else:

@@ -23,7 +23,14 @@ from sqlalchemy import types as sql
 
 from unistream.base.errors import Unreachable
 from unistream.base.ids import CheckpointId
-from unistream.connector.common import deletes, json_column, reasons_of
+from unistream.connector.common import (
+    TWICE,
+    deletes,
+    json_column,
+    reasons_of,
+    repeated_keys,
+    with_single_keys,
+)
 from unistream.connector.sql.asked_rows import AskedRows
 from unistream.connector.sql.constraints import constraints
 from unistream.connector.sql.database import Database
@@ -160,9 +167,14 @@ class SqlRowCheck:
                 f"null in {name!r}, which is {rule} table {target}",
                 name not in self._table.key,
             )
-        if not self._strict:
-            return
-        kind = where.get("type")
+        if (twice := repeated_keys(column)) is not None:
+            yield twice, TWICE.format(name), False
+        if self._strict:
+            yield from self._of_strict(name, column, where.get("type"))
+
+    def _of_strict(self, name: str, column: pa.Array, kind: Any) -> Iterator[tuple[pa.Array, str, bool]]:
+        """Of a database that checks the values of a column by its type."""
+        target = self._table.target
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if (has_nul := _has_nul(column)) is not None:
@@ -184,7 +196,7 @@ class SqlRowCheck:
 def _has_nul(column: pa.Array) -> pa.BooleanArray | None:
     """Values with the character NUL, also inside of them; None: there are none."""
     if pa.types.is_nested(column.type):
-        found = pc.match_substring_regex(json_column(column), _NUL_IN_JSON)
+        found = pc.match_substring_regex(json_column(with_single_keys(column)), _NUL_IN_JSON)
     elif _is_text(column.type):
         found = pc.match_substring(column, "\0")
     else:

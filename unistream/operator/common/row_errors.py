@@ -11,6 +11,7 @@ Where a batch fails as a whole, halves of it are tried until the rows that fail 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from typing import Any, Final
@@ -21,6 +22,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, MissingCode, SuppressRestarts, UnistreamError, UserCodeError
 from unistream.base.user_files import raised_at
 from unistream.model.elements import Batch
+from unistream.model.map_types import is_of_objects
 from unistream.port.dead_letters import LETTER_SCHEMA, ON_ERROR, TEXT_CHARS_MAX, OnError
 from unistream.port.metrics import DEAD_LETTERS, SKIPPED
 from unistream.port.operator import OperatorContext, Output
@@ -151,11 +153,19 @@ def decoded_row(content: bytes) -> pa.RecordBatch:
 
 def _json(row: pa.RecordBatch) -> str:
     try:
-        (values,) = row.to_pylist()
+        values = {name: _value(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
         return msgspec.json.encode(values, enc_hook=str).decode()
     except (pa.ArrowException, ValueError, TypeError, OverflowError):  # such as times in nanoseconds
         texts = {name: _text(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
         return msgspec.json.encode(texts).decode()
+
+
+def _value(column: pa.Array) -> Any:
+    """Of the one row. Maps are objects, as sources and sinks have them, unless one has a key twice."""
+    if is_of_objects(column.type):
+        with suppress(KeyError):
+            return column.to_pylist(maps_as_pydicts="strict")[0]
+    return column[0].as_py()
 
 
 def _text(column: pa.Array) -> str | None:
