@@ -73,8 +73,17 @@ def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk[FileSplit]]:
     columns = FileColumns(split.path, spec)
     if not columns.are_needed():
         return
-    if split.mark and not _is_same(split, spec):
-        return
+    if not split.mark:
+        yield from _rows(split, spec, columns)
+    elif _is_same(split, spec):
+        try:
+            yield from _rows(split, spec, columns)
+        except (ConfigError, UserCodeError, OSError):
+            if _is_same(split, spec):  # else that is the reason, whatever was found in it
+                raise
+
+
+def _rows(split: FileSplit, spec: FileSpec, columns: FileColumns) -> Iterator[Chunk[FileSplit]]:
     with open_text(split.path, spec.options, spec.codec_of(split.path), split.size) as file:
         units = _units(_of_text(split, spec, file), columns, file)
         yield from chunks(split, (replace(unit, table=columns.rows(unit.table)) for unit in units))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,13 +30,21 @@ from unistream.connector.file.folders import (
 from unistream.connector.file.format import TEXTS, FileFormat
 from unistream.connector.file.orc import stripe_ranges
 from unistream.connector.file.partition_columns import Folders, Values, check_alike, constants
-from unistream.connector.file.split import FileSplit, encode_split, file_system, is_object_store, open_file
-from unistream.connector.file.watch import FoundFile, mark_of, modified_ms, short_mark
+from unistream.connector.file.split import (
+    FileSplit,
+    encode_split,
+    file_mark,
+    file_system,
+    is_object_store,
+    open_file,
+)
+from unistream.connector.file.watch import FoundFile, changed_file, mark_of, modified_ms, short_mark
 from unistream.model.event_time import event_times, is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 
 SPLITS_MAX: Final = 1_000_000
+_log = logging.getLogger(__name__)
 
 
 class Within(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +196,7 @@ def splits_of(
     splits: list[Split] = []
     for file in found:
         known = _known(file.path, folders.values(file.path), schema)
-        splits += map(encode_split, _file_splits(file, listing, info, known))
+        splits += map(encode_split, _splits_if_same(file, listing, info, known))
         if len(splits) > SPLITS_MAX:
             raise ConfigError(f"more than {SPLITS_MAX} splits: increase split_bytes of the file source")
     return splits
@@ -197,6 +206,31 @@ def _known(path: str, values: Values, schema: pa.Schema) -> dict[str, pa.Array[A
     """Columns of event times that are the same in the whole file."""
     times = pa.schema([field for field in schema if is_event_time(field.type)])
     return constants(path, values, times)
+
+
+def _splits_if_same(
+    file: FoundFile, listing: Listing, info: SourceInfo, known: Mapping[str, pa.Array[Any]]
+) -> list[FileSplit]:
+    """None of a file of a watched folder that is not any more as it was listed, if such files are left out.
+
+    Raises:
+        ConfigError: it does not fit, or it is not as it was and that fails the job.
+    """
+    try:
+        return _file_splits(file, listing, info, known)
+    except (ConfigError, OSError) as error:
+        if not has_changed(file, listing.watch, listing.options):
+            raise
+        assert listing.watch is not None, "the folder is not watched"
+        if listing.watch.fails:
+            raise ConfigError(changed_file(file.path)) from error
+        _log.warning("event=watched_file_changed files=%s: it is not read", file.path)
+        return []
+
+
+def has_changed(file: FoundFile, watch: Watch | None, options: Mapping[str, Any]) -> bool:
+    """A file of a watched folder is another one than that which was listed, or is not there any more."""
+    return watch is not None and file_mark(file.path, options) != short_mark(file)
 
 
 def _file_splits(

@@ -39,6 +39,7 @@ from unistream.connector.file.listing import (
     Watch,
     Within,
     given_folders,
+    has_changed,
     list_files,
     read_footer,
     written_schema,
@@ -53,6 +54,7 @@ from unistream.connector.file.partition_columns import (
 )
 from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import is_object_store
+from unistream.connector.file.watch import FoundFile
 from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
@@ -209,8 +211,8 @@ class FileSource:
         return pa.schema([self._full_schema.field(column) for column in self._columns])
 
     def _inferred(self) -> pa.Schema:
-        found = [file.path for file in list_files(self._paths, self._options, ignored=self._ignored)]
-        schema, remembered = self._of_files(found[0])
+        listed = list_files(self._paths, self._options, ignored=self._ignored)
+        found, schema, remembered = self._of_first(listed)
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
         for name in twice:
             if self._columns is None or name in self._columns:
@@ -231,6 +233,21 @@ class FileSource:
             [{name: one[name] for name in one if name in read} for one in values], remembered
         )
         return pa.schema([*schema, *of_folders])
+
+    def _of_first(self, listed: Sequence[FoundFile]) -> tuple[list[str], pa.Schema, pa.Schema | None]:
+        """The files from the first one on that is still as it was listed; its columns, and what it says of
+        those of folders."""
+        try:
+            return [file.path for file in listed], *self._of_files(listed[0].path)
+        except ConfigError:
+            if len(listed) == 1 or not self._is_left_out(listed[0]):
+                raise
+            return self._of_first(listed[1:])
+
+    def _is_left_out(self, file: FoundFile) -> bool:
+        """It is not any more as it was listed, in a watched folder whose files may change."""
+        watch = self._watch
+        return watch is not None and not watch.fails and has_changed(file, watch, self._options)
 
     def _of_files(self, first: str) -> tuple[pa.Schema, pa.Schema | None]:
         """The columns that are in files, and what a file says of the others."""
@@ -293,7 +310,13 @@ class FileSource:
         declared = str(self.schema.field(column).type)
         found: list[tuple[int, int]] = []
         for file in list_files(self._paths, self._options, ignored=self._ignored):
-            for one in time_ranges(read_footer(file, self._options), column, declared):
+            try:
+                footer = read_footer(file, self._options)
+            except ConfigError:
+                if not self._is_left_out(file):
+                    raise
+                continue
+            for one in time_ranges(footer, column, declared):
                 if one is None:
                     return None
                 found.append((one.least, one.greatest))

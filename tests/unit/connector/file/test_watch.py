@@ -16,8 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.connector.common import decoded_split, discovery_options
 from unistream.connector.file import FileSource
+from unistream.connector.file.decode import decode
 from unistream.connector.file.discovery import WatchedFolder
+from unistream.connector.file.listing import Listing, splits_of
+from unistream.connector.file.split import FileSplit
 from unistream.connector.file.watch import (
     REMEMBERED_MS,
     FoundFile,
@@ -264,6 +268,54 @@ def test_a_file_that_is_removed_before_it_is_read_is_named(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match=f"file {path} has changed, or was removed"):
         numbers(source, first.splits)
     assert numbers(watching(tmp_path, on_change="skip"), first.splits) == []
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc", "avro", "csv", "json"])
+@pytest.mark.parametrize("left", [b"", None], ids=["is empty now", "is gone"])
+def test_a_file_that_changes_between_the_listing_and_its_footer(
+    tmp_path: Path, format: Any, left: bytes | None
+) -> None:
+    """Or before a reader opens it, where there is no footer."""
+    path = tmp_path / "a"
+    listed = [FoundFile(str(path), 500, "1.0"), FoundFile(str(path), 0, "1.0")]
+    if left is not None:
+        path.write_bytes(left)
+    for on_change in ("fail", "skip"):
+        source = FileSource(str(tmp_path), format=format, schema=SCHEMA, continuous=True, on_change=on_change)
+        info = source.info()
+        for file in listed:
+            try:
+                splits = splits_of([file], [file], discovery_options(info, Listing, "file"), info)
+                found: Any = numbers(source, splits)
+            except ConfigError as error:
+                found = str(error)
+            assert found == [] if on_change == "skip" else f"file {path} has changed, or was" in found
+
+
+@pytest.mark.parametrize("on_change", ["fail", "skip"])
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, on_change: Any) -> None:
+    path = put(tmp_path, "a.json", 1)
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(1_000)))
+    source = watching(tmp_path, on_change=on_change, block_bytes=100, min_age=0)
+    [split] = find(source, at_s=2_000_000_000).splits
+    chunks = decode(decoded_split(split, FileSplit, "file"), source._spec())
+    first = next(chunks)
+    path.write_text("")
+    if on_change == "fail":
+        with pytest.raises(ConfigError, match=f"file {path} has changed"):
+            list(chunks)
+    else:
+        assert first.records.num_rows > 0
+        assert list(chunks) == []
+
+
+def test_a_schema_is_that_of_the_first_file_that_is_still_there(tmp_path: Path) -> None:
+    listed = [FoundFile(str(tmp_path / "a.json"), 5), FoundFile(str(put(tmp_path, "b.json", 1)), 9)]
+    skipping = FileSource(str(tmp_path), format="json", continuous=True, on_change="skip")
+    assert skipping._of_first(listed) == ([listed[1].path], SCHEMA, None)
+    failing = FileSource(str(tmp_path), format="json", continuous=True)
+    with pytest.raises(ConfigError, match="does not exist or was removed"):
+        failing._of_first(listed)
 
 
 def test_a_new_file_of_an_old_name_is_another_split(tmp_path: Path) -> None:
