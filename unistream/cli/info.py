@@ -36,7 +36,14 @@ from unistream.cli.output import (
 )
 from unistream.cli.tables import Cell, Column, Fit, Grid
 from unistream.client.lookup import find_shown_job
-from unistream.master.figures import read_per_s, rows_left, rows_read, rows_written, vertex_figures
+from unistream.master.figures import (
+    bytes_left,
+    read_per_s,
+    rows_left,
+    rows_read,
+    rows_written,
+    vertex_figures,
+)
 from unistream.master.job_info import CheckpointInfo, JobInfo, SubtaskInfo
 
 Subtasks = Annotated[bool, typer.Option("--subtasks", help="A line for each subtask, not for each vertex.")]
@@ -121,6 +128,8 @@ def _rows(info: JobInfo) -> Iterator[tuple[str, Cell]]:
         parts += [rate(per_s)] if per_s is not None else []
         if behind is not None and not info.is_terminal:
             parts.append(f"{count(behind)} {'left' if left is not None else 'behind'}")
+        elif (left_bytes := bytes_left(info)) is not None:
+            parts.append(f"{size(left_bytes)} left")
         yield "read", ", ".join(parts)
     if info.is_compiling:
         said = "what reads records, once on its machine: `unistream connectors compile` does it beforehand"

@@ -15,7 +15,7 @@ from rich.table import Table
 from unistream.base.closing import Closing
 from unistream.cli.formats import count, duration, moment, rate, several, size
 from unistream.client.reported import Survived, said
-from unistream.master.figures import read_per_s, rows_left, rows_read, rows_written
+from unistream.master.figures import bytes_left, read_per_s, rows_left, rows_read, rows_written
 from unistream.master.job_info import JobInfo
 
 STAGES_SHOWN_MAX: Final = 12
@@ -78,6 +78,8 @@ def _rows(info: JobInfo) -> Iterator[tuple[int, str]]:
             f"{count(left)} left"
             + (f", about {duration(math.ceil(left / per_s) * 1_000)}" if per_s and left else ""),
         )
+    elif (left_bytes := bytes_left(info)) is not None:
+        yield 1, f"{size(left_bytes)} left"
     elif info.records_behind:
         yield 1, f"{count(info.records_behind)} behind"
     committed, written = info.metrics.get("rows_committed"), rows_written(info)

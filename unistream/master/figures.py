@@ -130,6 +130,12 @@ def rows_left(info: JobInfo) -> int | None:
     return info.records_behind if is_bounded(info) and not info.is_terminal else None
 
 
+def bytes_left(info: JobInfo) -> int | None:
+    """The same in bytes, where not all sources know their rows."""
+    is_theirs = is_bounded(info) and not info.is_terminal and rows_left(info) is None
+    return info.bytes_behind if is_theirs else None
+
+
 def vertex_figures(info: JobInfo) -> list[VertexFigures]:
     """In the order of the graph."""
     by_vertex: dict[VertexId, list[SubtaskInfo]] = {}

@@ -30,7 +30,13 @@ from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
 from unistream.model.resources import ANY_PROFILE, MachineResources, ResourceProfile
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN
+from unistream.port.metrics import (
+    COMPILING,
+    PENDING_BYTES,
+    PENDING_BYTES_UNKNOWN,
+    PENDING_RECORDS,
+    PENDING_UNKNOWN,
+)
 
 JobStateName: TypeAlias = Annotated[
     str, msgspec.Meta(extra_json_schema={"enum": [status.name for status in JobStatus]})
@@ -276,12 +282,26 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     def records_behind(self) -> int | None:
         """Records that the sources know of and have not read; None: no source says so, or not all of them
         can yet: a part of the sum would look like all of it."""
-        is_known = not self.is_compiling and (self.is_terminal or all(map(self._says_pending, self.subtasks)))
-        return pending_records_of(self.metrics) if is_known else None
+        return pending_records_of(self.metrics) if self._all_say(PENDING_UNKNOWN) else None
 
-    def _says_pending(self, subtask: SubtaskInfo) -> bool:
+    @property
+    def bytes_behind(self) -> int | None:
+        """The same in bytes, as they are stored; None also if one source does not count them."""
+        sources = {subtask.source for subtask in self.subtasks if subtask.source is not None}
+        unknown = by_operator(self.metrics, PENDING_BYTES_UNKNOWN)
+        if not sources or sources - unknown.keys() or any(unknown.values()):
+            return None
+        known = by_operator(self.metrics, PENDING_BYTES)
+        return sum(known.values()) if known and self._all_say(PENDING_BYTES_UNKNOWN) else None
+
+    def _all_say(self, unknown: str) -> bool:
+        return not self.is_compiling and (
+            self.is_terminal or all(self._says(unknown, subtask) for subtask in self.subtasks)
+        )
+
+    def _says(self, unknown: str, subtask: SubtaskInfo) -> bool:
         """Whether it has said what it knows, if subtasks of its source do so."""
-        gauge = f"{subtask.source}.{PENDING_UNKNOWN}"
+        gauge = f"{subtask.source}.{unknown}"
         return (
             subtask.source is None
             or gauge not in self.metrics

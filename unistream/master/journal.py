@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
 from unistream.model.positions import SourcePositions
+from unistream.model.splits import Unread
 from unistream.model.stored_job import SinkSoFar
 from unistream.port.metadata import (
     POSITIONS_RECORDED_MAX,
@@ -37,8 +39,15 @@ from unistream.port.metadata import (
     EventRecord,
     ExceptionRecord,
 )
+from unistream.port.metrics import (
+    PENDING_BYTES,
+    PENDING_BYTES_UNKNOWN,
+    PENDING_RECORDS,
+    PENDING_UNKNOWN,
+)
 
 CHECKPOINTS_KEPT_MAX: Final = 60  # what a page shows; all are in the catalogue
+NOTHING_UNREAD: Final[Mapping[VertexId, Unread]] = MappingProxyType({})
 
 
 class _Known(NamedTuple):
@@ -426,8 +435,12 @@ def _of_attempt(known: _Known | None, attempt: AttemptId) -> TaskMetrics:
     return TaskMetrics() if known is None or known.attempt != attempt.attempt else known.metrics
 
 
-def summed(subtasks: tuple[SubtaskInfo, ...], sinks: dict[str, SinkInfo]) -> dict[str, int]:
-    """Counters of a whole job, see `JobInfo.metrics`."""
+def summed(
+    subtasks: tuple[SubtaskInfo, ...],
+    sinks: dict[str, SinkInfo],
+    unread: Mapping[VertexId, Unread] = NOTHING_UNREAD,
+) -> dict[str, int]:
+    """Counters of a whole job, see `JobInfo.metrics`. `unread`: of sources, by no reader."""
     totals: dict[str, int] = {}
     for subtask in subtasks:
         m = subtask.metrics
@@ -441,9 +454,21 @@ def summed(subtasks: tuple[SubtaskInfo, ...], sinks: dict[str, SinkInfo]) -> dic
         }
         for name, value in counters.items():
             totals[name] = totals.get(name, 0) + value
+    for source, more in {one.source: unread.get(one.vertex) for one in subtasks if one.source}.items():
+        if more is not None:
+            _add_unread(totals, f"{source}.{PENDING_RECORDS}", f"{source}.{PENDING_UNKNOWN}", more.rows)
+            _add_unread(totals, f"{source}.{PENDING_BYTES}", f"{source}.{PENDING_BYTES_UNKNOWN}", more.size)
     watermarks = [s.metrics.watermark for s in subtasks if s.metrics.watermark is not None]
     if watermarks:
         totals["watermark"] = min(watermarks)
     if sinks:
         totals["rows_committed"] = sum(sink.rows for sink in sinks.values())
     return totals
+
+
+def _add_unread(totals: dict[str, int], pending: str, unknown: str, more: int | None) -> None:
+    """To what the readers of a source say, if they say it."""
+    if unknown in totals and more is None:
+        totals[unknown] += 1
+    elif unknown in totals and more:
+        totals[pending] = totals.get(pending, 0) + more

@@ -87,7 +87,7 @@ def live_info(
         exceptions=journal.exceptions,
         subtasks=subtasks,
         sinks=sinks,
-        metrics=summed(subtasks, sinks),
+        metrics=summed(subtasks, sinks, view.unread),
         late_rows=journal.late_rows,
         out_of_order_rows=journal.out_of_order_rows,
         dead_letters=journal.dead_letters,

@@ -23,6 +23,12 @@ PENDING_UNKNOWN: Final = "pendingUnknown"
 """Gauge next to that one, of a source whose readers may not know it yet: 1 if one does not, else 0."""
 
 
+PENDING_BYTES: Final = "pendingBytes"
+"""The same in bytes (Flink's name, FLIP-33), of a source that may not know its rows before they are read."""
+
+PENDING_BYTES_UNKNOWN: Final = "pendingBytesUnknown"
+"""Gauge next to that one, as `PENDING_UNKNOWN`."""
+
 SECONDS_UNANSWERED: Final = "secondsUnanswered"
 """Gauge of a source: for how long the system that it reads has not answered; 0 while it does, and while
 there is nothing to ask for."""

@@ -14,10 +14,12 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.config import WEB_DAGSTER_URL, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.cli.progress import line
 from unistream.core.contract import JobView
 from unistream.master.figures import (
     SilentSource,
     VertexName,
+    bytes_left,
     figures_of,
     rows_left,
     rows_read,
@@ -32,9 +34,18 @@ from unistream.master.job_info import (
     VertexInfo,
 )
 from unistream.master.job_master import JobMaster
+from unistream.master.journal import summed
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.metrics import COMPILING, PENDING_RECORDS, PENDING_UNKNOWN, SECONDS_UNANSWERED
+from unistream.model.splits import Unread
+from unistream.port.metrics import (
+    COMPILING,
+    PENDING_BYTES,
+    PENDING_BYTES_UNKNOWN,
+    PENDING_RECORDS,
+    PENDING_UNKNOWN,
+    SECONDS_UNANSWERED,
+)
 
 IDLE = JobInfo(
     job=JobId("a" * 32), name="n", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=1
@@ -350,3 +361,33 @@ def test_what_was_read_and_what_is_left(changes: dict[str, Any], read: int | Non
     )
     info = replace(IDLE, **{**given, **changes})
     assert (rows_read(info), rows_left(info)) == (read, left)
+    assert bytes_left(info) is None
+
+
+ROWS_KNOWN = {PENDING_UNKNOWN: 0, PENDING_RECORDS: 4}
+BYTES_KNOWN = {PENDING_BYTES_UNKNOWN: 0, PENDING_BYTES: 9}
+NO_ROWS = {PENDING_UNKNOWN: 1}
+
+
+@pytest.mark.parametrize(
+    ("unread", "user", "left"),
+    [
+        pytest.param(Unread(3, 30), {}, (None, None), id="its source says nothing"),
+        pytest.param(Unread(3, 30), ROWS_KNOWN, (7, None), id="rows"),
+        pytest.param(Unread(None, 30), ROWS_KNOWN, (None, None), id="not of all"),
+        pytest.param(Unread(), {PENDING_UNKNOWN: 0, PENDING_RECORDS: 0}, (0, None), id="nothing is left"),
+        pytest.param(Unread(None, 30), NO_ROWS | BYTES_KNOWN, (None, 39), id="bytes"),
+        pytest.param(Unread(None, None), NO_ROWS | BYTES_KNOWN, (None, None), id="not all are found yet"),
+        pytest.param(Unread(None, 30), NO_ROWS | {PENDING_BYTES_UNKNOWN: 1}, (None, None), id="a stream"),
+        pytest.param(Unread(3, 30), ROWS_KNOWN | BYTES_KNOWN, (7, None), id="both: rows are shown"),
+    ],
+)
+def test_what_no_reader_has_is_left_too(
+    unread: Unread, user: dict[str, int], left: tuple[int | None, int | None]
+) -> None:
+    """And what is not known is no zero."""
+    subtask = running("in", user={f"in.{name}": value for name, value in user.items()})
+    metrics = summed((subtask,), {}, {subtask.vertex: unread})
+    info = replace(IDLE, vertices=(SOURCE,), subtasks=(subtask,), metrics=metrics)
+    assert (rows_left(info), bytes_left(info)) == left
+    assert line(replace(info, state="RUNNING")).count("left") == (left != (None, None))

@@ -12,11 +12,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic
 
+import msgspec
+
 from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.connector.common.row_groups import Chunk, P
 from unistream.model.messages import Split
-from unistream.port.metrics import SKIPPED
+from unistream.model.splits import Unread
+from unistream.port.metrics import (
+    PENDING_BYTES,
+    PENDING_BYTES_UNKNOWN,
+    PENDING_RECORDS,
+    PENDING_UNKNOWN,
+    SKIPPED,
+)
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 READ_AHEAD_CHUNKS: Final = 8  # of at most 65,536 rows; more costs memory and gains nothing
@@ -154,6 +163,8 @@ class SplitReader(Generic[P]):
     Args:
         decode: The remaining rows of a split; runs in the background thread, if the context has it so.
         encoded, decoded: A split as it is stored, and back (raises CorruptSnapshot).
+        bytes_left: Those of a split behind its position; None: not known, which holds for all if it is not
+            given.
     """
 
     def __init__(
@@ -161,10 +172,13 @@ class SplitReader(Generic[P]):
         decode: Callable[[P], Iterator[Chunk[P]]],
         encoded: Callable[[P], Split],
         decoded: Callable[[Split], P],
+        bytes_left: Callable[[P], int | None] | None = None,
     ) -> None:
         self._decode = decode
         self._encoded = encoded
         self._decoded = decoded
+        self._bytes_left = bytes_left
+        self._rows_left: deque[int | None] = deque()  # of the splits
         self._context: ReaderContext | None = None
         self._ahead: ReadAhead[P] | ReadInPlace[P] | None = None
         self._splits: deque[tuple[str, P]] = deque()
@@ -175,14 +189,17 @@ class SplitReader(Generic[P]):
         self._context = context
         ahead = context.reads_ahead
         self._ahead = ReadAhead(self._decode, context.wake) if ahead else ReadInPlace(self._decode)
+        self._show_pending()
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         context, ahead = self._opened()
         for split in splits:
             part = self._decoded(split)
             self._splits.append((split.id, part))
+            self._rows_left.append(split.rows)
             ahead.submit(part)
         self._requested = False
+        self._show_pending()
         context.wake()
 
     def no_more_splits(self) -> None:
@@ -202,11 +219,16 @@ class SplitReader(Generic[P]):
                 return Idle()
             case Chunk() as chunk:
                 self._splits[0] = (split_id, chunk.next)
+                if (rows := self._rows_left[0]) is not None:
+                    self._rows_left[0] = max(0, rows - chunk.records.num_rows)
+                self._show_pending()
                 if chunk.skipped:
                     context.metrics.add(SKIPPED, chunk.skipped)
                 return Rows(split_id, chunk.records, dead_letters=chunk.dead_letters)
             case _End():
                 self._splits.popleft()
+                self._rows_left.popleft()
+                self._show_pending()
                 return SplitFinished(split_id)
             case UnistreamError() as error:
                 raise error
@@ -217,7 +239,10 @@ class SplitReader(Generic[P]):
 
     def snapshot(self) -> Sequence[Split]:
         """Contains a split until its `SplitFinished` was returned."""
-        return [self._encoded(split) for _, split in self._splits]
+        return [
+            msgspec.structs.replace(self._encoded(split), rows=rows)
+            for (_, split), rows in zip(self._splits, self._rows_left, strict=True)
+        ]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
         """Does nothing."""
@@ -226,6 +251,21 @@ class SplitReader(Generic[P]):
         if self._ahead is not None:
             self._ahead.close()
         self._splits.clear()
+        self._rows_left.clear()
+
+    def _show_pending(self) -> None:
+        """What is not known is not zero."""
+        rows = sum((Unread(one) for one in self._rows_left), Unread()).rows
+        sizes = [None if self._bytes_left is None else self._bytes_left(split) for _, split in self._splits]
+        size = sum((Unread(0, one) for one in sizes), Unread()).size
+        metrics = self._opened()[0].metrics
+        for unknown, pending, left in (
+            (PENDING_UNKNOWN, PENDING_RECORDS, rows),
+            (PENDING_BYTES_UNKNOWN, PENDING_BYTES, size),
+        ):
+            metrics.set(unknown, int(left is None))
+            if left is not None:
+                metrics.set(pending, left)
 
     def _opened(self) -> tuple[ReaderContext, ReadAhead[P] | ReadInPlace[P]]:
         assert self._context is not None, "the reader is not open"

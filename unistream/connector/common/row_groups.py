@@ -114,12 +114,13 @@ def row_groups(parquet: pq.ParquetFile, groups: Iterable[int], columns: Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroupRange:
-    """Adjacent row groups that are one split. `length`: their compressed bytes. `least`: of their event
-    times, in ms; None: not known."""
+    """Adjacent row groups that are one split. `length`: their compressed bytes. `least`: their first event
+    time, in ms; None: not known."""
 
     start: int
     stop: int
     length: int
+    rows: int
     least: int | None
 
 
@@ -130,15 +131,16 @@ def row_group_ranges(
     groups that are known to follow each other in time are together. See `time_ranges` for the last two."""
     ranges = time_ranges(metadata, column, declared)
     found: list[RowGroupRange] = []
-    start = collected = 0
+    start = collected = rows = 0
     for group in range(metadata.num_row_groups):
         collected += _compressed_size(metadata.row_group(group))
+        rows += metadata.row_group(group).num_rows
         is_last = group + 1 == metadata.num_row_groups
         if collected >= split_bytes or is_last or (column and not _follows(ranges, group)):
             first = ranges[start]
             least = None if first is None else first.least
-            found.append(RowGroupRange(start=start, stop=group + 1, length=collected, least=least))
-            start, collected = group + 1, 0
+            found.append(RowGroupRange(start=start, stop=group + 1, length=collected, rows=rows, least=least))
+            start, collected, rows = group + 1, 0, 0
     return found
 
 

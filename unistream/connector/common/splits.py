@@ -15,10 +15,15 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def encoded_split(
-    split_id: str, split: msgspec.Struct, min_timestamp: int | None = None, size: int = 0
+    split_id: str,
+    split: msgspec.Struct,
+    min_timestamp: int | None = None,
+    size: int = 0,
+    rows: int | None = None,
 ) -> Split:
-    """`min_timestamp`, `size`: see `Split`."""
-    return Split(id=split_id, data=msgspec.msgpack.encode(split), min_timestamp=min_timestamp, size=size)
+    """`min_timestamp`, `size`, `rows`: see `Split`."""
+    data = msgspec.msgpack.encode(split)
+    return Split(id=split_id, data=data, min_timestamp=min_timestamp, size=size, rows=rows)
 
 
 def decoded_split(split: Split, kind: type[S], source: str) -> S:

@@ -35,6 +35,7 @@ class DeltaSplit(msgspec.Struct, frozen=True, kw_only=True):
         unit, skip: The position; see above.
         length: Stored bytes in these row groups.
         min_timestamp: See `Split`.
+        rows: In these row groups; None: not known.
     """
 
     version: int
@@ -47,6 +48,7 @@ class DeltaSplit(msgspec.Struct, frozen=True, kw_only=True):
     skip: int = 0
     length: int = 0
     min_timestamp: int | None = None
+    rows: int | None = None
     v: int = 1
 
 
@@ -54,7 +56,7 @@ def encode_split(split: DeltaSplit) -> Split:
     """The id names the range, so it does not depend on the position."""
     stop = "" if split.stop is None else split.stop
     split_id = f"{split.version}:{split.path}:{split.start}-{stop}"
-    return encoded_split(split_id, split, split.min_timestamp, split.length)
+    return encoded_split(split_id, split, split.min_timestamp, split.length, split.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:
         size=file.size,
         partition=file.partition,
         length=file.size,
+        rows=file.rows,
         min_timestamp=least,
     )
 
@@ -93,6 +96,7 @@ def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int 
         stop=found.stop,
         unit=found.start,
         length=found.length,
+        rows=found.rows,
         min_timestamp=least if found.least is None else found.least,
     )
 

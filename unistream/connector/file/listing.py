@@ -273,6 +273,7 @@ def _row_group_parts(
             stop=found.stop,
             unit=found.start,
             length=found.length,
+            rows=found.rows,
             min_timestamp=found.least,
         )
         for found in row_group_ranges(metadata, listing.split_bytes, column, declared)

@@ -35,7 +35,7 @@ class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
     """[start, stop) of a file of `size` bytes: row groups (Parquet) or bytes (text): the lines whose first
     byte is in the range. `whole`: a CSV file read from its header to its end. `unit` and `skip`: see
     above. `length`: stored bytes in the range. `min_timestamp`: see `Split`. `mark`: of a file that is found
-    in a watched folder (`short_mark`)."""
+    in a watched folder (`short_mark`). `rows`: in the range; None: not known."""
 
     path: str
     size: int
@@ -47,6 +47,7 @@ class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
     length: int = 0
     min_timestamp: int | None = None
     mark: str = ""
+    rows: int | None = None
     v: int = 1
 
 
@@ -55,7 +56,22 @@ def encode_split(split: FileSplit) -> Split:
     path, if there may be several one after the other."""
     path = f"{split.path}@{split.mark}" if split.mark else split.path
     name = f"{path}:{split.start}-{split.stop}"
-    return encoded_split(name, split, split.min_timestamp, split.length)
+    return encoded_split(name, split, split.min_timestamp, split.length, split.rows)
+
+
+def bytes_left(split: FileSplit, *, is_stream: bool) -> int | None:
+    """Stored bytes behind its position; None: not known, as it has begun and is one stream: compressed text
+    (`is_stream`), or CSV that is read as a whole.
+
+    >>> part = FileSplit(path="a", size=90, start=0, stop=90, unit=30, length=90)
+    >>> bytes_left(part, is_stream=False), bytes_left(part, is_stream=True)
+    (60, None)
+    """
+    has_begun = split.skip > 0 or split.unit > split.start
+    if is_stream or split.whole:
+        return None if has_begun else split.length
+    width = max(1, split.stop - split.start)
+    return split.length * max(0, split.stop - split.unit) // width
 
 
 def is_object_store(path: str) -> bool:

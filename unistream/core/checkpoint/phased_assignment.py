@@ -40,7 +40,7 @@ from unistream.core.checkpoint.split_assignment import (
 )
 from unistream.model.graph import HISTORY, LIVE, SourceInfo
 from unistream.model.messages import Split
-from unistream.model.splits import FoundSplits, KnownSplits
+from unistream.model.splits import FoundSplits, KnownSplits, Unread
 
 PHASED_FORMAT = 1
 
@@ -193,6 +193,11 @@ class PhasedAssigner:
     def unassigned(self) -> tuple[Split, ...]:
         """Splits that no reader was given yet."""
         return self._history.unassigned + self._live.unassigned
+
+    @property
+    def unread(self) -> Unread:
+        """As `SplitAssigner.unread`."""
+        return self._history.unread + self._live.unread
 
     @property
     def needs_discovery(self) -> bool:

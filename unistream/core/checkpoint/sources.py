@@ -18,7 +18,7 @@ from unistream.core.execution import Executions
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import HISTORY, JobGraph, JobType, SourceInfo
 from unistream.model.messages import AssignSplits, TaskFailure
-from unistream.model.splits import FoundSplits
+from unistream.model.splits import FoundSplits, Unread
 
 
 class Sources:
@@ -90,6 +90,11 @@ class Sources:
         if state is not None:
             return SplitAssigner.restore(info, parallelism, state)
         return SplitAssigner(info, parallelism)
+
+    @property
+    def unread(self) -> dict[VertexId, Unread]:
+        """What no reader was given yet."""
+        return {vertex: assigner.unread for vertex, assigner in self._assigners.items()}
 
     @property
     def reads_backlog(self) -> bool:

@@ -36,7 +36,7 @@ from unistream.base.errors import CorruptSnapshot
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.graph import HISTORY, SourceInfo
 from unistream.model.messages import Split
-from unistream.model.splits import KnownSplits, natural_key
+from unistream.model.splits import KnownSplits, Unread, UnreadSum, natural_key
 
 ASSIGNER_FORMAT = 1
 NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -120,6 +120,7 @@ class SplitAssigner:
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
         self._notified: set[int] = set()  # pull: subtasks that were sent `no_more`
         self._limits: dict[int, int] = {}  # the watermark limit that each subtask was sent
+        self._unread = UnreadSum()  # in the unassigned
         self._given: list[_Given] = []  # since the last completed checkpoint
         self._mark = 0  # id of the last snapshot that was begun
 
@@ -187,6 +188,11 @@ class SplitAssigner:
         return tuple(self._unassigned)
 
     @property
+    def unread(self) -> Unread:
+        """In splits that no reader was given yet."""
+        return self._unread.unread if self._discovered else Unread(None, None)
+
+    @property
     def needs_discovery(self) -> bool:
         """Nothing was discovered yet, or there may be more by now (an unbounded source after a restore)."""
         return not self._discovered or not self._info.bounded
@@ -212,6 +218,7 @@ class SplitAssigner:
         self._discovered = self._is_current = True
 
     def _sort(self) -> None:
+        self._unread = UnreadSum(self._unassigned)
         self._unassigned = deque(sorted(self._unassigned, key=self._rank))
 
     def _rank(self, split: Split) -> tuple[int, int]:
@@ -261,10 +268,15 @@ class SplitAssigner:
     def _take_pulled(self) -> list[Assignment]:
         given = []
         while self._waiting and (self._unassigned or self._info.bounded):
-            splits = (self._unassigned.popleft(),) if self._unassigned else ()
+            splits = (self._next(),) if self._unassigned else ()
             given.append(self._assignment(self._waiting.popleft(), splits, no_more=not splits))
         self._notified.update(assignment.index for assignment in given if assignment.no_more)
         return given + self._raised_limits(self._waiting)
+
+    def _next(self) -> Split:
+        split = self._unassigned.popleft()
+        self._unread.without(split)
+        return split
 
     def _take_pushed(self) -> list[Assignment]:
         given = []
@@ -274,6 +286,7 @@ class SplitAssigner:
                 given.append(self._assignment(index, splits, no_more=self._info.bounded))
         taken = {split.id for assignment in given for split in assignment.splits}
         self._unassigned = deque(split for split in self._unassigned if split.id not in taken)
+        self._unread = UnreadSum(self._unassigned)
         if self._info.bounded:
             self._ready = []
         return given + self._raised_limits(self._ready)

@@ -8,14 +8,15 @@ the exhaustive tests, and `docs/reference/life-cycle.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Final, TypeVar
 
-from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId
+from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract.story import IllegalTransition, StateLog
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
+from unistream.model.splits import Unread
 
 
 class JobStatus(Enum):
@@ -196,7 +197,7 @@ class AttemptView:
 class JobView:
     """`graph`: at its current parallelism; `wanted`: at the parallelism that it would have with enough
     slots. `next_restart_ms`: when a wait before a restart is over, by the machine's clock; None: nothing
-    waits."""
+    waits. `unread`: of each source, in splits that no reader was given yet."""
 
     graph: JobGraph
     state: str
@@ -208,3 +209,4 @@ class JobView:
     failure: TaskFailure | None = None
     wanted: JobGraph | None = None
     next_restart_ms: int | None = None
+    unread: Mapping[VertexId, Unread] = field(default_factory=dict)

@@ -142,6 +142,7 @@ class JobMachine:
             failure=self._parts.failure,
             wanted=self._parts.scheduling.desired,
             next_restart_ms=self._parts.recoveries.next_ms,
+            unread=self._parts.sources.unread,
         )
 
     def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:

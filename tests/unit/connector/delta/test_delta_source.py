@@ -32,6 +32,7 @@ from tests.unit.connector.delta.delta_tables import (
 )
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.delta import DeltaSource
+from unistream.connector.registry import create_discovery
 from unistream.port.projection import Selection
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -69,6 +70,12 @@ def grown(table: Path) -> Path:
 )
 def test_the_rows_of_a_version(grown: Path, given: dict[str, Any], expected: list[int]) -> None:
     assert values(DeltaSource(str(grown), **given)) == expected
+
+
+def test_splits_know_their_rows_by_the_log_or_the_footer(grown: Path) -> None:
+    for split_bytes in (1, 1_000_000):
+        source = DeltaSource(str(grown), split_bytes=split_bytes)
+        assert [split.rows for split in create_discovery(source.info()).discover()] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_file_that_is_damaged_or_no_orc_file_is_named(path: Path) -> None:
         read(source)
     with pytest.raises(ConfigError, match="no schema can be inferred as orc"):
         _ = FileSource(str(path), format="orc").schema
-    with pytest.raises(ConfigError, match="a Parquet or ORC file is read, or is damaged"):
+    with pytest.raises(ConfigError, match="a Parquet, ORC or Avro file is read, or is damaged"):
         FileSource(str(path), format="orc", on_bad_record="skip")
 
 

@@ -13,6 +13,7 @@ from unistream.core.checkpoint import SplitAssigner
 from unistream.core.checkpoint.split_assignment import Assignment
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.splits import Unread
 
 
 def info(*, bounded: bool = False, pull: bool = False) -> SourceInfo:
@@ -64,6 +65,32 @@ def test_a_bounded_pushed_source_is_told_once_that_nothing_follows() -> None:
     assigner.ready(0)
     assert short(assigner.take()) == [(1, [], True), (0, ["a"], True)]
     assert assigner.take() == []
+
+
+@pytest.mark.parametrize("pull", [True, False])
+@given(st.data())
+@hypothesis_settings(max_examples=40, deadline=None)
+def test_what_no_reader_has_is_added_up_as_it_comes_and_goes(pull: bool, data: st.DataObject) -> None:
+    assigner = SplitAssigner(info(bounded=True, pull=pull), 2)
+    assert assigner.unread == Unread(None, None), "nothing was found yet"
+    rows = st.none() | st.integers(0, 9)
+    found = data.draw(st.lists(st.tuples(rows, st.integers(0, 9)), max_size=8))
+    assigner.discovered(
+        Split(id=f"f-{n}", data=b"", rows=count, size=size) for n, (count, size) in enumerate(found)
+    )
+    for step in data.draw(st.lists(st.sampled_from(["take", "reset", "restore"]), max_size=8)):
+        index = data.draw(st.integers(0, 1))
+        if step == "take":
+            assigner.ready(index)
+            assigner.request(index)
+            assigner.take()
+        elif step == "reset":
+            assigner.reader_reset(index)
+        else:
+            assigner = SplitAssigner.restore(info(bounded=True, pull=pull), 2, assigner.snapshot(1))
+        left = assigner.unassigned
+        expected = sum((Unread(split.rows, split.size or None) for split in left), Unread())
+        assert assigner.unread == expected
 
 
 def test_pulled_splits_go_to_who_asks_first() -> None:
