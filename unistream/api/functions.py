@@ -17,7 +17,9 @@ class Expression(Protocol):  # noqa: PLW1641  (nor has it a hash: two that are e
     """What `us.col` and `us.lit` return, for type checkers: a value of each row, computed from its columns.
 
     It is a `pyarrow.compute.Expression`, which the functions of `pyarrow.compute` take and return. Here is
-    what it can do itself; `&`, `|` and `~` are Python's *and*, *or* and *not* of rows.
+    what it can do itself; `&`, `|` and `~` are Python's *and*, *or* and *not* of rows. An operator takes a
+    plain value on its right only: ``us.col("n") * 2``, or ``us.lit(2) * us.col("n")``; remainders and
+    negation are `pyarrow.compute.modulo` and `negate`.
     """
 
     def __add__(self, other: Operand, /) -> Expression: ...

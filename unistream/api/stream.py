@@ -34,6 +34,7 @@ from unistream.operator.common import (
     MapFunction,
     MapRows,
     Row,
+    check_comparisons,
     check_expressions,
     check_on_error,
     describe,
@@ -166,6 +167,8 @@ class DataStream(Results):
         for name, column in columns.items():
             if not isinstance(column, str | pc.Expression):
                 raise ConfigError(f"{what}: {name} is {column!r:.200}; use us.col(...) or us.lit(...)")
+            if isinstance(column, pc.Expression):
+                check_comparisons(column, what)
         schema = None
         if self.schema is not None:
             check_columns(self.schema, [c for c in columns.values() if isinstance(c, str)], what)
@@ -539,6 +542,7 @@ class DataStream(Results):
         return self._builder.graph.nodes[self._ports[0].node]
 
     def _check_predicate(self, predicate: pc.Expression, what: str) -> None:
+        check_comparisons(predicate, what)
         if self.schema is None:
             return
         data_type = check_expressions(self.schema, {"predicate": predicate}, what).field(0).type

@@ -60,6 +60,9 @@ def connected() -> us.BroadcastConnectedStream:
     return both.key_by("n").connect(both, LIMITS)
 
 
+NULL = us.lit(pa.scalar(None, pa.int64()))
+
+
 def two(row: Any, more: Any) -> Any:
     return row, more
 
@@ -114,6 +117,12 @@ def two(row: Any, more: Any) -> Any:
         ),
         (lambda: rows().filter(pc.cumulative_sum(us.col("n")) > 3), "it needs all rows"),
         (lambda: rows().side_output("b", pc.any(us.col("n") > 3)), "it needs all rows"),
+        (
+            lambda: rows().filter(us.col("n") == None),  # type: ignore[operator]  # noqa: E711
+            "filter: (n == null[null]) is never true: use .is_null() or .is_valid()",
+        ),
+        (lambda: rows().map(dict).side_output("b", us.col("n") > NULL), "(n > null[int64]) is never true"),
+        (lambda: rows().select(x=pc.is_null(us.col("n") != NULL)), "(n != null[int64])) is never true"),
         # what is no operator
         (
             lambda: rows().key_by("n").uid("by-n"),

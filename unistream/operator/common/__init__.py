@@ -10,6 +10,7 @@ from unistream.operator.common.base import BaseOperator, ForwardsColumns, functi
 from unistream.operator.common.event_time import AssignTimestampsAndWatermarks, timestamps_of
 from unistream.operator.common.expressions import (
     Projection,
+    check_comparisons,
     check_expressions,
     conform,
     conformed,

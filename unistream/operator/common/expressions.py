@@ -6,8 +6,9 @@ dataset scanners take three to nine times as long, as they also copy or re-plan.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,11 @@ import pyarrow.compute as pc
 from unistream.base.errors import ConfigError
 from unistream.operator.common import acero
 from unistream.operator.common.base import BaseOperator
+
+_TEXTS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')  # of an expression as it is shown
+_NULL: Final = r"null\[[^\]]*\]"
+_COMPARED: Final = r" (?:==|!=|<=?|>=?) "
+_WITH_NULL: Final = re.compile(rf"{_COMPARED}{_NULL}\)|\({_NULL}{_COMPARED}")
 
 
 class Projection:
@@ -58,6 +64,18 @@ def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression
             ) from None
         fields.append(pa.field(name, array.type))
     return pa.schema(fields)
+
+
+def check_comparisons(expression: pc.Expression, what: str) -> None:
+    """Raises ConfigError: something is compared with null, which is null in each row and never true.
+
+    >>> check_comparisons(pc.field("a") == "a == null[null]", "filter")
+    >>> check_comparisons(pc.field("a") == pc.scalar(None), "filter")
+    Traceback (most recent call last):
+    unistream.base.errors.ConfigError: filter: (a == null[null]) is never true: use .is_null() or .is_valid()
+    """
+    if _WITH_NULL.search(_TEXTS.sub('""', str(expression))) is not None:
+        raise ConfigError(f"{what}: {expression!s:.200} is never true: use .is_null() or .is_valid()")
 
 
 def _check_for_each_row(expression: pc.Expression, schema: pa.Schema) -> None:
