@@ -104,6 +104,7 @@ class StreamTask:
         self._inputs = inputs
         self._stored = StoredInputs(deployment)
         self.partitions = partitions
+        self._row_edges = {one.edge for one in deployment.partitions if not one.committables}
         self._contexts = contexts
         self._timers = contexts.timers
         self.counters = contexts.counters
@@ -125,7 +126,8 @@ class StreamTask:
     def metrics(self) -> TaskMetrics:
         """Counters since the start; from any thread."""
         now_ms = self._environment.clock.monotonic_ms()
-        counters = self.counters.to_metrics(sum(p.rows_out for p in self.partitions), now_ms)
+        rows_out = sum(p.rows_out for p in self.partitions if p.edge in self._row_edges)
+        counters = self.counters.to_metrics(rows_out, now_ms)
         outputs = [p for p in self.partitions if isinstance(p, ResultPartition)]
         return msgspec.structs.replace(
             counters,

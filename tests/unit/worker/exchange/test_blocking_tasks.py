@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+from msgspec import structs
+
 from tests.unit.worker.numbers import deal_numbers, number_split, numbers_graph, numbers_job
 from tests.unit.worker.worker_partitions import files_in, fill_disk, flip_bit
 from unistream.model.elements import Batch
@@ -45,6 +48,16 @@ def test_producers_finish_without_waiting_for_anybody_who_reads(store: BlockingP
     assert sorted(values) == list(range(20_000))
     assert len(store.held) == 2, "what was read stays until it is released"
     assert job.task("S").metrics().records_out == 10_000
+
+
+@pytest.mark.parametrize(("committables", "rows_out"), [(False, 10_000), (True, 0)])
+def test_what_a_sink_has_prepared_is_no_row(committables: bool, rows_out: int) -> None:
+    graph = numbers_graph()
+    edges = tuple(structs.replace(edge, committables=committables) for edge in graph.edges)
+    job = numbers_job(lambda: _Collect([]), structs.replace(graph, edges=edges), checkpointing=False)
+    deal_numbers(job, 10_000)
+    job.run()
+    assert job.task("S").metrics().records_out == rows_out
 
 
 def test_a_producer_that_meets_a_full_disk_fails_with_the_sentence(
