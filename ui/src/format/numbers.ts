@@ -19,14 +19,18 @@ export function rate(value: number | null | undefined): string {
   return isKnown(value) ? `${short.format(value)}/s` : UNKNOWN;
 }
 
-const BYTES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
+const BYTES = ["B", "kB", "MB", "GB", "TB", "PB"] as const;
 
-/** `1.5 MiB`. */
+/** `1.5 MB`, as the command line has it. */
 export function bytes(value: number | null | undefined): string {
   if (!isKnown(value)) return UNKNOWN;
-  const power = Math.min(value < 1 ? 0 : Math.floor(Math.log2(value) / 10), BYTES.length - 1);
-  const scaled = value / 1024 ** power;
-  return `${power === 0 || scaled >= 100 ? scaled.toFixed(0) : scaled.toFixed(1)} ${BYTES[power] ?? "B"}`;
+  let power = 0;
+  let scaled = value;
+  while (Number(scaled.toFixed(1)) >= 1000 && power < BYTES.length - 1) {
+    scaled /= 1000;
+    power += 1;
+  }
+  return `${power === 0 ? scaled.toFixed(0) : scaled.toFixed(1)} ${BYTES[power] ?? "B"}`;
 }
 
 /** A part of one: `42 %`. */
