@@ -42,7 +42,7 @@ from unistream.connector.hybrid import HybridSource
 from unistream.connector.iceberg import IcebergSink
 from unistream.connector.kafka import AvroRecord, KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
 from unistream.connector.print_ import PrintSink
-from unistream.connector.sql import SqlSink
+from unistream.connector.sql import SqlSink, SqlSource
 from unistream.connector.static import StaticSource
 from unistream.master.job_info import JobInfo
 from unistream.model.elements import Batch
@@ -233,6 +233,7 @@ __all__ = [
     "SplitDiscovery",
     "SplitFinished",
     "SqlSink",
+    "SqlSource",
     "StateOptions",
     "StateTtl",
     "StatefulCommitter",

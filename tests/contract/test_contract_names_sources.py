@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.contract.test_contract_names import COLUMNS, NOT_IN_DELTA
+from tests.contract.test_contract_names import COLUMNS, NOT_IN_DELTA, NOT_IN_SQL
 from tests.names import BY_CASE
+from tests.postgres import PostgresServer
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
 from unistream.connector.registry import create_discovery
+from unistream.connector.sql import SqlSource
+from unistream.connector.sql.source_statements import quoted
 from unistream.port.source import Rows, Source
 from unistream.testing.harness.source_driver import SourceDriver
 
@@ -67,3 +73,43 @@ def test_a_delta_table_has_the_columns_that_were_written(tmp_path: Path) -> None
     some = table.schema.names[::2]
     chosen = DeltaSource(str(tmp_path / "table"), columns=some)
     assert rows_of(chosen).to_pylist() == table.select(some).to_pylist()
+
+
+def written_by(table: pa.Table, name: str, execute: Callable[..., object], mark: str) -> None:
+    """A table of text columns, by statements."""
+    columns = [quoted(column) for column in table.schema.names]
+    doubled = (lambda text: text.replace("%", "%%")) if mark == "%s" else str
+    execute(f"CREATE TABLE {quoted(name)} ({', '.join(f'{column} TEXT' for column in columns)})")
+    for row in table.to_pylist():
+        marks = ", ".join([mark] * len(columns))
+        execute(
+            doubled(f"INSERT INTO {quoted(name)} ({', '.join(columns)}) VALUES ") + f"({marks})",
+            list(row.values()),
+        )
+
+
+TABLE = "50% of :rows \"and\" 'others' %(a)s"
+
+
+def test_a_table_of_sqlite_has_the_columns_that_were_written(tmp_path: Path) -> None:
+    table = table_of([name for name in COLUMNS if name not in NOT_IN_SQL])
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as db, db:
+        written_by(table, TABLE, db.execute, "?")
+    url = f"sqlite:///{tmp_path / 'rows.db'}"
+    for name in (None, *table.schema.names[::4]):
+        assert rows_of(SqlSource(url, TABLE, split_by=name)).sort_by(table.schema.names[0]).equals(table)
+    query = f"SELECT * FROM {quoted(TABLE)} WHERE ':a' <> '%(b)s' -- :c"
+    assert rows_of(SqlSource(url, query=query)).sort_by(table.schema.names[0]).equals(table)
+
+
+def test_a_table_of_postgresql_has_the_columns_that_were_written(postgres: PostgresServer) -> None:
+    fitting = [name for name in COLUMNS if name not in NOT_IN_SQL and len(name.encode()) < 64]
+    table, url = table_of([*fitting, *BY_CASE]), postgres.new_database()
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as db:
+        written_by(table, TABLE, db.execute, "%s")
+    some = table.schema.names[::3]
+    for name in (None, *some[::2]):
+        found = rows_of(SqlSource(url, TABLE, split_by=name, columns=some))
+        assert found.sort_by(some[0]).equals(table.select(some))
+    query = f"SELECT * FROM {quoted(TABLE)} WHERE ':a' <> '%(b)s' -- :c"
+    assert rows_of(SqlSource(url, query=query)).sort_by(some[0]).equals(table)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
 import cloudpickle
 import msgspec
+import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -24,6 +27,7 @@ from unistream.connector.file import FileSource
 from unistream.connector.hybrid import HybridSource
 from unistream.connector.kafka import KafkaSource
 from unistream.connector.registry import create_discovery
+from unistream.connector.sql import SqlSource
 from unistream.connector.static import StaticSource
 from unistream.model.graph import HISTORY, SourceInfo
 from unistream.model.messages import Split
@@ -274,6 +278,38 @@ def delta_on_s3(folder: Path) -> Source:
 ON_S3 = [parquet_on_s3, csv_on_s3, delta_on_s3]
 
 
+def sql_table(folder: Path) -> Source:
+    """With a key, in ranges of it."""
+    with closing(sqlite3.connect(folder / "rows.db")) as db, db:
+        db.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, name TEXT)")
+        rows = zip(*(column.to_pylist() for column in table().columns), strict=True)
+        db.executemany("INSERT INTO rows VALUES (?, ?)", rows)
+    return SqlSource(f"sqlite:///{folder / 'rows.db'}", "rows", rows_per_split=700)
+
+
+def sql_query(folder: Path) -> Source:
+    """Without a key, in ranges of a column that has one value in many rows, and none in others."""
+    sql_table(folder)
+    query = "SELECT id, name, nullif(id / 1500, 0) AS part FROM rows -- in no order"
+    types = {"part": pa.int64()}
+    return SqlSource(f"sqlite:///{folder / 'rows.db'}", query=query, types=types, split_by="part", splits=3)
+
+
+def sql_increasing(folder: Path) -> Source:
+    sql_table(folder)
+    return SqlSource(f"sqlite:///{folder / 'rows.db'}", "rows", increasing="id", rows_per_split=600)
+
+
+def sql_postgres(url: str) -> Source:
+    """Ordered by two columns, of which one is no key."""
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as db:
+        db.execute("CREATE TABLE rows (id bigint PRIMARY KEY, name text, at timestamptz)")
+        with db.cursor().copy("COPY rows (id, name, at) FROM STDIN") as copy:
+            for id, name in zip(*(column.to_pylist() for column in table().columns), strict=True):
+                copy.write_row((id, name, None if id % 5 == 0 else f"2026-01-01 00:00:{id % 4:02}+00"))
+    return SqlSource(url, "rows", split_by="at", rows_per_split=700)
+
+
 def kafka_topics(kafka: str) -> Source:
     """Two topics, keys and metadata; fetched in small parts."""
     names = [f"contract-{uuid4().hex[:12]}" for _ in range(2)]
@@ -299,11 +335,14 @@ def kafka_topics(kafka: str) -> Source:
 HYBRID = [hybrid_pulled, hybrid_pushed, hybrid_derived]
 DELTA = [delta, delta_filtered]
 FILES = [parquet, json_lines, csv_whole, csv_ranges]
-MAKERS = [*FILES, *DELTA, *ON_S3, datagen, datagen_limited, static, *HYBRID]
+SQL = [sql_table, sql_query, sql_increasing]
+MAKERS = [*FILES, *DELTA, *ON_S3, *SQL, datagen, datagen_limited, static, *HYBRID]
 
 
-@pytest.fixture(params=[*MAKERS, kafka_topics], ids=lambda make: make.__name__)
+@pytest.fixture(params=[*MAKERS, kafka_topics, sql_postgres], ids=lambda make: make.__name__)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
+    if request.param is sql_postgres:
+        return sql_postgres(request.getfixturevalue("postgres").new_database())
     if request.param is kafka_topics:
         return kafka_topics(request.getfixturevalue("kafka"))
     make: Callable[[Path], Source] = request.param

@@ -107,7 +107,8 @@ BUILT_IN: Final = {
         guide="docs/guide/sinks.md",
     ),
     "sql": ConnectorInfo(
-        summary="Tables of PostgreSQL and SQLite: rows appended, or replaced by key.",
+        summary="Tables of PostgreSQL and SQLite: read once, or as they grow; appended, or replaced by key.",
+        source="unistream.connector.sql:SqlSource",
         sink="unistream.connector.sql:SqlSink",
         promise="exactly once",
         extra="postgres",

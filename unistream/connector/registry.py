@@ -22,6 +22,7 @@ CONNECTORS: Final = {
     "file": "unistream.connector.file:create_discovery",
     "hybrid": "unistream.connector.hybrid:create_discovery",
     "kafka": "unistream.connector.kafka:create_discovery",
+    "sql": "unistream.connector.sql:create_discovery",
     "static": "unistream.connector.static:create_discovery",
 }
 

@@ -21,7 +21,8 @@ def info(connector: str) -> SourceInfo:
 
 def test_an_unknown_connector_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        ConfigError, match="unknown connector 'pulsar'; known are datagen, delta, file, hybrid, kafka, static"
+        ConfigError,
+        match="unknown connector 'pulsar'; known are datagen, delta, file, hybrid, kafka, sql, static",
     ):
         create_discovery(info("pulsar"))
 

@@ -157,14 +157,15 @@ class ReadInPlace(Generic[P]):
 
 
 class SplitReader(Generic[P]):
-    """The `SourceReader` of splits that are parts of files. Requests one split ahead, once all of its splits
-    are decoded.
+    """The `SourceReader` of splits that are parts of files or tables. Requests one split ahead, once all of
+    its splits are decoded.
 
     Args:
         decode: The remaining rows of a split; runs in the background thread, if the context has it so.
         encoded, decoded: A split as it is stored, and back (raises CorruptSnapshot).
         bytes_left: Those of a split behind its position; None: not known, which holds for all if it is not
             given.
+        release: Called at the end, when `decode` does no more, or hangs.
     """
 
     def __init__(
@@ -173,12 +174,14 @@ class SplitReader(Generic[P]):
         encoded: Callable[[P], Split],
         decoded: Callable[[Split], P],
         bytes_left: Callable[[P], int | None] | None = None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self._decode = decode
         self._encoded = encoded
         self._decoded = decoded
         self._bytes_left = bytes_left
         self._rows_left: deque[int | None] = deque()  # of the splits
+        self._release = release
         self._context: ReaderContext | None = None
         self._ahead: ReadAhead[P] | ReadInPlace[P] | None = None
         self._splits: deque[tuple[str, P]] = deque()
@@ -252,6 +255,7 @@ class SplitReader(Generic[P]):
             self._ahead.close()
         self._splits.clear()
         self._rows_left.clear()
+        self._release()
 
     def _show_pending(self) -> None:
         """What is not known is not zero."""

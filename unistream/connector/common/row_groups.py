@@ -34,7 +34,8 @@ class Part(Protocol):
     def skip(self) -> int: ...
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P")  # a split, with its position
+U = TypeVar("U", bound=Part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Unit:
         return self.dead_letters is not None or self.skipped > 0
 
 
-def chunks(split: P, units: Iterable[Unit]) -> Iterator[Chunk[P]]:
+def chunks(split: U, units: Iterable[Unit]) -> Iterator[Chunk[U]]:
     """The rows of the units after the position of the split."""
     skip = split.skip
     for unit in units:
@@ -75,7 +76,7 @@ def chunks(split: P, units: Iterable[Unit]) -> Iterator[Chunk[P]]:
         yield from _chunks(split, unit, seen)
 
 
-def _chunks(split: P, unit: Unit, seen: int) -> Iterator[Chunk[P]]:
+def _chunks(split: U, unit: Unit, seen: int) -> Iterator[Chunk[U]]:
     """Even slices of the rows after the first `seen`."""
     table = unit.table.slice(seen).combine_chunks()
     if not table.num_rows:
@@ -93,7 +94,7 @@ def _chunks(split: P, unit: Unit, seen: int) -> Iterator[Chunk[P]]:
             yield Chunk(records, _at(split, unit.at, unit.base + seen))
 
 
-def _at(split: P, unit: int, skip: int) -> P:
+def _at(split: U, unit: int, skip: int) -> U:
     return msgspec.structs.replace(split, unit=unit, skip=skip)  # type: ignore[type-var]
 
 

@@ -44,9 +44,12 @@ from unistream.connector.sql.columns import csv_pieces, python_rows
 from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, Limit, failure
 from unistream.connector.sql.sqlite_indexes import unique_indexes
 from unistream.connector.sql.statements import Target
+from unistream.model.lineage import LineageDataset
 
 _LOG: Final = logging.getLogger(__name__)
 DIALECTS: Final = ("postgresql", "sqlite")
+SINK: Final = "SQL sink"
+NAMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB", "mssql": "SQL Server"}
 CONNECT_TIMEOUT_S: Final = 10
 SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges what is sent
 KEEPALIVES: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
@@ -72,21 +75,43 @@ def _is_partial(index: Any) -> bool:
     return index.get("dialect_options", {}).get("postgresql_where") is not None
 
 
-def parsed(url: str | Secret) -> URL:
-    """Raises ConfigError: no SQLAlchemy URL of a supported database; its text has no password."""
+def parsed(url: str | Secret, of: str = SINK) -> URL:
+    """`of`: what has the URL, for the sentence.
+
+    Raises:
+        ConfigError: no SQLAlchemy URL of a supported database; its text has no password.
+    """
     try:
-        found = make_url(resolved("url of the SQL sink", url))
+        found = make_url(resolved(f"url of the {of}", url))
         dialect = found.get_backend_name()
     except (ArgumentError, NoSuchModuleError):
         raise ConfigError(
-            "SQL sink: url is not a SQLAlchemy URL, such as postgresql+psycopg://user@host/database or "
+            f"{of}: url is not a SQLAlchemy URL, such as postgresql+psycopg://user@host/database or "
             "sqlite:////data/orders.db"
         ) from None
     if dialect not in DIALECTS:
-        raise ConfigError(f"SQL sink: {dialect!r} is not one of {', '.join(DIALECTS)}")
+        raise ConfigError(f"{of}: {not_tried(dialect)}")
     if dialect == "sqlite" and found.database in (None, "", ":memory:"):
-        raise ConfigError("SQL sink: SQLite needs a file, such as sqlite:////data/orders.db")
+        raise ConfigError(f"{of}: SQLite needs a file, such as sqlite:////data/orders.db")
     return found
+
+
+def not_tried(dialect: str) -> str:
+    """Why a database is refused.
+
+    >>> not_tried("oracle")
+    "it is for PostgreSQL and SQLite; with 'oracle' its promise was not tried"
+    """
+    name = NAMES.get(dialect, repr(dialect))
+    return f"it is for PostgreSQL and SQLite; with {name} its promise was not tried"
+
+
+def dataset_of(where: URL, target: Target) -> LineageDataset:
+    """A table, for catalogues: a sink and a source of one table have the same."""
+    if where.get_backend_name() == "sqlite":
+        return LineageDataset("file", f"{where.database}/{target}", "sqlite")
+    namespace = f"postgres://{where.host}:{where.port or 5432}"
+    return LineageDataset(namespace, f"{where.database}.{target.schema or 'public'}.{target.name}")
 
 
 class Database:
@@ -339,16 +364,23 @@ def _engine(where: URL) -> Engine:
         event.listen(engine, "connect", _without_own_transactions)
         event.listen(engine, "begin", _begin_immediate)
         return engine
-    require("postgres", "a SQL sink to PostgreSQL")
+    return postgres_engine(where, "a SQL sink to PostgreSQL")
+
+
+def postgres_engine(
+    where: URL, what: str, *, statement_ms: int = STATEMENT_TIMEOUT_MS, settings: str = ""
+) -> Engine:
+    """`what`: who needs psycopg. `settings`: further ones of its sessions, such as ``-c NAME=VALUE``."""
+    require("postgres", what)
     # a time without a zone in a column with one, and the reverse, must not depend on the server's zone
-    options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} -c timezone=UTC"
+    limits = f"-c statement_timeout={statement_ms} -c lock_timeout={LOCK_TIMEOUT_MS}"
     return create_engine(
         where,
         connect_args={
             "connect_timeout": CONNECT_TIMEOUT_S,
             "tcp_user_timeout": SILENT_TIMEOUT_MS,
             **KEEPALIVES,
-            "options": options,
+            "options": f"{limits} -c timezone=UTC {settings}".rstrip(),
             "application_name": "unistream",
         },
         pool_pre_ping=True,

@@ -86,6 +86,23 @@ def failure(
     return Unreachable(f"{where} did not answer while {doing}: {text}")
 
 
+def read_failure(error: DBAPIError, named: str, doing: str, limit_ms: int) -> UnistreamError:
+    """Of a statement that reads. `named`: what is read, and where; `limit_ms`: of a statement."""
+    orig: BaseException = error.orig or error
+    text = str(orig).strip().partition("\n")[0]
+    state, code = sqlstate(orig), sqlite_code(orig)
+    if (what := remedy(error)) is not None:
+        return ConfigError(f"{named}: {doing} was refused: {text}; {what}")
+    if (state == STATEMENT_GIVEN_UP and BY_SOMEBODY not in text) or code == sqlite3.SQLITE_INTERRUPT:
+        return Unreachable(
+            f"{named}: {doing} took longer than {limit_ms / 1000:g} s, and was given up. An index on the "
+            "column by which it is read makes it fast; or give the source a longer query_timeout"
+        )
+    if not error.connection_invalidated and _is_refused(error, state, code):
+        return ConfigError(f"{named}: {doing} was refused: {text}")
+    return Unreachable(f"{named} did not answer while {doing}: {text}")
+
+
 def _is_refused(error: DBAPIError, state: str, code: int) -> bool:
     """It would be refused again."""
     if state:

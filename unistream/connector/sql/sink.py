@@ -18,7 +18,7 @@ from unistream.base.secrets import Secret, has_reference
 from unistream.connector.common import OnRewind, check_condition, check_delete_when
 from unistream.connector.sql.columns import sql_type
 from unistream.connector.sql.committer import SqlCommitter
-from unistream.connector.sql.database import Database, parsed
+from unistream.connector.sql.database import Database, dataset_of, parsed
 from unistream.connector.sql.fitting import check_types
 from unistream.connector.sql.group_log import GROUPS
 from unistream.connector.sql.line import check_no_other, last_commit
@@ -134,15 +134,7 @@ class SqlSink:
         """See `unistream.port.lineage`."""
         if isinstance(self._url, Secret) or has_reference(self._url):
             return []
-        where = parsed(self._url)
-        if where.get_backend_name() == "sqlite":
-            return [LineageDataset("file", f"{where.database}/{self._target}", "sqlite")]
-        namespace = f"postgres://{where.host}:{where.port or 5432}"
-        return [
-            LineageDataset(
-                namespace, f"{where.database}.{self._target.schema or 'public'}.{self._target.name}"
-            )
-        ]
+        return [dataset_of(parsed(self._url), self._target)]
 
     def check(self, schema: pa.Schema | None) -> None:
         """Asks the database; writes nothing.

@@ -42,7 +42,11 @@ URL = "sqlite:////tmp/never-made.db"
         ({"batch_rows": 0}, "batch_rows must be at least 1, not 0"),
         ({"table": ""}, "'' is not the name of a table of yours"),
         ({"table": "unistream_sink_commits"}, "is not the name of a table of yours"),
-        ({"url": "mysql://host/db"}, "'mysql' is not one of postgresql, sqlite|not a SQLAlchemy URL"),
+        (
+            {"url": "mysql+pymysql://host/db"},
+            "it is for PostgreSQL and SQLite; with MySQL its promise was not",
+        ),
+        ({"url": "mssql+pyodbc://host/db"}, "it is for PostgreSQL and SQLite; with SQL Server its promise"),
         ({"url": "host/db:hunter2"}, "url is not a SQLAlchemy URL"),
         ({"url": "sqlite://"}, "SQLite needs a file"),
     ],

@@ -1,0 +1,381 @@
+"""Connections that only read: what columns there are, where ranges begin, and pages of rows."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import pyarrow as pa
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
+from sqlalchemy.sql.elements import TextClause
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.secrets import Secret
+from unistream.connector.sql import source_statements as sql
+from unistream.connector.sql.database import parsed, postgres_engine
+from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, read_failure
+from unistream.connector.sql.ranges import Range
+from unistream.connector.sql.source_cells import Cell, cell, cells
+from unistream.connector.sql.source_split import SqlSplit
+from unistream.connector.sql.source_types import (
+    Described,
+    Misfit,
+    column_of_cells,
+    of_named,
+    of_postgresql,
+    of_sqlite,
+    parse_lines,
+    texts_of,
+)
+from unistream.connector.sql.statements import Target
+
+SOURCE: Final = "SQL source"
+DRIVERS: Final = {"postgresql": "psycopg", "sqlite": "pysqlite"}
+_SETTINGS: Final = (
+    "-c default_transaction_read_only=on -c client_encoding=UTF8 -c datestyle=ISO -c bytea_output=hex "
+    "-c extra_float_digits=1"
+)
+"""So that values are written as they are read here, whatever the role or the database has set."""
+_STEPS: Final = 100_000  # of SQLite's machine, between two looks at the clock: some milliseconds
+_LOOKUP: Final = text("SELECT oid, format_type(oid, NULL), typtype FROM pg_type WHERE oid = ANY(:oids)")
+_IDENTITY: Final = text(
+    "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::bigint, "
+    "to_regclass(:name)::oid::bigint"
+)
+_CLOCK: Final = {
+    "postgresql": text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"),
+    "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"),
+}
+_PLACE: Final = "unistream place"
+_KEY_SHOWN: Final = 200  # characters of a key in a message
+
+
+class Reads(NamedTuple):
+    """What is read: a table, or a query."""
+
+    table: Target | None
+    query: str = ""
+
+    def __str__(self) -> str:
+        return "the query" if self.table is None else f"table {self.table}"
+
+
+class Page(NamedTuple):
+    """Rows behind a position. `last`: the position of the last one. `ties`: so many at the end have the same
+    value as that. `size`: in bytes, as they came."""
+
+    records: pa.RecordBatch
+    before: tuple[Cell, ...]
+    last: tuple[Cell, ...]
+    ties: int
+    size: int
+
+
+class ReadDatabase:
+    """Of one source; one thread. The caller closes it."""
+
+    def __init__(self, url: str | Secret, reads: Reads, timeout_ms: int) -> None:
+        where = parsed(url, SOURCE)
+        self.dialect = where.get_backend_name()
+        self.where = where.render_as_string(hide_password=True)
+        self._reads = reads
+        self._source = sql.source_clause(reads.table, reads.query)
+        self._timeout_ms = timeout_ms
+        self._engine = _engine(where, timeout_ms)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @property
+    def named(self) -> str:
+        """Table and database, for people."""
+        return f"{SOURCE}: {self._reads} at {self.where}"
+
+    def layout(self, schema: pa.Schema, column: str | None, order: Sequence[str]) -> sql.Layout:
+        return sql.Layout(
+            dialect=self.dialect, source=self._source, schema=schema, column=column, order=tuple(order)
+        )
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    def described(self) -> list[Described]:
+        """All columns. Raises ConfigError: there is no such table, or the query is refused."""
+        layout = self.layout(pa.schema([]), None, ())
+        with self._connected("looking at its columns") as connection:
+            if self._reads.table is not None:
+                self._check_table(connection)
+            cursor = connection.execute(sql.nothing(layout)).cursor
+            assert cursor is not None, "a SELECT has a description"
+            if self.dialect == "sqlite":
+                return self._declared(connection)
+            return _of_description(connection, list(cursor.description))
+
+    def _check_table(self, connection: Connection) -> None:
+        table = self._reads.table
+        assert table is not None, "a table is read"
+        found = inspect(connection)
+        if not found.has_table(table.name, schema=table.schema or None):
+            there = sorted(
+                (*found.get_table_names(table.schema or None), *found.get_view_names(table.schema or None))
+            )
+            listed = f"; there are {', '.join(there[:10])}" if there else ""
+            raise ConfigError(f"{SOURCE}: there is no table {table} at {self.where}{listed}")
+
+    def _declared(self, connection: Connection) -> list[Described]:
+        """SQLite knows types of tables and views only, so a query becomes a view of this connection."""
+        table, view = self._reads.table, "unistream_query"
+        if table is None:
+            connection.exec_driver_sql("PRAGMA query_only = OFF")
+            statement = sql.Statement()
+            statement.add(f"CREATE TEMP VIEW {view} AS SELECT * FROM", self._source)
+            connection.execute(statement.clause())
+        name = view if table is None else table.name
+        rows = connection.execute(
+            text("SELECT name, type FROM pragma_table_xinfo(:name)"), {"name": name}
+        ).all()
+        if table is None:
+            connection.exec_driver_sql(f"DROP VIEW temp.{view}")
+            connection.exec_driver_sql("PRAGMA query_only = ON")
+        return [of_sqlite(column, declared or "") for column, declared in rows]
+
+    def key(self) -> tuple[str, ...]:
+        """The primary key of a table, if no part of it can be null; (): there is none, or a query is read."""
+        table = self._reads.table
+        if table is None:
+            return ()
+        with self._connected("looking at its primary key") as connection:
+            found = inspect(connection)
+            try:
+                key = found.get_pk_constraint(table.name, schema=table.schema or None)["constrained_columns"]
+                columns = {
+                    one["name"]: one for one in found.get_columns(table.name, schema=table.schema or None)
+                }
+            except NoSuchTableError:
+                return ()
+        if self.dialect == "sqlite":
+            is_number = len(key) == 1 and str(columns[key[0]]["type"]) == "INTEGER"
+            if not is_number and any(columns[name]["nullable"] for name in key):
+                return ()  # SQLite lets those be null
+        return tuple(key)
+
+    def identity(self) -> str:
+        """Of a table (see `identity`); "": it has none."""
+        if self.dialect != "postgresql" or self._reads.table is None:
+            return ""
+        with self._connected("looking at its identity") as connection:
+            database, table = connection.execute(_IDENTITY, {"name": self._source}).one()
+        return f"{database}/{table}"
+
+    # --- where ranges begin and end ---------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """By the clock of the database."""
+        with self._connected("asking for the time") as connection:
+            return int(connection.execute(_CLOCK[self.dialect]).scalar_one())
+
+    def time_before(self, margin_ms: int, kind: pa.DataType, like: Cell | None) -> Cell:
+        """The time `margin_ms` ago, as a value of a column. `like`: one of its values, in SQLite."""
+        with self._connected("asking for the time") as connection:
+            found = connection.execute(_before(self.dialect, margin_ms, kind)).scalar_one()
+        if like is not None and "T" in like.text:
+            found = found.replace(" ", "T")
+        return cell(found)
+
+    def greatest(self, layout: sql.Layout, column: str) -> Cell | None:
+        found = self._first(sql.greatest(layout, column), f"looking for the greatest {column!r}")
+        return None if found is None else cell(found[0])
+
+    def starts(
+        self, layout: sql.Layout, within: Range, rows: int, at_most: int, time_column: str
+    ) -> list[tuple[Cell, Any]]:
+        """See `source_statements.starts`."""
+        statement = sql.starts(layout, within, rows, at_most, time_column)
+        with self._connected(f"dividing it by {layout.column!r}") as connection:
+            return [(cell(start), least or None) for start, least in connection.execute(statement)]
+
+    def count(self, layout: sql.Layout, within: Range) -> int:
+        found = self._first(sql.count(layout, within), "counting its rows")
+        assert found is not None, "a count is a row"
+        return int(found[0])
+
+    def has_nulls(self, layout: sql.Layout, column: str) -> bool:
+        return self._first(sql.has_nulls(layout, column), f"looking for nulls in {column!r}") is not None
+
+    def _first(self, statement: TextClause, doing: str) -> Any:
+        with self._connected(doing) as connection:
+            return connection.execute(statement).first()
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def page(self, layout: sql.Layout, split: SqlSplit, limit: int) -> Page | None:
+        """None: no more rows.
+
+        Raises:
+            UserCodeError: a row has a value that its column cannot have; names the row.
+            ConfigError, Unreachable: see `read_failure`.
+        """
+        doing = f"reading {split.range.name}"
+        with self._connected(doing) as connection:
+            found = connection.execute(sql.page(layout, split, limit))
+            assert found.cursor is not None, "a SELECT has rows"
+            rows = found.cursor.fetchall()  # of the driver: it has made them already
+        if self.dialect == "postgresql":
+            [(number, lines)] = rows
+            return self._of_lines(layout, number, lines) if number else None
+        return self._of_cells(layout, rows) if rows else None
+
+    def _of_lines(self, layout: sql.Layout, number: int, lines: str) -> Page:
+        names = [f"{_PLACE} {name}" for name in layout.order]
+        front = [pa.field(_PLACE, pa.int64()), *(pa.field(name, pa.string()) for name in names)]
+        whole = pa.schema([*front, *layout.schema])
+        data = f"{lines}\n".encode()  # without its end Arrow takes the last null for a text
+        try:
+            table = parse_lines(data, whole)
+        except Misfit as misfit:
+            texts = texts_of(data, whole)
+            key = {name: texts.column(n + 1)[misfit.row].as_py() for n, name in enumerate(layout.order)}
+            raise self._refused(misfit, key) from misfit
+        assert table.num_rows == number, f"{number} rows came as {table.num_rows} lines"
+        places = table.column(0)
+        table = table.sort_by(_PLACE) if not _grows(places) else table
+        front_rows = table.select(range(1, len(front))).combine_chunks()
+        records = table.select(range(len(front), table.num_columns)).combine_chunks().to_batches()[0]
+        ties = _ties(table.column(0).to_numpy())
+        last = [column[-1].as_py() for column in front_rows.columns]
+        before = [column[-1 - ties].as_py() for column in front_rows.columns] if ties < number else []
+        return Page(records, cells(before), cells(last), ties, len(data))
+
+    def _of_cells(self, layout: sql.Layout, rows: Sequence[Any]) -> Page:
+        columns = list(zip(*rows, strict=True))
+        width = 1 + len(layout.order)
+        arrays = []
+        try:
+            for field, values in zip(layout.schema, columns[width:], strict=True):
+                arrays.append(column_of_cells(field.name, field.type, values))
+        except Misfit as misfit:
+            key = dict(zip(layout.order, rows[misfit.row][1:width], strict=True))
+            raise self._refused(misfit, key) from misfit
+        records = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+        ties = columns[0].count(columns[0][-1])
+        last = rows[-1][1:width]
+        before = rows[-1 - ties][1:width] if ties < len(rows) else ()
+        return Page(records, cells(before), cells(last), ties, records.nbytes)
+
+    def _refused(self, misfit: Misfit, key: dict[str, Any]) -> UserCodeError:
+        named = ", ".join(f"{name} = {one!r}" for name, one in key.items())[:_KEY_SHOWN]
+        row = f"row {named}" if named else f"row {misfit.row} of a page"
+        return UserCodeError(
+            f"{self.named}, {row}: column {misfit.column!r}: {misfit.reason}. Correct it, leave the row out "
+            f"by a query=, or read the column as text: types={{{misfit.column!r}: pa.string()}}"
+        )
+
+    @contextmanager
+    def _connected(self, doing: str) -> Iterator[Connection]:
+        """Each statement is a transaction of its own: nothing is held while rows are processed."""
+        try:
+            with self._engine.connect() as connection:
+                if self.dialect == "sqlite":
+                    _limit_time(connection, self._timeout_ms)
+                yield connection
+        except DBAPIError as error:
+            raise read_failure(error, self.named, doing, self._timeout_ms) from error
+
+
+def _grows(places: pa.ChunkedArray) -> bool:
+    numbers = places.to_numpy()
+    return bool((numbers[1:] >= numbers[:-1]).all())
+
+
+def _ties(places: Any) -> int:
+    """How many at the end are equal."""
+    return int((places == places[-1]).sum())
+
+
+def _of_description(connection: Connection, columns: Sequence[Any]) -> list[Described]:
+    found = [of_postgresql(one.name, one.type_code, one.precision, one.scale) for one in columns]
+    unknown = sorted({one.type_code for one, known in zip(columns, found, strict=True) if known is None})
+    named = {}
+    if unknown:
+        named = {oid: (name, kind) for oid, name, kind in connection.execute(_LOOKUP, {"oids": unknown})}
+    return [
+        known or of_named(one.name, named[one.type_code][0], is_enum=named[one.type_code][1] in ("e", b"e"))
+        for one, known in zip(columns, found, strict=True)
+    ]
+
+
+def _before(dialect: str, margin_ms: int, kind: pa.DataType) -> TextClause:
+    """A day is over when the next one has begun that long ago."""
+    seconds = margin_ms / 1000
+    if dialect == "postgresql":
+        ago = f"(clock_timestamp() - make_interval(secs => {seconds}))"
+        if pa.types.is_date(kind):
+            return text(f"SELECT concat({ago}\\:\\:date - 1)")
+        return text(f"SELECT concat({ago}{'' if kind.tz else '::timestamp'.replace(':', chr(92) + ':')})")
+    if pa.types.is_date(kind):
+        return text(f"SELECT date('now', '-{seconds} seconds', '-1 day')")
+    return text(f"SELECT strftime('%Y-%m-%d %H\\:%M\\:%f', 'now', '-{seconds} seconds')")
+
+
+# --- engines --------------------------------------------------------------------------------------
+
+
+def checked_url(url: str | Secret) -> URL:
+    """Raises ConfigError: as `parsed`, or of another driver."""
+    where = parsed(url, SOURCE)
+    dialect = where.get_backend_name()
+    driver = where.drivername.partition("+")[2] or DRIVERS[dialect]
+    if driver != DRIVERS[dialect]:
+        raise ConfigError(
+            f"{SOURCE}: {dialect} is read by {DRIVERS[dialect]}, not by {driver}: write "
+            f"{dialect}+{DRIVERS[dialect]}://… as url"
+        )
+    return where.set(drivername=f"{dialect}+{DRIVERS[dialect]}")
+
+
+def absolute(url: str) -> str:
+    """That of a file of SQLite means the same in every process.
+
+    >>> absolute("postgresql+psycopg://u@host/d")
+    'postgresql+psycopg://u@host/d'
+    """
+    where = make_url(url)
+    if where.get_backend_name() != "sqlite" or where.database is None or where.database.startswith("file:"):
+        return url
+    return where.set(database=str(Path(where.database).absolute())).render_as_string(hide_password=False)
+
+
+def _engine(where: URL, timeout_ms: int) -> Engine:
+    where = checked_url(where.render_as_string(hide_password=False))
+    if where.get_backend_name() == "sqlite":
+        path = where.database or ""
+        if not path.startswith("file:") and not Path(path).exists():
+            raise ConfigError(f"{SOURCE}: there is no file {path}")
+        engine = create_engine(where, creator=lambda: _opened(path), isolation_level="AUTOCOMMIT")
+        event.listen(engine, "connect", _only_reads)
+        return engine
+    engine = postgres_engine(where, "a SQL source of PostgreSQL", statement_ms=timeout_ms, settings=_SETTINGS)
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    """Without making the file."""
+    uri = path if path.startswith("file:") else f"file:{quote(str(Path(path).absolute()))}?mode=rw"
+    return sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_MS / 1000, check_same_thread=False)
+
+
+def _only_reads(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _limit_time(connection: Connection, timeout_ms: int) -> None:
+    """SQLite has no limit of its own for a statement."""
+    ends = time.monotonic() + timeout_ms / 1000
+    driver: Any = connection.connection.driver_connection
+    driver.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)

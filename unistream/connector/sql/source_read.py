@@ -1,0 +1,118 @@
+"""Reads splits of a SQL source, page by page: a statement for each, whose rows are all here before they are
+passed on. So no statement is open while the job does not take rows.
+
+    with a key   rows are ordered by the range's column and the key: the next page is what is greater
+    without      by the column: a full page is cut before its last value, whose rows come with the next one.
+                 If a page has one value alone, its rows are read in the order of all columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.secrets import Secret
+from unistream.connector.common import Chunk, SplitReader, decoded_split
+from unistream.connector.sql.ranges import PAGE_ROWS_FIRST, next_limit
+from unistream.connector.sql.source_database import Page, ReadDatabase, Reads
+from unistream.connector.sql.source_options import check_same
+from unistream.connector.sql.source_split import SqlSplit, encode_split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlSpec:
+    """How to read. `given`: see `check_same`."""
+
+    url: str | Secret
+    reads: Reads
+    timeout_ms: int
+    schema: pa.Schema
+    given: frozenset[str]
+
+
+def sql_reader(spec: SqlSpec) -> SplitReader[SqlSplit]:
+    pages = Pages(spec)
+    return SplitReader(
+        pages.decode, encode_split, lambda split: decoded_split(split, SqlSplit, "SQL"), pages.close
+    )
+
+
+class Pages:
+    """The pages of one reader: its connection, and how many rows fit into one."""
+
+    def __init__(self, spec: SqlSpec) -> None:
+        self._spec = spec
+        self._database: ReadDatabase | None = None
+        self._limit = PAGE_ROWS_FIRST
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    def decode(self, split: SqlSplit) -> Iterator[Chunk[SqlSplit]]:
+        """The remaining rows of a split. Raises ConfigError, UserCodeError, Unreachable."""
+        spec = self._spec
+        if self._database is None:
+            self._database = ReadDatabase(spec.url, spec.reads, spec.timeout_ms)
+        database = self._database
+        check_same(database, spec.schema, spec.given)
+        layout = database.layout(spec.schema, split.column, split.order)
+
+        def page(split: SqlSplit, limit: int) -> Page | None:
+            found = database.page(layout, split, limit)
+            if found is not None:
+                self._limit = next_limit(found.records.num_rows, found.size)
+            return found
+
+        for rows, following in pages(split, page, lambda: self._limit):
+            yield Chunk(rows, following)
+
+
+def pages(
+    split: SqlSplit, page: Callable[[SqlSplit, int], Page | None], limit: Callable[[], int]
+) -> Iterator[tuple[pa.RecordBatch, SqlSplit]]:
+    """Rows of a split behind its position, each with the position that follows them.
+
+    Args:
+        split: With its position.
+        page: The next so many rows behind a position.
+        limit: How many.
+    """
+    ordered, is_unique = bool(split.order), bool(split.key)  # with a key no two rows have one position
+    if not ordered and split.tie is None:
+        split = msgspec.structs.replace(split, tie=())
+    while True:
+        asked = limit()
+        found = page(split, asked)
+        rows = 0 if found is None else found.records.num_rows
+        is_last = rows < asked
+        if split.tie is not None:
+            following = _in_tie(split, rows, is_last=is_last)
+            if found is not None:
+                yield found.records, following
+            if is_last and not ordered:
+                return
+            split = following
+            continue
+        if found is None:
+            return
+        if is_last or is_unique:
+            split = msgspec.structs.replace(split, after=found.last)
+            yield found.records, split
+            if is_last:
+                return
+        elif found.ties == rows:
+            split = msgspec.structs.replace(split, tie=found.last, skip=0)
+        else:
+            split = msgspec.structs.replace(split, after=found.before)
+            yield found.records.slice(0, rows - found.ties), split
+
+
+def _in_tie(split: SqlSplit, rows: int, *, is_last: bool) -> SqlSplit:
+    assert split.tie is not None, "rows of one value are read"
+    if is_last and split.tie:
+        return msgspec.structs.replace(split, after=split.tie, tie=None, skip=0)
+    return msgspec.structs.replace(split, skip=split.skip + rows)
