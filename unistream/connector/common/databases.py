@@ -10,7 +10,7 @@ from typing import Final
 
 _LOGIN: Final = "give the URL the name and the password of a role that may log in there"
 _DATABASE: Final = "create that database, or correct its name in the URL"
-_RIGHTS: Final = "grant its role what the job needs there (the guide of the sink lists it)"
+_RIGHTS: Final = "grant its role what the job needs there (docs/guide/sql.md lists it)"
 _CLASSES: Final = (("28", _LOGIN), ("3D000", _DATABASE), ("42501", _RIGHTS))
 """Beginnings of SQLSTATE: invalid authorization; no such database; insufficient privilege."""
 _LOGIN_TEXTS: Final = re.compile(

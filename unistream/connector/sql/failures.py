@@ -22,6 +22,7 @@ LOCK_TIMEOUT_MS: Final = 30_000  # of both: longest wait for another writer
 STATEMENT_GIVEN_UP: Final = "57014"
 LOCK_GIVEN_UP: Final = "55P03"
 OTHER_TYPE: Final = "42804"
+ONLY_READS: Final = "25006"  # a function of a query would write
 OF_ROWS: Final = ("22", "23", "44", "P0001")
 """Beginnings of SQLSTATE: data, constraints, the condition of a view, RAISE of a trigger."""
 _AGAIN: Final = ("08", "25", "40", "53", "55006", LOCK_GIVEN_UP, "57", "58", "F0", "XX")
@@ -98,7 +99,7 @@ def read_failure(error: DBAPIError, named: str, doing: str, limit_ms: int) -> Un
             f"{named}: {doing} took longer than {limit_ms / 1000:g} s, and was given up. An index on the "
             "column by which it is read makes it fast; or give the source a longer query_timeout"
         )
-    if not error.connection_invalidated and _is_refused(error, state, code):
+    if state == ONLY_READS or (not error.connection_invalidated and _is_refused(error, state, code)):
         return ConfigError(f"{named}: {doing} was refused: {text}")
     return Unreachable(f"{named} did not answer while {doing}: {text}")
 

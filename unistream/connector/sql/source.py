@@ -202,12 +202,13 @@ class SqlSource:
         )
 
     def _first(self) -> Cell | None:
-        """PostgreSQL takes the text of any value, and SQLite has times as texts."""
+        """PostgreSQL takes the text of any value, and SQLite has times as texts. Sessions are in UTC."""
         found = self._starting_after
         if found is None:
             return None
         if isinstance(found, dt.datetime):
-            return cell(found.isoformat(" "))
+            utc = found.astimezone(dt.UTC) if found.tzinfo is not None else found
+            return cell(utc.replace(tzinfo=None).isoformat(" "))
         is_number = isinstance(found, int) and parsed(self._url, SOURCE).get_backend_name() == "sqlite"
         return cell(found if is_number else str(found))
 

@@ -28,6 +28,7 @@ from unistream.connector.sql.source_types import (
     Described,
     Misfit,
     column_of_cells,
+    no_value,
     of_named,
     of_postgresql,
     of_sqlite,
@@ -240,8 +241,11 @@ class ReadDatabase:
             table = parse_lines(data, whole)
         except Misfit as misfit:
             texts = texts_of(data, whole)
-            key = {name: texts.column(n + 1)[misfit.row].as_py() for n, name in enumerate(layout.order)}
-            raise self._refused(misfit, key) from misfit
+            found = [column[misfit.row].as_py() for column in texts.columns]
+            key = dict(zip(layout.order, found[1:], strict=False))
+            at = len(front) + layout.schema.get_field_index(misfit.column)
+            reason = no_value(found[at], layout.schema.field(misfit.column).type)
+            raise self._refused(Misfit(misfit.row, misfit.column, reason), key) from misfit
         assert table.num_rows == number, f"{number} rows came as {table.num_rows} lines"
         places = table.column(0)
         table = table.sort_by(_PLACE) if not _grows(places) else table
@@ -271,9 +275,13 @@ class ReadDatabase:
     def _refused(self, misfit: Misfit, key: dict[str, Any]) -> UserCodeError:
         named = ", ".join(f"{name} = {one!r}" for name, one in key.items())[:_KEY_SHOWN]
         row = f"row {named}" if named else f"row {misfit.row} of a page"
+        quoted = sql.quoted(misfit.column)
+        as_text = f"types={{{misfit.column!r}: pa.string()}}"
+        if self.dialect == "sqlite":
+            as_text = f"a query= with CAST({quoted} AS TEXT) AS {quoted}"
         return UserCodeError(
             f"{self.named}, {row}: column {misfit.column!r}: {misfit.reason}. Correct it, leave the row out "
-            f"by a query=, or read the column as text: types={{{misfit.column!r}: pa.string()}}"
+            f"by a query=, or read the column as text: {as_text}"
         )
 
     @contextmanager
@@ -336,7 +344,7 @@ def checked_url(url: str | Secret) -> URL:
             f"{SOURCE}: {dialect} is read by {DRIVERS[dialect]}, not by {driver}: write "
             f"{dialect}+{DRIVERS[dialect]}://… as url"
         )
-    return where.set(drivername=f"{dialect}+{DRIVERS[dialect]}")
+    return where if dialect == "sqlite" else where.set(drivername=f"{dialect}+{driver}")
 
 
 def absolute(url: str) -> str:

@@ -94,6 +94,8 @@ def with_types(
 
 def _kind(column: Described, types: Mapping[str, pa.DataType], where: str) -> pa.DataType:
     given = types.get(column.name, column.kind)
+    if given is not None and is_bytes(given) and (column.kind is None or not is_bytes(column.kind)):
+        raise ConfigError(f"{where}: column {column.name!r} {column.native} has no bytes")
     if given is None:
         native = f" {column.native}" if column.native else ""
         raise ConfigError(f"{where}: column {column.name!r}{native}: {column.why}")
@@ -160,7 +162,7 @@ def _decimal(precision: int, scale: int) -> pa.DataType | None:
 
 def _no_digits(name: str) -> str:
     return (
-        "it says not how many digits it has, and a decimal has to; say it, such as "
+        "the database does not say how many digits it has; say it, such as "
         f"types={{{name!r}: pa.decimal128(38, 9)}}, or read it as text: types={{{name!r}: pa.string()}}"
     )
 
@@ -317,12 +319,12 @@ def column_of_cells(name: str, kind: pa.DataType, values: Sequence[Any]) -> pa.A
     kinds = set(map(type, values)) - {type(None)}
     if not kinds <= allowed:
         bad = next(row for row, one in enumerate(values) if one is not None and type(one) not in allowed)
-        raise Misfit(bad, name, _no_value(values[bad], kind))
+        raise Misfit(bad, name, no_value(values[bad], kind))
     try:
         return _converted(values, kind, kinds)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         bad = _first_bad(values, lambda one: _converted([one], kind, {type(one)}))
-        raise Misfit(bad, name, _no_value(values[bad], kind)) from error
+        raise Misfit(bad, name, no_value(values[bad], kind)) from error
 
 
 def _converted(values: Sequence[Any], kind: pa.DataType, kinds: set[type]) -> pa.Array:
@@ -361,5 +363,6 @@ def _first_bad(values: Sequence[Any], convert: Callable[[Any], Any]) -> int:
     return next(bad(), 0)
 
 
-def _no_value(found: Any, kind: pa.DataType) -> str:
+def no_value(found: Any, kind: pa.DataType) -> str:
+    """As a clause."""
     return f"{found!r:.{_SHOWN}} is no {kind}"
