@@ -335,7 +335,7 @@ def kafka_topics(kafka: str) -> Source:
 HYBRID = [hybrid_pulled, hybrid_pushed, hybrid_derived]
 DELTA = [delta, delta_filtered]
 FILES = [parquet, json_lines, csv_whole, csv_ranges]
-SQL = [sql_table, sql_query, sql_increasing]
+SQL = [sql_query, sql_increasing]
 MAKERS = [*FILES, *DELTA, *ON_S3, *SQL, datagen, datagen_limited, static, *HYBRID]
 
 
