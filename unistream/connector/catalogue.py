@@ -112,7 +112,7 @@ BUILT_IN: Final = {
         sink="unistream.connector.sql:SqlSink",
         promise="exactly once",
         extra="postgres",
-        guide="docs/guide/sinks.md",
+        guide="docs/guide/sql-source.md",
     ),
     "static": ConnectorInfo(
         summary="A table of the program.",
