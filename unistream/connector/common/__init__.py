@@ -31,6 +31,7 @@ from unistream.connector.common.committing import (
 from unistream.connector.common.databases import remedy, sqlite_code, sqlstate
 from unistream.connector.common.decoded import Decoded, first_reasons, merged
 from unistream.connector.common.delete_when import check_condition, check_delete_when, deletes
+from unistream.connector.common.filtered_groups import constant_bounds, filtered_groups
 from unistream.connector.common.json_maps import TWICE, repeated_keys, with_single_keys
 from unistream.connector.common.json_objects import table_of_objects
 from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json
@@ -77,6 +78,17 @@ from unistream.connector.common.row_groups import (
 )
 from unistream.connector.common.samples import sample
 from unistream.connector.common.selected_groups import may_be_selected, selected_groups
+from unistream.connector.common.source_arguments import (
+    EPOCH,
+    At,
+    check_one_begin,
+    check_unbounded,
+    checked_columns,
+    read_schema,
+    said_time,
+    time_ms,
+    written_schema,
+)
 from unistream.connector.common.spans import PADDING, Int64s, UInt8s, binary_array, line_spans, padded
 from unistream.connector.common.splits import (
     ListedSplits,

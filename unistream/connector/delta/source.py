@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -16,14 +16,21 @@ from unistream.base.limits import MIB
 from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, redacted, resolved_options
 from unistream.connector.common import (
+    EPOCH,
+    At,
     Condition,
     Filter,
     RowFilter,
+    check_one_begin,
+    check_unbounded,
+    checked_columns,
     checked_filter,
     discovery_options,
     filter_columns,
     groups_of,
     plain_filter,
+    time_ms,
+    written_schema,
 )
 from unistream.connector.delta.source_read import DeltaSpec, delta_reader
 from unistream.connector.delta.source_storage import table_files
@@ -35,11 +42,7 @@ from unistream.port.projection import Selection
 from unistream.port.source import SourceReader, SplitDiscovery
 
 SPLIT_BYTES: Final = 32 * MIB  # as of a file source
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DISCOVERY_INTERVAL_MS: Final = 5_000  # of the Delta connector of Flink
-
-At: TypeAlias = str | dt.datetime
-"""ISO-8601 text or a datetime; without a zone it is in UTC."""
 
 
 class DeltaSource:
@@ -109,21 +112,21 @@ class DeltaSource:
     ) -> None:
         require("delta", "DeltaSource")
         self._uri = checked_uri(table_uri, "source")
-        self._columns = None if columns is None else _checked_columns(columns)
+        self._columns = None if columns is None else checked_columns("a Delta source", columns)
         self._groups = groups_of(filter, "DeltaSource")
         starts = {"starting_version": starting_version, "starting_timestamp": starting_timestamp}
-        _check_one({"version": version, "timestamp": timestamp} | starts)
-        _check_unbounded(
-            bounded, starts | {"ignore_deletes": ignore_deletes, "ignore_changes": ignore_changes}
+        check_one_begin("a Delta source", {"version": version, "timestamp": timestamp} | starts)
+        check_unbounded(
+            "versions", bounded, starts | {"ignore_deletes": ignore_deletes, "ignore_changes": ignore_changes}
         )
         self._begin = {
             "bounded": bounded,
             "version": _checked_version("version", version),
-            "timestamp_ms": _time_ms("timestamp", timestamp),
+            "timestamp_ms": time_ms("timestamp", timestamp),
             "starting_version": starting_version
             if starting_version == "latest"
             else _checked_version("starting_version", starting_version),
-            "starting_timestamp_ms": _time_ms("starting_timestamp", starting_timestamp),
+            "starting_timestamp_ms": time_ms("starting_timestamp", starting_timestamp),
         }
         if split_bytes < 1 or (discovery_interval_ms < 1 and not bounded):
             raise ConfigError(
@@ -161,7 +164,7 @@ class DeltaSource:
         return [dataset_at(self._uri, "delta")]
 
     def info(self) -> SourceInfo:
-        from unistream.connector.delta.source_start import DeltaSourceOptions, DeltaStart, written_schema
+        from unistream.connector.delta.source_start import DeltaSourceOptions, DeltaStart
 
         options = DeltaSourceOptions(
             table_uri=self._uri,
@@ -204,7 +207,7 @@ class DeltaSource:
         """The same source with a filter for the range, if the column is a timestamp."""
         if not pa.types.is_timestamp(self._schemas()[1].field(column).type):
             return self
-        low, high = (_EPOCH + dt.timedelta(milliseconds=at) for at in (range_.begin_ms, range_.end_ms))
+        low, high = (EPOCH + dt.timedelta(milliseconds=at) for at in (range_.begin_ms, range_.end_ms))
         inside: list[Condition] = [(column, ">=", low), (column, "<", high)]
         found = copy.copy(self)
         found._groups = [[*group, *inside] for group in self._groups or [[]]]
@@ -265,42 +268,8 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _checked_columns(columns: Sequence[str]) -> list[str]:
-    names = [columns] if isinstance(columns, str) else list(columns)
-    if not names or len(set(names)) != len(names):
-        raise ConfigError(f"columns of a Delta source must be at least one, each once, not {names!r}")
-    return names
-
-
-def _check_one(begins: Mapping[str, object]) -> None:
-    given = [name for name, value in begins.items() if value is not None]
-    if len(given) > 1:
-        raise ConfigError(f"a Delta source begins at one place, not at {' and '.join(given)}")
-
-
-def _check_unbounded(bounded: bool, given: Mapping[str, object]) -> None:
-    named = [name for name, value in given.items() if value is not None and value is not False]
-    if bounded and named:
-        raise ConfigError(
-            f"{', '.join(named)}: only for a source with bounded=False, which reads later versions too"
-        )
-
-
 def _checked_version(name: str, version: object) -> int | None:
     if version is None or (type(version) is int and version >= 0):
         return version
     latest = ' or "latest"' if name == "starting_version" else ""
     raise ConfigError(f"{name} must be the number of a version{latest}, not {version!r}")
-
-
-def _time_ms(name: str, at: At | None) -> int | None:
-    if at is None:
-        return None
-    try:
-        when = dt.datetime.fromisoformat(at) if isinstance(at, str) else at
-        utc = when.astimezone(dt.UTC) if when.tzinfo else when.replace(tzinfo=dt.UTC)
-    except (ValueError, AttributeError) as error:
-        raise ConfigError(
-            f'{name} must be a time such as "2026-01-01T00:00:00Z", or a datetime, not {at!r}'
-        ) from error
-    return (utc - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
@@ -18,21 +16,18 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import (
-    Bounds,
     Chunk,
     RowFilter,
     SplitReader,
     arrow_scalar,
     chunks,
     decoded_split,
-    filter_columns,
-    lenient,
-    may_select,
+    filtered_groups,
     row_groups,
     selected_groups,
     selected_rows,
 )
-from unistream.connector.delta.source_split import DeltaSplit, constant, encode_split, partition_value
+from unistream.connector.delta.source_split import DeltaSplit, encode_split, partition_value
 from unistream.connector.delta.source_storage import open_data_file
 from unistream.port.projection import Selection
 
@@ -97,32 +92,19 @@ def _present(found: pa.Schema, split: DeltaSplit, wanted: pa.Schema) -> list[str
 
 
 def _groups(metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter) -> list[int]:
-    """The row groups that may have rows; also one whose rows were partly returned, since its position counts
-    them."""
-    stop = metadata.num_row_groups if split.stop is None else split.stop
     kinds = {term.column: term.kind for group in row_filter for term in group}
-    paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-    at = {name: paths.index(name) for name in filter_columns(row_filter) if paths.count(name) == 1}
-
-    def bounds(group: int, name: str) -> Bounds:
-        if name in split.partition:
-            return constant(partition_value(split.partition, pa.field(name, kinds[name])))
-        row_group = metadata.row_group(group)
-        found = row_group.column(at[name]).statistics if name in at else None
-        if found is None:
-            return Bounds()
-        return Bounds(
-            least=_bound(found, "min", kinds[name]),
-            greatest=_bound(found, "max", kinds[name]),
-            nulls=found.null_count if found.has_null_count else None,
-            rows=row_group.num_rows,
-        )
-
-    return [
-        group
-        for group in range(split.unit, stop)
-        if (group == split.unit and split.skip) or may_select(row_filter, partial(bounds, group))
-    ]
+    return filtered_groups(
+        metadata,
+        range(split.unit, metadata.num_row_groups if split.stop is None else split.stop),
+        row_filter,
+        begun=split.skip > 0,
+        stored={name: name for name in kinds},
+        constants={
+            name: partition_value(split.partition, pa.field(name, kinds[name]))
+            for name in kinds
+            if name in split.partition
+        },
+    )
 
 
 def _selected(
@@ -144,13 +126,6 @@ def _selected(
         schema=spec.read,
         constants=constants,
     )
-
-
-def _bound(statistics: Any, name: str, kind: pa.DataType) -> Any:
-    try:
-        return lenient(getattr(statistics, name), kind) if statistics.has_min_max else None
-    except (ValueError, OverflowError):  # a time before the year 1 or after 9999
-        return None
 
 
 def _conform(table: pa.Table, split: DeltaSplit, spec: DeltaSpec, present: list[str]) -> pa.Table:

@@ -18,7 +18,14 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import Bounds, RowGroupRange, comparable, encoded_split, lenient
+from unistream.connector.common import (
+    Bounds,
+    RowGroupRange,
+    comparable,
+    constant_bounds,
+    encoded_split,
+    lenient,
+)
 from unistream.model.event_time import event_times
 from unistream.model.messages import Split
 
@@ -107,7 +114,7 @@ def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int 
 def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> Bounds:
     """What the log says of a column in a file."""
     if column in file.partition:
-        return constant(partition_value(file.partition, schema.field(column)))
+        return constant_bounds(partition_value(file.partition, schema.field(column)))
     greatest = file.greatest.get(column)
     if isinstance(greatest, dt.datetime):
         try:
@@ -117,11 +124,6 @@ def file_bounds(file: DataFile, schema: pa.Schema, column: str) -> Bounds:
     return Bounds(
         least=file.least.get(column), greatest=greatest, nulls=file.nulls.get(column), rows=file.rows
     )
-
-
-def constant(value: Any) -> Bounds:
-    """Of rows that all have this value."""
-    return Bounds(least=value, greatest=value, nulls=int(value is None), rows=1)
 
 
 def least_event_time(file: DataFile, schema: pa.Schema, column: str) -> int | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret
-from unistream.connector.common import RowFilter, checked_filter
+from unistream.connector.common import RowFilter, checked_filter, read_schema, said_time
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_table import SourceTable, TableFacts, no_table, table_log
 
@@ -43,17 +41,10 @@ class DeltaSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     storage_options: dict[str, str | Secret]
 
     def read_schema(self) -> pa.Schema:
-        try:
-            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
-        except (ValueError, OSError) as error:
-            raise ConfigError(f"options of a Delta source: its schema is unreadable: {error}") from error
+        return read_schema(self.schema, "a Delta source")
 
     def row_filter(self) -> RowFilter:
         return checked_filter(self.filter, self.read_schema(), f"table {self.table_uri}")
-
-
-def written_schema(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize()).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +145,8 @@ def _version_at(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> int
     found = times.newest_by(at_ms)
     if found is None:
         raise ConfigError(
-            f"table {uri} is not known as of {_said(at_ms)}: the first version in its log is {times.first}"
+            f"table {uri} is not known as of {said_time(at_ms)}: the first version in its log is "
+            f"{times.first}"
         )
     return found
 
@@ -167,7 +159,7 @@ def _first_since(uri: str, newest: SourceTable, log: TableLog, at_ms: int) -> in
         return before + 1
     if not times.has_all:
         raise ConfigError(
-            f"table {uri}: what was committed since {_said(at_ms)} cannot be read any more: the first "
+            f"table {uri}: what was committed since {said_time(at_ms)} cannot be read any more: the first "
             f"version in its log is {times.first}, and those before it were cleaned up"
         )
     return 0
@@ -192,7 +184,7 @@ class CommitTimes:
     def first(self) -> str:
         """The first version and its time, for messages."""
         first = self._versions[0] if self._versions else None
-        return "not there" if first is None else f"{first} of {_said(self._of(first))}"
+        return "not there" if first is None else f"{first} of {said_time(self._of(first))}"
 
     @property
     def has_all(self) -> bool:
@@ -216,12 +208,6 @@ def growing_times(files: Mapping[int, int]) -> dict[int, int]:
         last = files[version] if last is None else max(files[version], last + 1)
         found[version] = last
     return found
-
-
-def _said(at_ms: int) -> str:
-    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=at_ms)).isoformat(
-        timespec="milliseconds"
-    )
 
 
 def selected_schema(facts: TableFacts, version: int, columns: Sequence[str] | None) -> pa.Schema:
