@@ -39,7 +39,7 @@ from unistream.connector.delta import DeltaSink, DeltaSource
 from unistream.connector.file import FileSink, FileSource
 from unistream.connector.group import read_group
 from unistream.connector.hybrid import HybridSource
-from unistream.connector.iceberg import IcebergSink
+from unistream.connector.iceberg import IcebergSink, IcebergSource
 from unistream.connector.kafka import AvroRecord, KafkaSink, KafkaSource, ProtobufMessage, SchemaRegistry
 from unistream.connector.print_ import PrintSink
 from unistream.connector.sql import SqlSink, SqlSource
@@ -180,6 +180,7 @@ __all__ = [
     "GroupCommit",
     "HybridSource",
     "IcebergSink",
+    "IcebergSource",
     "Idle",
     "JobCancelled",
     "JobClient",

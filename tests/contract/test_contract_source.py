@@ -18,13 +18,17 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from deltalake import WriterProperties, write_deltalake
+from pyiceberg.table import Table
 
+from tests.iceberg_lake import TABLE, Lake
+from tests.unit.connector.iceberg.source_tables import delete_equal, delete_positions, paths
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.object_stores import file_system
 from unistream.connector.datagen import Choice, DatagenSource, EventTime, RandomInt, Sequential
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
 from unistream.connector.hybrid import HybridSource
+from unistream.connector.iceberg import IcebergSource
 from unistream.connector.kafka import KafkaSource
 from unistream.connector.registry import create_discovery
 from unistream.connector.sql import SqlSource
@@ -219,6 +223,33 @@ def delta_filtered(folder: Path) -> Source:
     return DeltaSource(str(folder / "table"), columns=["name", "part", "id"], filter=[("id", ">=", 0)])
 
 
+def iceberg(folder: Path) -> Source:
+    lake = Lake(folder)
+    lake.create(table().schema, properties={"write.parquet.row-group-limit": "300"})
+    for part in range(3):
+        rows = table().slice(part * 2000, 2000)
+        lake.change(lambda held, rows=rows: held.append(rows))  # type: ignore[misc]
+    return IcebergSource(TABLE, catalog_properties=lake.properties, split_bytes=4000)
+
+
+def iceberg_deleted(folder: Path) -> Source:
+    """Other rows among them that were deleted, by position and by equality; columns that were renamed."""
+    lake = Lake(folder)
+    others = pa.table({"id": pa.array([-1, -2] * 500, pa.int64()), "was": pa.array(["x"] * 1000)})
+    rows = pa.concat_tables([others, table().rename_columns(["id", "was"])])
+    lake.create(rows.schema, properties={"write.parquet.row-group-limit": "300"})
+    lake.change(lambda held: held.append(rows))
+    lake.change(lambda held: delete_positions(held, paths(held)[0], *range(0, 1000, 2)))
+    lake.change(lambda held: delete_equal(held, pa.table({"id": pa.array([-2], pa.int64())}), 1))
+    lake.change(_rename)
+    return IcebergSource(TABLE, catalog_properties=lake.properties, columns=["name", "id"], split_bytes=4000)
+
+
+def _rename(table: Table) -> None:
+    with table.update_schema() as update:
+        update.rename_column("was", "name")
+
+
 def hybrid_pulled(folder: Path) -> Source:
     """Files, and then files."""
     (folder / "live").mkdir()
@@ -335,8 +366,9 @@ def kafka_topics(kafka: str) -> Source:
 HYBRID = [hybrid_pulled, hybrid_pushed, hybrid_derived]
 DELTA = [delta, delta_filtered]
 FILES = [parquet, json_lines, csv_whole, csv_ranges]
+ICEBERG = [iceberg, iceberg_deleted]
 SQL = [sql_query, sql_increasing]
-MAKERS = [*FILES, *DELTA, *ON_S3, *SQL, datagen, datagen_limited, static, *HYBRID]
+MAKERS = [*FILES, *DELTA, *ICEBERG, *ON_S3, *SQL, datagen, datagen_limited, static, *HYBRID]
 
 
 @pytest.fixture(params=[*MAKERS, kafka_topics, sql_postgres], ids=lambda make: make.__name__)

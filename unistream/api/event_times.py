@@ -15,7 +15,7 @@ from unistream.operator.limit import LimitRows
 from unistream.operator.stateless import FilterBatches, MapBatches, Project, SideSplit
 from unistream.port.operator import SourceOperatorSpec
 
-UNTIMED: Final = frozenset({"datagen", "delta", "file", "static"})
+UNTIMED: Final = frozenset({"datagen", "delta", "file", "iceberg", "static"})
 """Connectors whose rows have no event times but those of a column (those of Kafka have)."""
 
 _KEEPS_TIMES: Final = (

@@ -86,7 +86,8 @@ BUILT_IN: Final = {
         guide="docs/guide/hybrid.md",
     ),
     "iceberg": ConnectorInfo(
-        summary="Iceberg tables of any catalog: one snapshot for each checkpoint; or partitions replaced.",
+        summary="Iceberg tables: a snapshot, or all that come; one snapshot for each checkpoint.",
+        source="unistream.connector.iceberg:IcebergSource",
         sink="unistream.connector.iceberg:IcebergSink",
         promise="exactly once",
         extra="iceberg",

@@ -21,6 +21,7 @@ CONNECTORS: Final = {
     "delta": "unistream.connector.delta:create_discovery",
     "file": "unistream.connector.file:create_discovery",
     "hybrid": "unistream.connector.hybrid:create_discovery",
+    "iceberg": "unistream.connector.iceberg:create_discovery",
     "kafka": "unistream.connector.kafka:create_discovery",
     "sql": "unistream.connector.sql:create_discovery",
     "static": "unistream.connector.static:create_discovery",

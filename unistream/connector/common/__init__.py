@@ -84,6 +84,7 @@ from unistream.connector.common.source_arguments import (
     check_one_begin,
     check_unbounded,
     checked_columns,
+    conditions_of_range,
     read_schema,
     said_time,
     time_ms,

@@ -10,6 +10,8 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+from unistream.connector.common.row_filter import Condition
+from unistream.model.time_range import TimeRange
 
 At: TypeAlias = str | dt.datetime
 """ISO-8601 text or a datetime; without a zone it is in UTC."""
@@ -62,6 +64,13 @@ def said_time(at_ms: int) -> str:
     '1970-01-01T00:00:00.000+00:00'
     """
     return (EPOCH + dt.timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")
+
+
+def conditions_of_range(column: str, kind: pa.DataType, range_: TimeRange) -> list[Condition]:
+    """For a filter: times of a column of timestamps in a range."""
+    times = [EPOCH + dt.timedelta(milliseconds=at) for at in (range_.begin_ms, range_.end_ms)]
+    low, high = times if kind.tz else [at.replace(tzinfo=None) for at in times]
+    return [(column, ">=", low), (column, "<", high)]
 
 
 # --- schemas in a job's options -------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -16,15 +15,14 @@ from unistream.base.limits import MIB
 from unistream.base.object_stores import delta_options
 from unistream.base.secrets import Secret, redacted, resolved_options
 from unistream.connector.common import (
-    EPOCH,
     At,
-    Condition,
     Filter,
     RowFilter,
     check_one_begin,
     check_unbounded,
     checked_columns,
     checked_filter,
+    conditions_of_range,
     discovery_options,
     filter_columns,
     groups_of,
@@ -205,10 +203,10 @@ class DeltaSource:
 
     def within(self, column: str, range_: TimeRange) -> DeltaSource:
         """The same source with a filter for the range, if the column is a timestamp."""
-        if not pa.types.is_timestamp(self._schemas()[1].field(column).type):
+        kind = self._schemas()[1].field(column).type
+        if not pa.types.is_timestamp(kind):
             return self
-        low, high = (EPOCH + dt.timedelta(milliseconds=at) for at in (range_.begin_ms, range_.end_ms))
-        inside: list[Condition] = [(column, ">=", low), (column, "<", high)]
+        inside = conditions_of_range(column, kind, range_)
         found = copy.copy(self)
         found._groups = [[*group, *inside] for group in self._groups or [[]]]
         found._found = None

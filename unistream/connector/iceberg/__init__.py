@@ -15,3 +15,4 @@ rows become files, `catalog` and `table` talk to the catalogue. Only this room i
 from __future__ import annotations
 
 from unistream.connector.iceberg.sink import IcebergSink, committer_of
+from unistream.connector.iceberg.source import IcebergSource, create_discovery

@@ -19,6 +19,7 @@ from unistream.base.extras import require
 from unistream.base.os_failures import stays
 from unistream.base.secrets import Secret, has_reference, is_reference, is_secret_name, resolved_options
 from unistream.connector.common import absolute, remedy
+from unistream.model.lineage import LineageDataset, dataset_at
 
 FORMAT_VERSION: Final = "format-version"
 FORMAT_VERSION_MAX: Final = 2  # that pyiceberg writes
@@ -82,16 +83,18 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True):
     table_properties: dict[str, str]
 
 
-def checked_address(catalog: str, table: str, properties: Mapping[str, Any]) -> TableAddress:
+def checked_address(
+    catalog: str, table: str, properties: Mapping[str, Any], who: str = "Iceberg sink"
+) -> TableAddress:
     """Relative paths become absolute: workers run in other folders. A local warehouse becomes a URL: other
     readers of a table take its locations for URLs only. Raises ConfigError."""
     if not isinstance(table, str) or not _IDENTIFIER.fullmatch(table):
         raise ConfigError(
-            "Iceberg sink: table is 'namespace.name', such as 'lake.orders', without blanks, '#' and '?', "
+            f"{who}: table is 'namespace.name', such as 'lake.orders', without blanks, '#' and '?', "
             f"not {table!r:.100}"
         )
     if not isinstance(catalog, str) or not catalog:
-        raise ConfigError(f"Iceberg sink: catalog is the name of a catalog, not {catalog!r}")
+        raise ConfigError(f"{who}: catalog is the name of a catalog, not {catalog!r}")
     values: dict[str, str | Secret] = {}
     for name, value in properties.items():
         if isinstance(value, bool):
@@ -99,7 +102,7 @@ def checked_address(catalog: str, table: str, properties: Mapping[str, Any]) -> 
         elif isinstance(value, str | int | float | Secret):
             values[name] = value if isinstance(value, Secret) else str(value)
         else:
-            raise ConfigError(f"Iceberg sink: catalog property {name!r} is text, not {value!r:.100}")
+            raise ConfigError(f"{who}: catalog property {name!r} is text, not {value!r:.100}")
     uri, warehouse = values.get(URI), values.get(WAREHOUSE)
     if isinstance(uri, str) and _SQLITE.match(uri):
         begin, _, path = uri.partition(":///")
@@ -107,10 +110,18 @@ def checked_address(catalog: str, table: str, properties: Mapping[str, Any]) -> 
     if isinstance(warehouse, str) and warehouse.startswith((".", "/", "file://")):
         if set("#?") & set(warehouse):
             raise ConfigError(
-                f"Iceberg sink: warehouse {warehouse!r} becomes a URL, so it cannot have '#' or '?' in it"
+                f"{who}: warehouse {warehouse!r} becomes a URL, so it cannot have '#' or '?' in it"
             )
         values[WAREHOUSE] = f"file://{absolute(warehouse)}"
     return TableAddress(catalog=catalog, table=table, properties=values)
+
+
+def lineage_of(address: TableAddress) -> LineageDataset:
+    """Below the warehouse, if that is a place; else in the catalog."""
+    warehouse = address.properties.get(WAREHOUSE, "")
+    if isinstance(warehouse, str) and ("://" in warehouse or warehouse.startswith("/")):
+        return dataset_at(f"{warehouse.rstrip('/')}/{address.table.replace('.', '/')}", "iceberg")
+    return LineageDataset(f"iceberg://{address.catalog}", address.table, "iceberg")
 
 
 def open_catalog(address: TableAddress) -> Any:
@@ -161,8 +172,10 @@ def _type_of(properties: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def answering(where: str, doing: str) -> Iterator[None]:
-    """What a catalogue raises, as an error of ours.
+def answering(
+    where: str, doing: str, passing: type[Exception] | tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """What a catalogue raises, as an error of ours. `passing`: what the caller handles itself.
 
     Raises:
         ConfigError: the user can mend it.
@@ -196,6 +209,8 @@ def answering(where: str, doing: str) -> Iterator[None]:
     try:
         yield
     except UnistreamError:
+        raise
+    except passing:
         raise
     except mistakes as error:
         raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error

@@ -17,14 +17,14 @@ from unistream.connector.common import OnRewind, check_sink_options
 from unistream.connector.iceberg.catalog import (
     FORMAT_VERSION,
     FORMAT_VERSION_MAX,
-    WAREHOUSE,
     TableAddress,
     TableSettings,
     checked_address,
+    lineage_of,
 )
 from unistream.connector.iceberg.stage import decode_committable
 from unistream.connector.iceberg.writer import IcebergWriter
-from unistream.model.lineage import LineageDataset, dataset_at
+from unistream.model.lineage import LineageDataset
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
 
@@ -134,11 +134,7 @@ class IcebergSink:
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`: below the warehouse, if that is a place; else in the catalog."""
-        warehouse = self._address.properties.get(WAREHOUSE, "")
-        folders = self._address.table.replace(".", "/")
-        if isinstance(warehouse, str) and ("://" in warehouse or warehouse.startswith("/")):
-            return [dataset_at(f"{warehouse.rstrip('/')}/{folders}", "iceberg")]
-        return [LineageDataset(f"iceberg://{self._address.catalog}", self._address.table, "iceberg")]
+        return [lineage_of(self._address)]
 
     def check(self, schema: pa.Schema | None) -> None:
         """Reads the table if there is one; creates no table and no column.
