@@ -52,6 +52,15 @@ from unistream.connector.common.partitions import (
 )
 from unistream.connector.common.plain_sink import PlainSink, PlainWriter
 from unistream.connector.common.read_ahead import SplitReader
+from unistream.connector.common.recorded_positions import (
+    SEVERAL,
+    Commits,
+    RecordedCommit,
+    find_recorded,
+    number_of,
+    owner_number,
+    owners,
+)
 from unistream.connector.common.row_filter import (
     Bounds,
     Condition,

@@ -35,6 +35,7 @@ from unistream.connector.common import (
     StageFiles,
     TargetMemory,
     check_staged,
+    owner_number,
     rewound,
     uncommitted_elsewhere,
 )
@@ -51,7 +52,7 @@ from unistream.connector.delta.compaction import Compactor
 from unistream.connector.delta.line import Line
 from unistream.connector.delta.overwrite import condition, partitions_of, staged_rows
 from unistream.connector.delta.part import Part, common_schema, files_of, rows_of, visible_rows
-from unistream.connector.delta.positions import owner_number, owners, positions_metadata
+from unistream.connector.delta.positions import owners, positions_metadata
 from unistream.connector.delta.row_total import RowTotal
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (

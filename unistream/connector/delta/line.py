@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from unistream.connector.common import kept_snapshot
+from unistream.connector.common import kept_snapshot, number_of
 from unistream.connector.delta.branch import LINE_ID, writer_id
-from unistream.connector.delta.positions import number_of
 from unistream.connector.delta.table import (
     CHECKPOINT_KEY,
     JOB_KEY,

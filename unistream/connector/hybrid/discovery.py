@@ -103,7 +103,7 @@ def recorded_discovery(history: SourceInfo) -> _Recorded:
         discovery.close()
         raise ConfigError(
             'HybridSource: switch="recorded-positions" needs a history in which a job has recorded its '
-            f"positions, such as us.DeltaSource(…); {history.connector!r} has none"
+            f"positions, such as us.DeltaSource(…) or us.IcebergSource(…); {history.connector!r} has none"
         )
     return cast(_Recorded, discovery)
 

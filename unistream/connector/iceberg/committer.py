@@ -26,7 +26,13 @@ from typing import Any, Final
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
-from unistream.connector.common import TargetMemory, check_staged, rewound, uncommitted_elsewhere
+from unistream.connector.common import (
+    TargetMemory,
+    check_staged,
+    owner_number,
+    rewound,
+    uncommitted_elsewhere,
+)
 from unistream.connector.iceberg.catalog import TableAddress, answering
 from unistream.connector.iceberg.former import not_in_former
 from unistream.connector.iceberg.line import IcebergTarget, Line, check_target
@@ -38,6 +44,7 @@ from unistream.connector.iceberg.record import (
     Records,
     next_number,
     outdated,
+    owner_properties,
     records,
 )
 from unistream.connector.iceberg.snapshot import (
@@ -209,7 +216,7 @@ class IcebergCommitter:
             attempted, failure = todo, None
             recorded = self._recorded(found, permit.snapshot, newest)
             try:
-                self._append(table, found, recorded, todo, self._summary(permit))
+                self._append(table, found, recorded, todo, permit)
             except Conflict:
                 continue
             except (Unknown, Unreachable) as error:
@@ -237,10 +244,12 @@ class IcebergCommitter:
         found: Records,
         recorded: Recorded,
         parts: Sequence[Part],
-        summary: dict[str, str],
+        permit: CommitPermit | None,
     ) -> None:
-        """On the loaded head. Raises Conflict, Unknown, Unreachable (not committed), ConfigError."""
+        """On the loaded head. `permit` None: of no checkpoint. Raises Conflict, Unknown, Unreachable (not
+        committed), ConfigError."""
         staged = [one for part in parts for one in part.staged]
+        summary, owned = ({}, {}) if permit is None else self._said(table, recorded, permit)
         self._is_current = False
         crash_point("iceberg.before_commit")
         with answering(self._where, "writing the manifests of a snapshot"):
@@ -249,7 +258,7 @@ class IcebergCommitter:
                 recorded.version,
                 staged,
                 summary={**recorded.summary(), **summary},
-                properties=recorded.properties(),
+                properties={**recorded.properties(), **owned},
                 removed_properties=outdated(found, recorded),
             )
         crash_point("iceberg.manifests_written")
@@ -341,12 +350,17 @@ class IcebergCommitter:
             version=new_snapshot_id(0 if last is None else last.version),
         )
 
-    def _summary(self, permit: CommitPermit) -> dict[str, str]:
-        """Without positions after a rewind: the table has rows from behind them."""
-        made = {EPOCH_KEY: str(permit.epoch)}
-        if permit.positions and not self._rewinds:
-            made[POSITIONS_KEY] = encode_positions(permit.positions)
-        return made
+    def _said(
+        self, table: Any, recorded: Recorded, permit: CommitPermit
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """For the summary, and properties of the table. Without positions after a rewind: the table has rows
+        from behind them."""
+        summary = {EPOCH_KEY: str(permit.epoch)}
+        positions = () if self._rewinds else permit.positions
+        if positions:
+            summary[POSITIONS_KEY] = encode_positions(positions)
+        mine = owner_number(recorded.lineage, recorded.sink_uid)
+        return summary, owner_properties(table.properties, positions, mine)
 
     # --- rewinds ------------------------------------------------------------------------------------
 
@@ -378,7 +392,9 @@ class IcebergCommitter:
             if current is not None and current.rewinds >= self._rewinds:
                 return
             try:
-                self._append(self._lake.table, found, self._recorded(found, "", restored, begun=True), (), {})
+                self._append(
+                    self._lake.table, found, self._recorded(found, "", restored, begun=True), (), None
+                )
             except (Conflict, Unknown) as error:
                 failure = str(error)
             else:

@@ -2,6 +2,7 @@
 
     property  unistream.commit.<lineage>/<sink uid>    set by the same commit that adds the files
     summary   unistream.checkpoint-id, …               of the snapshot that has them
+    property  unistream.positions.<connector>/…        which sink records positions of a source; 0: several
 
 The property stays when snapshots expire; the summary stays when somebody removes properties. Both are looked
 at, the summaries of all ancestors of the branch's head, and the newer one counts. Properties alone are never
@@ -10,13 +11,15 @@ changed by a sink: only a commit with a snapshot is compared with the head that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from pyiceberg.table.snapshots import Operation
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import kept_snapshot
+from unistream.connector.common import RecordedCommit, kept_snapshot, owners
+from unistream.model.positions import SourcePositions
 from unistream.port.line import LineCommit, foreign_line
 
 BRANCH: Final = "main"
@@ -31,6 +34,8 @@ BEGUN_KEY: Final = "unistream.begun"
 NUMBER_KEY: Final = "unistream.commit-number"
 EPOCH_KEY: Final = "unistream.leader-epoch"
 POSITIONS_KEY: Final = "unistream.source-positions"
+OWNER: Final = "unistream.positions."
+_CHANGES: Final = frozenset({"added-data-files", "deleted-data-files", "added-delete-files"})  # of a summary
 RECORDS_MAX: Final = 1_000  # sinks of one table; one that appends a line of jobs each day needs some 3 years
 
 
@@ -137,6 +142,56 @@ def ancestors(metadata: Any) -> Iterator[Any]:
     while head is not None:
         yield head
         head = by_id.get(head.parent_snapshot_id)
+
+
+def owner_name(positions: SourcePositions) -> str:
+    """The property that says which sink records these positions."""
+    return f"{OWNER}{positions.connector}/{positions.name}/{positions.origin}"
+
+
+def owner_in(properties: Mapping[str, str], name: str) -> int | None:
+    """None: the table does not say."""
+    found = properties.get(name, "")
+    return int(found) if found.isdecimal() else None
+
+
+def owner_properties(
+    properties: Mapping[str, str], positions: Sequence[SourcePositions], mine: int
+) -> dict[str, str]:
+    """What a commit with these positions sets. `properties`: of the table."""
+    found = owners(positions, owner_name, mine, lambda name: owner_in(properties, name))
+    return {name: str(owner) for name, owner in found.items()}
+
+
+def recorded_commits(metadata: Any, head: int) -> Iterator[RecordedCommit | None]:
+    """A snapshot and those before it, see `unistream.connector.common.recorded_positions`."""
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    at: int | None = head
+    while at is not None:
+        snapshot = by_id.get(at)
+        if snapshot is None:
+            yield None
+            return
+        yield _commit_of(snapshot)
+        at = snapshot.parent_snapshot_id
+        if at is None and snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE:
+            yield None  # it had rows to compact, and pyiceberg forgets a snapshot that has expired
+
+
+def _commit_of(snapshot: Any) -> RecordedCommit:
+    summary = snapshot.summary
+    found = {} if summary is None else summary.additional_properties
+    operation = "a snapshot" if summary is None else str(summary.operation.value)
+    is_ours = LINEAGE_KEY in found and SINK_KEY in found
+    changes = operation != Operation.REPLACE.value and not (is_ours and not _CHANGES & set(found))
+    return RecordedCommit(
+        name=f"snapshot {snapshot.snapshot_id}",
+        argument=f"snapshot_id={snapshot.snapshot_id}",
+        operation=operation,
+        positions=found.get(POSITIONS_KEY),
+        writer=(found[LINEAGE_KEY], found[SINK_KEY]) if is_ours else None,
+        changes_rows=changes,
+    )
 
 
 def next_number(found: Records) -> int:

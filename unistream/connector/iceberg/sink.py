@@ -215,11 +215,9 @@ class IcebergSink:
 
     def letters(self) -> pa.Table:
         """See `unistream.port.dead_letters.KeepsLetters`."""
-        from unistream.connector.iceberg.catalog import answering
+        from unistream.connector.iceberg.source_rows import read_rows
 
-        with self._existing() as table, answering(f"table {self._address.text}", "reading it"):
-            rows: pa.Table = table.scan().to_arrow()
-            return rows
+        return read_rows(self._address)
 
     def letters_folder(self) -> str | None:
         """See `unistream.port.dead_letters.KeepsLetters`: the location of the table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -35,6 +35,9 @@ from unistream.model.lineage import LineageDataset
 from unistream.model.time_range import TimeRange
 from unistream.port.projection import Selection
 from unistream.port.source import SourceReader, SplitDiscovery
+
+if TYPE_CHECKING:
+    from unistream.connector.iceberg.source_read import IcebergSpec
 
 SPLIT_BYTES: Final = 32 * MIB  # as of a file source
 DISCOVERY_INTERVAL_MS: Final = 60_000  # as Flink's Iceberg source (monitor-interval)
@@ -195,10 +198,16 @@ class IcebergSource:
         )
 
     def create_reader(self) -> SourceReader:
-        from unistream.connector.iceberg.source_read import IcebergSpec, iceberg_reader
+        from unistream.connector.iceberg.source_read import iceberg_reader
+
+        return iceberg_reader(self.spec())
+
+    def spec(self) -> IcebergSpec:
+        """How its files are read."""
+        from unistream.connector.iceberg.source_read import IcebergSpec
 
         found = self._in_table()
-        spec = IcebergSpec(
+        return IcebergSpec(
             address=self._address,
             schema=found.schema,
             read=found.read,
@@ -207,7 +216,6 @@ class IcebergSource:
             row_filter=self._row_filter(),
             selection=self._selection,
         )
-        return iceberg_reader(spec)
 
     def event_time_span(self, column: str) -> tuple[int, int] | None:
         """The least and the greatest time in the statistics of the table's files; None: they do not say."""

@@ -50,6 +50,7 @@ from unistream.connector.iceberg.table import LakeTable
 from unistream.model.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.positions import SourcePositions
 from unistream.model.splits import FoundSplits, KnownSplits
 
 SPLITS_MAX: Final = 1_000_000  # of a snapshot
@@ -64,7 +65,7 @@ class _Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IcebergDiscovery:
-    """See `unistream.port.source.GrowingDiscovery`."""
+    """See `unistream.port.source.GrowingDiscovery` and `RecordedDiscovery`."""
 
     def __init__(self, options: IcebergSourceOptions, info: SourceInfo) -> None:
         self._options = options
@@ -97,6 +98,19 @@ class IcebergDiscovery:
             except msgspec.MsgspecError as error:
                 raise ConfigError(f"the position of an Iceberg source is unreadable: {error}") from error
             return self._following(found, position.snapshot, None)
+
+    def find_recorded(self, connector: str, name: str) -> tuple[FoundSplits, SourcePositions]:
+        """Of the snapshot that is read. Raises ConfigError (also as `find_recorded` of `connector.common`) or
+        Unreachable."""
+        with LakeTable.opened(self._options.address) as lake:
+            loaded = lake.load()
+            if loaded is None:
+                raise no_table(self._options.address.text)
+            table = SourceTable(self._where, loaded)
+            snapshot = find_begin(table, self._options.start).snapshot
+            if snapshot is None:
+                raise ConfigError(f"{self._where}: positions are those of a snapshot, and none is read")
+            return self._first(table), table.recorded(snapshot, connector, name)
 
     def close(self) -> None:
         """Holds nothing between calls."""

@@ -74,13 +74,15 @@ class IcebergSpec:
 
 
 def iceberg_reader(spec: IcebergSpec) -> SplitReader[IcebergSplit]:
-    decoder = _Decoder(spec)
+    decoder = Decoder(spec)
     return SplitReader(
         decoder.decode, encode_split, lambda split: decoded_split(split, IcebergSplit, "Iceberg")
     )
 
 
-class _Decoder:
+class Decoder:
+    """Of one reader, since it keeps what it has read of files with deletes."""
+
     def __init__(self, spec: IcebergSpec) -> None:
         self._spec = spec
         self._where = f"table {spec.address.text}"

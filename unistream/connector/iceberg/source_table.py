@@ -30,16 +30,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import RowFilter, may_select
+from unistream.connector.common import RowFilter, find_recorded, may_select
 from unistream.connector.common.row_filter import Term
 from unistream.connector.iceberg.catalog import answering
 from unistream.connector.iceberg.merge import schema_of
-from unistream.connector.iceberg.record import BRANCH
+from unistream.connector.iceberg.record import BRANCH, owner_in, owner_name, recorded_commits
 from unistream.connector.iceberg.source_columns import id_of
 from unistream.connector.iceberg.source_log import History, SnapshotFacts
 from unistream.connector.iceberg.source_manifests import Entry, all_entries, delete_file, lake_file
 from unistream.connector.iceberg.source_schema import TableColumns, key_columns, table_columns
 from unistream.connector.iceberg.source_split import DeleteIndex, Deletes, LakeFile, check_format, file_bounds
+from unistream.model.positions import SourcePositions
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
 
@@ -128,9 +129,18 @@ class SourceTable:
         """What its newest snapshot was, by time (ms)."""
         return [(one.timestamp_ms, one.snapshot_id) for one in self._table.metadata.snapshot_log]
 
-    def summary(self, snapshot: SnapshotFacts) -> dict[str, str]:
-        summary = self._table.snapshot_by_id(snapshot.id).summary
-        return {} if summary is None else dict(summary.additional_properties)
+    def recorded(self, snapshot: SnapshotFacts, connector: str, name: str) -> SourcePositions:
+        """Up to which positions of a source the snapshot has everything. Raises ConfigError: nobody knows."""
+        metadata = self._table.metadata
+        return find_recorded(
+            self._where.removeprefix("table "),
+            f"snapshot {snapshot.id}",
+            lambda: recorded_commits(metadata, snapshot.id),
+            gone="the snapshots of its last rows have expired",
+            connector=connector,
+            name=name,
+            owner_of=lambda positions: owner_in(metadata.properties, owner_name(positions)),
+        )
 
     # --- files ------------------------------------------------------------------------------------
 

@@ -8,12 +8,11 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
+from unistream.connector.common import SEVERAL, owner_number
 from unistream.connector.delta.positions import (
     POSITIONS_KEY,
-    SEVERAL,
     find_positions,
     owner_id,
-    owner_number,
     owners,
     positions_metadata,
 )

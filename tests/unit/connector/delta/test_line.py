@@ -9,8 +9,8 @@ from tests.contract.sinks.test_sink_exactly_once import (
     delta,
 )
 from tests.contract.sinks.test_sink_line import LINE, OTHER, Job
+from unistream.connector.common import number_of
 from unistream.connector.delta.branch import LINE_ID
-from unistream.connector.delta.positions import number_of
 
 
 def transactions(table: Path) -> list[dict[str, int]]:

@@ -180,6 +180,12 @@ def test_deleted_rows_are_not_read(table: Lake, change: Callable[[Table], None])
     assert values(source(table, filter=[("i", ">", 1)])) == [i for i in expected if i > 1]
 
 
+def test_a_command_that_looks_at_a_table_sees_the_rows_of_a_job(table: Lake) -> None:
+    table.change(all_kinds)
+    rows = us.IcebergSink(TABLE, catalog_properties=table.properties).letters()
+    assert sorted(rows.column("i").to_pylist()) == values(source(table))
+
+
 def test_rows_are_deleted_by_columns_that_are_not_selected_or_were_renamed_or_dropped(lake: Lake) -> None:
     lake.create(pa.schema([("i", pa.int64()), ("a", pa.string()), ("b", pa.int32())]))
     rows = [(1, "x", 1), (2, "x", None), (3, None, None), (4, "y", 1), (5, None, 1)]
