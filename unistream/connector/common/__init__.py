@@ -31,6 +31,14 @@ from unistream.connector.common.committing import (
 from unistream.connector.common.databases import remedy, sqlite_code, sqlstate
 from unistream.connector.common.decoded import Decoded, first_reasons, merged
 from unistream.connector.common.delete_when import check_condition, check_delete_when, deletes
+from unistream.connector.common.deleted_rows import (
+    DELETED,
+    first_rows,
+    marks,
+    packed,
+    unpacked,
+    without_deleted,
+)
 from unistream.connector.common.filtered_groups import constant_bounds, filtered_groups
 from unistream.connector.common.json_maps import TWICE, repeated_keys, with_single_keys
 from unistream.connector.common.json_objects import table_of_objects

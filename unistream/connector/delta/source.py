@@ -80,7 +80,8 @@ class DeltaSource:
         storage_options: Options of deltalake (``AWS_REGION``, …). Text may be ``${env:NAME}``,
             ``${file:PATH}`` or a `Secret`.
 
-    A table with column mapping, a file with a deletion vector and a column of type variant are refused.
+    Rows that were deleted by deletion vectors are not read. A table with column mapping and a column of type
+    variant are refused.
 
     Raises:
         ConfigError: an argument is wrong, or deltalake is not installed; at `schema` or when the job starts:

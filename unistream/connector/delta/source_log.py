@@ -34,7 +34,7 @@ LOG: Final = "_delta_log"
 FEATURES: Final = frozenset(
     {
         "columnMapping",  # refused by the mode of the table
-        "deletionVectors",  # refused by the file
+        "deletionVectors",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -198,9 +198,10 @@ def added_files(
 
 
 def deletion_vectors(where: str, path: str) -> ConfigError:
+    """Where they are not read: by a stream of what versions add, and by who rewrites files."""
     return ConfigError(
-        f"{where}: file {path} has a deletion vector, which this source does not read; rewrite such files "
-        "first (REORG TABLE … APPLY (PURGE)), and turn delta.enableDeletionVectors off"
+        f"{where}: file {path} has a deletion vector, which is read with a whole version only; rewrite such "
+        "files first (REORG TABLE … APPLY (PURGE)), and turn delta.enableDeletionVectors off"
     )
 
 

@@ -1,5 +1,6 @@
 """Decodes splits of a Delta table in the columns of the table: values of partitions, nulls for columns that
-older files do not have, and wider types; then without the rows that the filter does not select.
+older files do not have, and wider types; then without the rows that were deleted, and those that the filter
+does not select.
 
 A position counts the rows of a row group before they are filtered, so that it means the same with any filter.
 """
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
@@ -16,16 +19,22 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import (
+    DELETED,
     Chunk,
     RowFilter,
     SplitReader,
+    Unit,
     arrow_scalar,
     chunks,
     decoded_split,
     filtered_groups,
+    first_rows,
+    marks,
     row_groups,
     selected_groups,
     selected_rows,
+    unpacked,
+    without_deleted,
 )
 from unistream.connector.delta.source_split import DeltaSplit, encode_split, partition_value
 from unistream.connector.delta.source_storage import open_data_file
@@ -68,12 +77,15 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
             columns = present or parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
             groups = _groups(parquet.metadata, split, spec.row_filter)
             groups = _selected(file, parquet.schema_arrow, groups, split, spec)
+            deleted, firsts = unpacked(split.deleted), first_rows(parquet.metadata)
             units = (
-                replace(unit, table=_conform(unit.table, split, spec, present))
+                replace(
+                    unit, table=_marked(_conform(unit.table, split, spec, present), unit, deleted, firsts)
+                )
                 for unit in row_groups(parquet, groups, columns)
             )
             for chunk in chunks(split, units):
-                rows = selected_rows(spec.row_filter, chunk.records)
+                rows = selected_rows(spec.row_filter, without_deleted(chunk.records))
                 if rows.num_rows:
                     yield Chunk(rows.select(spec.schema.names), chunk.next)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
@@ -126,6 +138,16 @@ def _selected(
         schema=spec.read,
         constants=constants,
     )
+
+
+def _marked(
+    table: pa.Table, unit: Unit, deleted: np.ndarray[Any, Any], firsts: np.ndarray[Any, Any]
+) -> pa.Table:
+    """With a column that says which rows were deleted, if any was."""
+    if not len(deleted):
+        return table
+    found = marks(deleted, int(firsts[unit.at]) + unit.base, table.num_rows)
+    return table.append_column(DELETED, pa.array(found))
 
 
 def _conform(table: pa.Table, split: DeltaSplit, spec: DeltaSpec, present: list[str]) -> pa.Table:

@@ -41,6 +41,7 @@ class DeltaSplit(msgspec.Struct, frozen=True, kw_only=True):
         partition: Values of the partition columns, as in the log.
         unit, skip: The position; see above.
         length: Stored bytes in these row groups.
+        deleted: Rows of the whole file that were deleted, as `connector.common.deleted_rows` packs them.
         min_timestamp: See `Split`.
         rows: In these row groups; None: not known.
     """
@@ -56,6 +57,7 @@ class DeltaSplit(msgspec.Struct, frozen=True, kw_only=True):
     length: int = 0
     min_timestamp: int | None = None
     rows: int | None = None
+    deleted: bytes = b""
     v: int = 1
 
 
@@ -68,12 +70,13 @@ def encode_split(split: DeltaSplit) -> Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A file of a table. Statistics that are not known are missing; the bounds are comparable (see
-    `connector.common.row_filter`)."""
+    """A file of a table. `deleted`: see `DeltaSplit`. Statistics that are not known are missing; the bounds
+    are comparable (see `connector.common.row_filter`)."""
 
     path: str
     size: int
     partition: dict[str, str | None]
+    deleted: bytes = b""
     rows: int | None = None
     least: Mapping[str, Any] = field(default_factory=dict)
     greatest: Mapping[str, Any] = field(default_factory=dict)
@@ -89,6 +92,7 @@ def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:
         length=file.size,
         rows=file.rows,
         min_timestamp=least,
+        deleted=file.deleted,
     )
 
 
@@ -105,6 +109,7 @@ def part_of_file(file: DataFile, version: int, found: RowGroupRange, least: int 
         length=found.length,
         rows=found.rows,
         min_timestamp=least if found.least is None else found.least,
+        deleted=file.deleted,
     )
 
 

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from unistream.base.errors import ConfigError
-from unistream.connector.common import partition_text
+from unistream.base.limits import MIB
+from unistream.connector.common import packed, partition_text
 from unistream.connector.delta.access import brief, failed
 from unistream.connector.delta.source_log import (
     Metadata,
@@ -30,6 +32,9 @@ _PYTHON_TIMES: Final = (
     (-62_135_596_800_000_000, 253_402_300_799_999_999),  # microseconds
     (-719_162, 2_932_896),  # days
 )
+DELETED_BYTES_MAX: Final = (
+    64 * MIB
+)  # of all files of a version; they are in the checkpoint until they are read
 FILES_AT_ONCE: Final = 10_000  # whose statistics are Python values at the same time
 
 
@@ -138,9 +143,9 @@ class SourceTable:
         """The files, with the statistics of `columns`.
 
         Raises:
-            ConfigError: a file has a deletion vector, or is in another folder.
+            ConfigError: a file is in another folder, or deletion vectors are too large together.
         """
-        self.refuse_deletion_vectors()
+        deleted = self._deleted_rows()
         kinds = {name: self.facts.schema.field(name).type for name in columns}
         actions = pa.table(self._table.get_add_actions())
         wanted = pa.table(
@@ -156,13 +161,33 @@ class SourceTable:
         )
         for piece in wanted.to_batches(FILES_AT_ONCE):
             for row in piece.to_pylist():
-                yield _data_file(self._uri, row, kinds)
+                yield _data_file(self._uri, row, kinds, deleted.get(row["path"], b""))
+
+    def _deleted_rows(self) -> dict[str, bytes]:
+        """Path in the log -> which rows of the file were deleted."""
+        found: dict[str, bytes] = {}
+        total = 0
+        for batch in self._deletion_vectors():
+            paths, vectors = batch.column("filepath").to_pylist(), batch.column("selection_vector")
+            for path, kept in zip(paths, vectors, strict=True):
+                deleted = packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), dtype=bool))
+                found[path.removeprefix(self._table.table_uri)] = deleted
+                total += len(deleted)
+                if total > DELETED_BYTES_MAX:
+                    raise ConfigError(
+                        f"table {self._uri}, version {self.version}: its deletion vectors take more than "
+                        f"{DELETED_BYTES_MAX // MIB} MiB, which splits cannot carry; rewrite its files first "
+                        "(REORG TABLE … APPLY (PURGE))"
+                    )
+        return found
+
+    def _deletion_vectors(self) -> Iterator[pa.RecordBatch]:
+        if "deletionVectors" in (self._table.protocol().reader_features or ()):
+            yield from pa.RecordBatchReader.from_stream(self._table.deletion_vectors())
 
     def refuse_deletion_vectors(self) -> None:
-        """Raises ConfigError: a file has one."""
-        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
-            return
-        for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
+        """Raises ConfigError: a file has one, and is to be written again."""
+        for batch in self._deletion_vectors():
             if batch.num_rows:
                 where = f"table {self._uri}, version {self.version}"
                 raise deletion_vectors(where, batch.column("filepath")[0].as_py())
@@ -201,13 +226,16 @@ def _representable(bounds: pa.Array) -> pa.Array:
     return pc.if_else(inside, bounds, pa.scalar(None, bounds.type))
 
 
-def _data_file(table: str, row: Mapping[str, Any], kinds: Mapping[str, pa.DataType]) -> DataFile:
+def _data_file(
+    table: str, row: Mapping[str, Any], kinds: Mapping[str, pa.DataType], deleted: bytes
+) -> DataFile:
     partition = {name: logged_value(value) for name, value in (row["partition"] or {}).items()}
     nulls = {name: n for name, n in (row["null_count"] or {}).items() if isinstance(n, int)}
     return DataFile(
         path=checked_path(table, row["path"]),
         size=row["size"],
         partition=partition,
+        deleted=deleted,
         rows=row["rows"],
         nulls=nulls,
         least=trusted(row["min"] or {}, kinds),

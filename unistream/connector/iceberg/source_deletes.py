@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_file
+from unistream.connector.common import marks
 from unistream.connector.iceberg.source_columns import NamedField, conformed, identified, stored_columns
 from unistream.connector.iceberg.source_split import Deletes, IcebergSplit
 from unistream.connector.iceberg.source_storage import LakeFiles
@@ -70,7 +71,7 @@ class DeletedRows:
         equal = [pa.concat_tables([self._equal(one) for one in deletes]) for _, deletes in by_equality]
 
         def deleted(rows: pa.Table, first: int) -> pa.Array:
-            found = _at(positions, first, rows.num_rows)
+            found = marks(positions, first, rows.num_rows)
             for table in equal:
                 found |= equal_rows(rows.select(table.column_names), table)
             return pa.array(found)
@@ -136,14 +137,6 @@ class DeletedRows:
 
 def _bytes(table: pa.Table) -> int:
     return int(table.nbytes)
-
-
-def _at(positions: np.ndarray[Any, Any], first: int, rows: int) -> np.ndarray[Any, Any]:
-    """True at those of `rows` rows, of which the first is at `first`, that are in `positions`."""
-    found = np.zeros(rows, dtype=bool)
-    low, high = np.searchsorted(positions, [first, first + rows])
-    found[positions[low:high] - first] = True
-    return found
 
 
 # --- rows that are equal --------------------------------------------------------------------------

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import (
+    DELETED,
     Chunk,
     RowFilter,
     SplitReader,
@@ -27,10 +26,12 @@ from unistream.connector.common import (
     decoded_split,
     filter_columns,
     filtered_groups,
+    first_rows,
     lenient,
     row_groups,
     selected_groups,
     selected_rows,
+    without_deleted,
 )
 from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.source_columns import (
@@ -47,9 +48,6 @@ from unistream.connector.iceberg.source_split import IcebergSplit, encode_split
 from unistream.connector.iceberg.source_storage import LakeFiles
 from unistream.connector.iceberg.source_values import arrow_value
 from unistream.port.projection import Selection
-
-DELETED: Final = "#deleted"
-"""A column next to those of the rows, while they are decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,19 +103,13 @@ class Decoder:
                 opened = _File(where, file, split, self._spec, self._deleted.keys_of(split))
                 opened.identify(self._mapping)
                 for chunk in chunks(split, opened.units(deleted)):
-                    rows = _remaining(chunk.records, self._spec.row_filter, deleted is not None)
+                    rows = selected_rows(self._spec.row_filter, without_deleted(chunk.records))
                     if rows.num_rows:
                         yield Chunk(rows.select(self._spec.schema.names), chunk.next)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # the storage; Arrow reports damaged pages as an OSError without a number
                 raise UserCodeError(f"{where}: unreadable Parquet: {error}") from error
-
-
-def _remaining(records: pa.RecordBatch, row_filter: RowFilter, marked: bool) -> pa.RecordBatch:
-    if marked:
-        records = records.filter(pc.invert(records.column(records.schema.get_field_index(DELETED))))
-    return selected_rows(row_filter, records)
 
 
 @dataclass(slots=True)
@@ -159,9 +151,7 @@ class _File:
         """The rows of its row groups that may have selected ones, in the columns of the table."""
         names = list(dict.fromkeys(one.name for one in self.stored.values()))
         columns = names or self.parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
-        metadata = self.parquet.metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        firsts = np.cumsum([0, *sizes])
+        firsts = first_rows(self.parquet.metadata)
         for unit in row_groups(self.parquet, self._groups(), columns):
             table = conformed(self.where, unit.table, self.stored, self.wanted, self.constants)
             if deleted is not None:

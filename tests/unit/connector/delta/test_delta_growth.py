@@ -23,13 +23,14 @@ from tests.unit.connector.delta.delta_tables import (
     commit,
     find,
     numbers,
+    of_row_groups,
     parts,
     read,
     rewrite,
     values,
 )
 from unistream.base.errors import ConfigError
-from unistream.connector.delta import DeltaSource
+from unistream.connector.delta import DeltaSource, read_table
 from unistream.model.splits import FoundSplits, KnownSplits
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -272,30 +273,50 @@ def deletion_vector(*rows: int) -> dict[str, Any]:
     return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(content), "cardinality": len(rows)}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({}, id="bounded"),
-        pytest.param({"bounded": False}, id="a snapshot first"),
-        pytest.param(
-            {"bounded": False, "starting_version": 1, "ignore_changes": True}, id="what a version adds"
-        ),
-    ],
-)
-def test_deleted_rows_of_a_deletion_vector_are_never_read(tmp_path: Path, options: dict[str, Any]) -> None:
-    table = tmp_path / "t"
-    append(table, numbers(1, 2, 3))
+def with_deletion_vector(table: Path, rows: pa.Table, *deleted: int, **options: Any) -> None:
+    """Version 0 has the rows, version 1 not all of them."""
+    append(table, rows, **options)
     needed = {"minReaderVersion": 3, "minWriterVersion": 7}
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     rewrite(table, 0, {"protocol": needed | features})
     add = next(action["add"] for action in actions_of(table, 0) if "add" in action)
     removed = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}
-    commit(table, 1, [{"remove": removed}, {"add": add | {"deletionVector": deletion_vector(1)}}])
-    [found] = pa.table(DeltaTable(str(table)).deletion_vectors())["selection_vector"].to_pylist()
-    assert found == [True, False, True], "deltalake reads it"
-    assert values(DeltaSource(str(table), version=0)) == [1, 2, 3]
+    commit(table, 1, [{"remove": removed}, {"add": add | {"deletionVector": deletion_vector(*deleted)}}])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, [1, 3, 5], id="bounded"),
+        pytest.param({"bounded": False}, [1, 3, 5], id="a snapshot first"),
+        pytest.param({"version": 0}, [1, 2, 3, 4, 5], id="the version before"),
+        pytest.param({"split_bytes": 1}, [1, 3, 5], id="by row groups"),
+        pytest.param({"filter": [("i", ">", 2)]}, [3, 5], id="filtered"),
+        pytest.param({"columns": ["part"]}, ["a b/%"] * 3, id="columns of the partition only"),
+    ],
+)
+def test_deleted_rows_of_a_deletion_vector_are_not_read(
+    tmp_path: Path, options: dict[str, Any], expected: list[Any]
+) -> None:
+    """As deltalake has it."""
+    table = tmp_path / "t x"
+    rows = numbers(1, 2, 3, 4, 5).append_column("part", pa.array(["a b/%"] * 5))
+    with_deletion_vector(table, rows, 1, 3, partition_by=["part"], **of_row_groups(2))
+    by_deltalake = read_table(str(table), {})
+    assert sorted(by_deltalake.column("i").to_pylist()) == [1, 3, 5]
+    column = options.get("columns", ["i"])[0]
+    assert values(DeltaSource(str(table), **options), column=column) == expected
+
+
+def test_a_version_that_deletes_by_a_deletion_vector_is_refused_where_added_rows_are_read(
+    tmp_path: Path,
+) -> None:
+    table = tmp_path / "t"
+    with_deletion_vector(table, numbers(1, 2, 3), 1)
+    with pytest.raises(ConfigError, match=r"version 1 .* rewrites rows"):
+        find(growing(table, starting_version=1))
     with pytest.raises(ConfigError, match=rf"table {table}, version 1.*has a deletion vector.*REORG TABLE"):
-        find(DeltaSource(str(table), **options))
+        find(growing(table, starting_version=1, ignore_changes=True))
 
 
 # --- columns that change ------------------------------------------------------------------------------
