@@ -36,7 +36,10 @@ class SqlSpec:
 def sql_reader(spec: SqlSpec) -> SplitReader[SqlSplit]:
     pages = Pages(spec)
     return SplitReader(
-        pages.decode, encode_split, lambda split: decoded_split(split, SqlSplit, "SQL"), pages.close
+        pages.decode,
+        encode_split,
+        lambda split: decoded_split(split, SqlSplit, "SQL"),
+        release=pages.close,
     )
 
 
