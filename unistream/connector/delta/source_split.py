@@ -84,6 +84,7 @@ class DataFile:
 
 
 def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:
+    """`least`: the smallest time in it."""
     return DeltaSplit(
         version=version,
         path=file.path,
