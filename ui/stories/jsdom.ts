@@ -27,11 +27,14 @@ class PageRequest {
   }
 }
 
+const NOTHING = () => undefined;
+
 Object.assign(globalThis, {
   Request: PageRequest,
   ResizeObserver: Nothing,
   Worker: Nothing,
   scrollTo: () => undefined,
+  matchMedia: () => ({ matches: false, addEventListener: NOTHING, removeEventListener: NOTHING }),
 });
 
 HTMLCanvasElement.prototype.getContext = () => null;

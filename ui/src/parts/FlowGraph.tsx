@@ -13,6 +13,7 @@ import {
 
 import { NODE, type Place } from "./layout";
 import { useIsFar } from "./useIsFar";
+import { useIsNarrow } from "./useIsNarrow";
 import { usePlaces } from "./usePlaces";
 import "./flow.css";
 
@@ -34,6 +35,7 @@ export interface FlowEdge {
 interface Shown extends Record<string, unknown> {
   readonly node: FlowNode;
   readonly isFar: boolean;
+  readonly isNarrow: boolean;
 }
 
 interface Props {
@@ -47,25 +49,31 @@ const TYPES = { flow: Box };
 
 /** Boxes and what flows between them, from left to right. Every picture has a list or table that says the same. */
 export function FlowGraph(props: Props) {
-  const places = usePlaces(props.nodes);
+  const isNarrow = useIsNarrow();
+  const places = usePlaces(props.nodes, isNarrow);
   if (places === null) return <div className="flow skeleton" role="status" aria-label="Laying out" />;
   return (
     <div className="flow" role="group" aria-label={props.label}>
-      <ReactFlowProvider>
-        <Drawn {...props} places={places} />
+      <ReactFlowProvider key={isNarrow ? "down" : "right"}>
+        <Drawn {...props} places={places} isNarrow={isNarrow} />
       </ReactFlowProvider>
     </div>
   );
 }
 
-function Drawn({ nodes, edge, open, places }: Props & { readonly places: ReadonlyMap<string, Place> }) {
+interface DrawnProps extends Props {
+  readonly places: ReadonlyMap<string, Place>;
+  readonly isNarrow: boolean;
+}
+
+function Drawn({ nodes, edge, open, places, isNarrow }: DrawnProps) {
   const isFar = useIsFar();
   const boxes = nodes.map((node): Node<Shown> => ({
     id: node.id,
     type: "flow",
     position: places.get(node.id) ?? { x: 0, y: 0 },
     ...NODE,
-    data: { node, isFar },
+    data: { node, isFar, isNarrow },
     ariaLabel: node.name,
   }));
   const edges = nodes.flatMap((node) =>
@@ -96,10 +104,10 @@ function Drawn({ nodes, edge, open, places }: Props & { readonly places: Readonl
   );
 }
 
-function Box({ data: { node, isFar } }: NodeProps<Node<Shown>>) {
+function Box({ data: { node, isFar, isNarrow } }: NodeProps<Node<Shown>>) {
   return (
     <div className={`flow-box ${node.look}${isFar ? " is-far" : ""}`} title={node.title}>
-      <Handle type="target" position={Position.Left} isConnectable={false} />
+      <Handle type="target" position={isNarrow ? Position.Top : Position.Left} isConnectable={false} />
       {!isFar && (
         <>
           <strong>
@@ -108,7 +116,7 @@ function Box({ data: { node, isFar } }: NodeProps<Node<Shown>>) {
           <span className="quiet">{node.small}</span>
         </>
       )}
-      <Handle type="source" position={Position.Right} isConnectable={false} />
+      <Handle type="source" position={isNarrow ? Position.Bottom : Position.Right} isConnectable={false} />
     </div>
   );
 }

@@ -21,16 +21,17 @@ const elk = new ELK({
     new Worker(new URL("elkjs/lib/elk-worker.min.js", import.meta.url), { type: "module" }),
 });
 
-/** Layers from left to right, as rows flow; computed in a worker, so that the page stays quick. */
+/** Layers from left to right, or downwards, as rows flow; computed in a worker, so that the page stays quick. */
 export async function laidOut(
   vertices: readonly { readonly id: string; readonly reads: readonly string[] }[],
+  downwards: boolean,
 ): Promise<ReadonlyMap<string, Place>> {
   const graph = await elk.layout({
     id: "job",
     layoutOptions: {
       "elk.algorithm": "layered",
-      "elk.direction": "RIGHT",
-      "elk.layered.spacing.nodeNodeBetweenLayers": "96",
+      "elk.direction": downwards ? "DOWN" : "RIGHT",
+      "elk.layered.spacing.nodeNodeBetweenLayers": downwards ? "48" : "96",
       "elk.spacing.nodeNode": "32",
       ...(vertices.length > LARGE ? QUICK : {}),
     },

@@ -8,19 +8,19 @@ export interface Placed {
   readonly reads: readonly string[];
 }
 
-/** Where each node stands; laid out again only if the shape of the graph changes. Null: not yet. */
-export function usePlaces(nodes: readonly Placed[]): ReadonlyMap<string, Place> | null {
+/** Where each node stands; laid out again only if the shape of the graph or its direction changes. Null: not yet. */
+export function usePlaces(nodes: readonly Placed[], downwards: boolean): ReadonlyMap<string, Place> | null {
   const [places, setPlaces] = useState<ReadonlyMap<string, Place> | null>(null);
   const shape = JSON.stringify(nodes.map(({ id, reads }) => [id, reads]));
   useEffect(() => {
     let isWanted = true;
     const graph = (JSON.parse(shape) as [string, string[]][]).map(([id, reads]) => ({ id, reads }));
-    void laidOut(graph).then((found) => {
+    void laidOut(graph, downwards).then((found) => {
       if (isWanted) setPlaces(found);
     });
     return () => {
       isWanted = false;
     };
-  }, [shape]);
+  }, [shape, downwards]);
   return places;
 }

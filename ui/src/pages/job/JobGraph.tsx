@@ -18,6 +18,7 @@ import { toneOfVertex } from "../../model/states";
 import { type Vertex, pressure } from "../../model/vertices";
 import { NODE, type Place } from "../../parts/layout";
 import { useIsFar } from "../../parts/useIsFar";
+import { useIsNarrow } from "../../parts/useIsNarrow";
 import { usePlaces } from "../../parts/usePlaces";
 import "../../parts/flow.css";
 
@@ -26,6 +27,7 @@ interface Shown extends Record<string, unknown> {
   readonly isBottleneck: boolean;
   readonly isChosen: boolean;
   readonly isFar: boolean;
+  readonly isNarrow: boolean;
 }
 
 interface Props {
@@ -40,12 +42,13 @@ const TYPES = { vertex: VertexNode };
 
 /** The vertices and what flows between them; edges have the colour of what holds their source back. */
 export function JobGraph(props: Props) {
-  const places = usePlaces(props.vertices);
+  const isNarrow = useIsNarrow();
+  const places = usePlaces(props.vertices, isNarrow);
   if (places === null) return <div className="graph skeleton" role="status" aria-label="Laying out" />;
   return (
     <div className="graph" role="group" aria-label="Graph of the job; the table below says the same">
-      <ReactFlowProvider>
-        <Drawn {...props} places={places} />
+      <ReactFlowProvider key={isNarrow ? "down" : "right"}>
+        <Drawn {...props} places={places} isNarrow={isNarrow} />
       </ReactFlowProvider>
     </div>
   );
@@ -53,9 +56,10 @@ export function JobGraph(props: Props) {
 
 interface DrawnProps extends Props {
   readonly places: ReadonlyMap<string, Place>;
+  readonly isNarrow: boolean;
 }
 
-function Drawn({ vertices, rates, bottleneck, chosen, choose, places }: DrawnProps) {
+function Drawn({ vertices, rates, bottleneck, chosen, choose, places, isNarrow }: DrawnProps) {
   const isFar = useIsFar();
   const nodes = useMemo(
     () =>
@@ -64,10 +68,16 @@ function Drawn({ vertices, rates, bottleneck, chosen, choose, places }: DrawnPro
         type: "vertex",
         position: places.get(vertex.id) ?? { x: 0, y: 0 },
         ...NODE,
-        data: { vertex, isBottleneck: vertex.id === bottleneck, isChosen: vertex.id === chosen, isFar },
+        data: {
+          vertex,
+          isBottleneck: vertex.id === bottleneck,
+          isChosen: vertex.id === chosen,
+          isFar,
+          isNarrow,
+        },
         ariaLabel: vertex.name,
       })),
-    [vertices, places, bottleneck, chosen, isFar],
+    [vertices, places, bottleneck, chosen, isFar, isNarrow],
   );
   const flows = isFar ? null : rates; // what changes each second, and is not shown from afar
   const edges = useMemo(() => edgesOf(vertices, flows), [vertices, flows]);
@@ -77,6 +87,7 @@ function Drawn({ vertices, rates, bottleneck, chosen, choose, places }: DrawnPro
       edges={edges}
       nodeTypes={TYPES}
       fitView
+      fitViewOptions={{ maxZoom: 1 }}
       minZoom={0.1}
       nodesDraggable={false}
       nodesConnectable={false}
@@ -110,14 +121,14 @@ function edgesOf(vertices: readonly Vertex[], rates: Props["rates"] | null): Edg
   );
 }
 
-function VertexNode({ data: { vertex, isBottleneck, isChosen, isFar } }: NodeProps<Node<Shown>>) {
+function VertexNode({ data: { vertex, isBottleneck, isChosen, isFar, isNarrow } }: NodeProps<Node<Shown>>) {
   const tone = toneOfVertex(vertex.states);
   return (
     <div
       className={`vertex tone-edge-${tone}${isBottleneck ? " is-bottleneck" : ""}${isChosen ? " is-chosen" : ""}${isFar ? " is-far" : ""}`}
       title={vertex.name}
     >
-      <Handle type="target" position={Position.Left} isConnectable={false} />
+      <Handle type="target" position={isNarrow ? Position.Top : Position.Left} isConnectable={false} />
       {!isFar && (
         <>
           <strong>
@@ -131,7 +142,7 @@ function VertexNode({ data: { vertex, isBottleneck, isChosen, isFar } }: NodePro
           </span>
         </>
       )}
-      <Handle type="source" position={Position.Right} isConnectable={false} />
+      <Handle type="source" position={isNarrow ? Position.Bottom : Position.Right} isConnectable={false} />
     </div>
   );
 }
