@@ -198,9 +198,9 @@ def copied(url: str) -> list[int]:
 
 def growing(url: str, column: str, parallelism: int) -> us.Environment:
     config = {**STREAMING, **RECOVERING, "parallelism.default": str(parallelism)}
-    env = us.Environment({**config, "execution.checkpointing.interval": "50 ms"}, target="local")
+    env = us.Environment({**config, "execution.checkpointing.interval": "200 ms"})
     source = us.SqlSource(
-        url, "t", increasing=column, bounded=False, margin="2 s", interval="50 ms", rows_per_split=20
+        url, "t", increasing=column, bounded=False, margin="2 s", interval="200 ms", rows_per_split=20
     )
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "table").uid("table")
     rows.sink_to(us.SqlSink(url, "copy")).uid("copy")

@@ -12,6 +12,7 @@ from tests.contract.sinks.case import batch, permit, request
 from tests.integration.test_sql_sink import Parts, ids, query, stages, url
 from unistream.base.errors import CorruptSnapshot
 from unistream.port.sink import CommitOutcome
+from unistream.testing import MiniCluster
 
 __all__ = ["url"]  # the fixture
 
@@ -27,12 +28,13 @@ def parts(url: str) -> Iterator[Parts]:
 
 
 def test_a_line_of_bounded_jobs_for_each_day_leaves_no_staging_tables(url: str) -> None:
-    for day in range(2):
-        env = us.Environment(BATCH, target="local")
-        rows = env.from_collection([{"id": day * 10 + n} for n in range(3)])
-        rows.uid("rows").sink_to(us.SqlSink(url, "rows", on_foreign="append")).uid("table")
-        assert env.execute(f"day {day}").state == "FINISHED"
-        assert stages(url) == []
+    with MiniCluster() as cluster:
+        for day in range(2):
+            env = us.Environment(BATCH)
+            rows = env.from_collection([{"id": day * 10 + n} for n in range(3)])
+            rows.uid("rows").sink_to(us.SqlSink(url, "rows", on_foreign="append")).uid("table")
+            assert cluster.execute(env, f"day {day}").state == "FINISHED"
+            assert stages(url) == []
     assert ids(url) == [0, 1, 2, 10, 11, 12]
 
 

@@ -21,6 +21,7 @@ from tests.integration.test_delta_upsert import Seen
 from tests.integration.test_sql_sink import Parts, of_columns, query, staged, url
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.elements import Batch
+from unistream.testing import MiniCluster
 from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 
 __all__ = ["url"]  # the fixture
@@ -188,9 +189,10 @@ def test_each_key_has_its_last_row(tmp_path: Path, crashes: Crashes, url: str, w
 
 
 def test_in_batch_it_is_one_transaction(url: str) -> None:
-    env = us.Environment(BATCH, target="local")
+    env = us.Environment(BATCH)
     counted(env, url, None)
-    env.execute("batch")
+    with MiniCluster(slots=2) as cluster:
+        cluster.execute(env, "batch")
     check(url)
 
 
