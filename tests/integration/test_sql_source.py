@@ -30,7 +30,7 @@ from unistream.testing import MiniCluster
 from unistream.testing.harness.source_driver import SourceDriver
 
 EVENTS, KEYS, WINDOW_MS = 6_000, 7, 10_000
-START = "TIMESTAMPTZ '2026-01-01 00:00:00+00'"
+AGES = {1: "10 minutes", 2: "50 minutes", 3: "3 days"}
 
 
 @pytest.fixture
@@ -410,3 +410,35 @@ def test_a_table_is_divided_as_the_database_orders_it(
     texts = Counter(row["v"] for row in read(source, found))
     assert sum(texts.values()) == 7
     assert texts[None] == 1
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("timestamp", [2, 3]), ("timestamptz", [2, 3]), ("date", [3])]
+)
+def test_the_margin_is_the_same_in_every_time_zone(
+    url: str, monkeypatch: pytest.MonkeyPatch, zone: str, kind: str, expected: list[int]
+) -> None:
+    """Times without a zone are of UTC. That of the environment goes before that of the session."""
+    ages = ", ".join(f"({n}, (now() - interval '{age}') AT TIME ZONE 'UTC')" for n, age in AGES.items())
+    execute(
+        url,
+        "SET timezone = 'UTC'; CREATE TABLE t (id int PRIMARY KEY, made timestamp)",
+        f"INSERT INTO t VALUES {ages}",
+        f"SET timezone = 'UTC'; ALTER TABLE t ALTER made TYPE {kind} USING made::{kind}",
+    )
+    monkeypatch.setenv("PGTZ", zone)
+    source = us.SqlSource(url, "t", increasing="made", bounded=False, margin="30 min")
+    found = sorted(row["id"] for row in read(source))
+    assert [id for id in found if not (kind == "date" and id == 2)] == expected, (
+        "the day of the second is over"
+    )
+
+
+def test_pages_of_large_rows_have_fewer_of_them(url: str) -> None:
+    """The text of a page is a value of PostgreSQL, which has none of more than 1 GB."""
+    rows = "SELECT i, repeat('x', 2000000) FROM generate_series(1, 600) AS i"
+    execute(url, "CREATE TABLE t (id int PRIMARY KEY, v text)", f"INSERT INTO t {rows}")
+    found = read(us.SqlSource(url, "t", columns=["id", "v"]))
+    assert [row["id"] for row in found] == list(range(1, 601))
+    assert {len(row["v"]) for row in found} == {2_000_000}

@@ -22,6 +22,8 @@ LOCK_TIMEOUT_MS: Final = 30_000  # of both: longest wait for another writer
 STATEMENT_GIVEN_UP: Final = "57014"
 LOCK_GIVEN_UP: Final = "55P03"
 OTHER_TYPE: Final = "42804"
+_TOO_LONG: Final = ("54000",)  # "cannot enlarge string buffer"
+_ALLOCATION: Final = "invalid memory alloc request size"  # the same, where it has no code of its own
 ONLY_READS: Final = "25006"  # a function of a query would write
 OF_ROWS: Final = ("22", "23", "44", "P0001")
 """Beginnings of SQLSTATE: data, constraints, the condition of a view, RAISE of a trigger."""
@@ -87,6 +89,10 @@ def failure(
     return Unreachable(f"{where} did not answer while {doing}: {text}")
 
 
+class ValueTooLong(ConfigError):
+    """PostgreSQL has no value of more than 1 GB, and the text of a page is one."""
+
+
 def read_failure(error: DBAPIError, named: str, doing: str, limit_ms: int) -> UnistreamError:
     """Of a statement that reads. `named`: what is read, and where; `limit_ms`: of a statement."""
     orig: BaseException = error.orig or error
@@ -98,6 +104,11 @@ def read_failure(error: DBAPIError, named: str, doing: str, limit_ms: int) -> Un
         return Unreachable(
             f"{named}: {doing} took longer than {limit_ms / 1000:g} s, and was given up. An index on the "
             "column by which it is read makes it fast; or give the source a longer query_timeout"
+        )
+    if state in _TOO_LONG or _ALLOCATION in text:
+        return ValueTooLong(
+            f"{named}: {doing}: a row has more than PostgreSQL can send as one text ({text}); leave its "
+            "large columns out by columns="
         )
     if state == ONLY_READS or (not error.connection_invalidated and _is_refused(error, state, code)):
         return ConfigError(f"{named}: {doing} was refused: {text}")

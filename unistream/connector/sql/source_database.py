@@ -20,7 +20,7 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.secrets import Secret
 from unistream.connector.sql import source_statements as sql
 from unistream.connector.sql.database import parsed, postgres_engine
-from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, read_failure
+from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, ValueTooLong, read_failure
 from unistream.connector.sql.ranges import Range
 from unistream.connector.sql.source_cells import Cell, cell, cells
 from unistream.connector.sql.source_split import SqlSplit
@@ -55,6 +55,7 @@ _CLOCK: Final = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"),
 }
 _PLACE: Final = "unistream place"
+_FEWER: Final = 32  # times fewer rows, where the text of a page was too long
 _KEY_SHOWN: Final = 200  # characters of a key in a message
 
 
@@ -70,13 +71,15 @@ class Reads(NamedTuple):
 
 class Page(NamedTuple):
     """Rows behind a position. `last`: the position of the last one. `ties`: so many at the end have the same
-    value as that. `size`: in bytes, as they came."""
+    value as that; `before`: the position of the one before those. `size`: in bytes, as they came. `asked`: so
+    many rows would have come."""
 
     records: pa.RecordBatch
     before: tuple[Cell, ...]
     last: tuple[Cell, ...]
     ties: int
     size: int
+    asked: int
 
 
 class ReadDatabase:
@@ -222,17 +225,21 @@ class ReadDatabase:
             UserCodeError: a row has a value that its column cannot have; names the row.
             ConfigError, Unreachable: see `read_failure`.
         """
-        doing = f"reading {split.range.name}"
-        with self._connected(doing) as connection:
-            found = connection.execute(sql.page(layout, split, limit))
-            assert found.cursor is not None, "a SELECT has rows"
-            rows = found.cursor.fetchall()  # of the driver: it has made them already
+        try:
+            with self._connected(f"reading {split.range.name}") as connection:
+                found = connection.execute(sql.page(layout, split, limit))
+                assert found.cursor is not None, "a SELECT has rows"
+                rows = found.cursor.fetchall()  # of the driver: it has made them already
+        except ValueTooLong:
+            if limit == 1:
+                raise
+            return self.page(layout, split, max(1, limit // _FEWER))
         if self.dialect == "postgresql":
             [(number, lines)] = rows
-            return self._of_lines(layout, number, lines) if number else None
-        return self._of_cells(layout, rows) if rows else None
+            return self._of_lines(layout, number, lines, limit) if number else None
+        return self._of_cells(layout, rows, limit) if rows else None
 
-    def _of_lines(self, layout: sql.Layout, number: int, lines: str) -> Page:
+    def _of_lines(self, layout: sql.Layout, number: int, lines: str, asked: int) -> Page:
         names = [f"{_PLACE} {name}" for name in layout.order]
         front = [pa.field(_PLACE, pa.int64()), *(pa.field(name, pa.string()) for name in names)]
         whole = pa.schema([*front, *layout.schema])
@@ -254,9 +261,9 @@ class ReadDatabase:
         ties = _ties(table.column(0).to_numpy())
         last = [column[-1].as_py() for column in front_rows.columns]
         before = [column[-1 - ties].as_py() for column in front_rows.columns] if ties < number else []
-        return Page(records, cells(before), cells(last), ties, len(data))
+        return Page(records, cells(before), cells(last), ties, len(data), asked)
 
-    def _of_cells(self, layout: sql.Layout, rows: Sequence[Any]) -> Page:
+    def _of_cells(self, layout: sql.Layout, rows: Sequence[Any], asked: int) -> Page:
         columns = list(zip(*rows, strict=True))
         width = 1 + len(layout.order)
         arrays = []
@@ -270,7 +277,7 @@ class ReadDatabase:
         ties = columns[0].count(columns[0][-1])
         last = rows[-1][1:width]
         before = rows[-1 - ties][1:width] if ties < len(rows) else ()
-        return Page(records, cells(before), cells(last), ties, records.nbytes)
+        return Page(records, cells(before), cells(last), ties, records.nbytes, asked)
 
     def _refused(self, misfit: Misfit, key: dict[str, Any]) -> UserCodeError:
         named = ", ".join(f"{name} = {one!r}" for name, one in key.items())[:_KEY_SHOWN]
@@ -323,9 +330,10 @@ def _before(dialect: str, margin_ms: int, kind: pa.DataType) -> TextClause:
     seconds = margin_ms / 1000
     if dialect == "postgresql":
         ago = f"(clock_timestamp() - make_interval(secs => {seconds}))"
+        utc = f"({ago} AT TIME ZONE 'UTC')"  # whatever the zone of the session is
         if pa.types.is_date(kind):
-            return text(f"SELECT concat({ago}\\:\\:date - 1)")
-        return text(f"SELECT concat({ago}{'' if kind.tz else '::timestamp'.replace(':', chr(92) + ':')})")
+            return text(f"SELECT concat(CAST({utc} AS date) - 1)")
+        return text(f"SELECT concat({ago if kind.tz else utc})")
     if pa.types.is_date(kind):
         return text(f"SELECT date('now', '-{seconds} seconds', '-1 day')")
     return text(f"SELECT strftime('%Y-%m-%d %H\\:%M\\:%f', 'now', '-{seconds} seconds')")

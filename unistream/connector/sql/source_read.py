@@ -82,16 +82,15 @@ def pages(
     Args:
         split: With its position.
         page: The next so many rows behind a position.
-        limit: How many.
+        limit: How many; there may be fewer in a page (`Page.asked`).
     """
     ordered, is_unique = bool(split.order), bool(split.key)  # with a key no two rows have one position
     if not ordered and split.tie is None:
         split = msgspec.structs.replace(split, tie=())
     while True:
-        asked = limit()
-        found = page(split, asked)
+        found = page(split, limit())
         rows = 0 if found is None else found.records.num_rows
-        is_last = rows < asked
+        is_last = found is None or rows < found.asked
         if split.tie is not None:
             following = _in_tie(split, rows, is_last=is_last)
             if found is not None:

@@ -166,6 +166,7 @@ def reader(rows: list[tuple[int, int]], *, key: bool) -> Callable[[SqlSplit, int
         elif split.after:
             after = tuple(map(value, split.after))
             found = [row for row in found if row[: len(after)] > after]
+        limit = 1 + limit // 2  # of large rows fewer come than were wanted
         found = found[:limit]
         if not found:
             return None
@@ -173,7 +174,7 @@ def reader(rows: list[tuple[int, int]], *, key: bool) -> Callable[[SqlSplit, int
         ties = len(found) if split.tie is not None else [r[:width] for r in found].count(found[-1][:width])
         before = found[-1 - ties][:width] if ties < len(found) else ()
         records = pa.record_batch({"v": [v for v, _ in found], "id": [id for _, id in found]})
-        return Page(records, cells(before), cells(found[-1][:width]), ties, 1)
+        return Page(records, cells(before), cells(found[-1][:width]), ties, 1, limit)
 
     return page
 
