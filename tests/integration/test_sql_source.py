@@ -279,6 +279,13 @@ def test_a_type_that_rows_have_not_is_refused_when_the_line_is_written(
     assert read(text) == [{"id": 1, "v": None}]
 
 
+@pytest.mark.parametrize(("kind", "given"), [("timestamp", "UTC"), ("timestamptz", None)])
+def test_a_time_has_a_zone_or_has_none(url: str, kind: str, given: str | None) -> None:
+    execute(url, f"CREATE TABLE t (v {kind})")
+    with pytest.raises(ConfigError, match=r"column 'v' is timestamp.*take it as it is, types=\{'v'"):
+        _ = us.SqlSource(url, "t", types={"v": pa.timestamp("ms", given)}).schema
+
+
 def test_values_come_as_they_are(url: str) -> None:
     """All in one table: what is between them is of the same line."""
     execute(

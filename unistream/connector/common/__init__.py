@@ -115,4 +115,5 @@ from unistream.connector.common.splits import (
     encoded_split,
 )
 from unistream.connector.common.stage_files import OnRewind, StageFiles, absolute, check_sink_options
+from unistream.connector.common.text_times import parsed as parsed_times
 from unistream.connector.common.untimed import untimed

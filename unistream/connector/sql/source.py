@@ -30,7 +30,7 @@ from unistream.connector.sql.source_database import (
 )
 from unistream.connector.sql.source_options import SqlSourceOptions, written
 from unistream.connector.sql.source_read import SqlSpec, sql_reader
-from unistream.connector.sql.source_types import Described, check_readable, with_types
+from unistream.connector.sql.source_types import Described, check_readable, check_zones, with_types
 from unistream.connector.sql.statements import Target
 from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
@@ -148,6 +148,8 @@ class SqlSource:
             database = ReadDatabase(self._url, self._reads, self._timeout_ms)
             try:
                 found = database.described()
+                if database.dialect == "postgresql":
+                    check_zones(found, self._types, database.named)
                 self._schema = with_types(found, self._columns, self._types, database.named)
                 self._check_column(found, database.named)
             finally:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from unistream.base.errors import ConfigError
+from unistream.connector.common import parsed_times
 
 UTC_US: Final = pa.timestamp("us", "UTC")
 PLAIN_US: Final = pa.timestamp("us")
@@ -100,6 +101,20 @@ def _kind(column: Described, types: Mapping[str, pa.DataType], where: str) -> pa
         native = f" {column.native}" if column.native else ""
         raise ConfigError(f"{where}: column {column.name!r}{native}: {column.why}")
     return given
+
+
+def check_zones(found: Sequence[Described], types: Mapping[str, pa.DataType], where: str) -> None:
+    """Of PostgreSQL, whose times say whether they have one. Raises ConfigError: the user says otherwise."""
+    for column in found:
+        given, kind = types.get(column.name), column.kind
+        if given is None or kind not in (PLAIN_US, UTC_US) or not pa.types.is_timestamp(given):
+            continue
+        if (given.tz is None) is not (kind.tz is None):
+            zone = 'pa.timestamp("us")' if kind.tz is None else 'pa.timestamp("us", "UTC")'
+            raise ConfigError(
+                f"{where}: column {column.name!r} is {kind}, and {given} is asked for; take it as it is, "
+                f"types={{{column.name!r}: {zone}}}, or say its zone in a query=: … AT TIME ZONE 'UTC' AS …"
+            )
 
 
 def check_readable(types: Mapping[str, pa.DataType]) -> None:
@@ -336,6 +351,8 @@ def _converted(values: Sequence[Any], kind: pa.DataType, kinds: set[type]) -> pa
     if pa.types.is_decimal(kind):
         texts = [None if one is None else str(one) for one in values] if kinds - {str} else values
         return pa.array(texts, pa.string()).cast(kind)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return parsed_times(pa.chunked_array([values], pa.string()), kind, "").combine_chunks()
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.string()).cast(kind)
     return pa.array(values, kind)

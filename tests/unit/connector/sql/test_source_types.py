@@ -82,6 +82,8 @@ def test_a_text_that_is_no_value_of_its_column(kind: pa.DataType, text: str) -> 
         pytest.param(pa.binary(), [b"\x00", None], [b"\x00", None], id="bytes"),
         pytest.param(US, ["2026-02-03 04:05:06", "2026-02-03T04:05:06.5"],
                      [NOON, NOON.replace(microsecond=500_000)], id="times"),
+        pytest.param(UTC, ["2026-02-03 04:05:06", "2026-02-03T06:05:06+02:00", None],
+                     [NOON.replace(tzinfo=dt.UTC)] * 2 + [None], id="without a zone they are of UTC"),
         pytest.param(pa.date32(), ["2026-02-03"], [dt.date(2026, 2, 3)], id="days"),
     ],
 )  # fmt: skip
@@ -106,6 +108,7 @@ def test_cells_of_sqlite(kind: pa.DataType, cells: list[Any], expected: list[Any
         (pa.binary(), "a"),
         (US, 1_700_000_000),
         (US, "2026-02-03 04:05:06+02:00"),
+        (UTC, "at noon"),
         (pa.date32(), "3.2.2026"),
     ],
 )
