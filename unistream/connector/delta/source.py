@@ -30,6 +30,8 @@ from unistream.connector.common import (
     time_ms,
     written_schema,
 )
+from unistream.connector.common.columns_by_id import plain_schema
+from unistream.connector.delta.column_mapping import NONE
 from unistream.connector.delta.source_read import DeltaSpec, delta_reader
 from unistream.connector.delta.source_storage import table_files
 from unistream.connector.delta.table_uri import checked_uri
@@ -80,8 +82,8 @@ class DeltaSource:
         storage_options: Options of deltalake (``AWS_REGION``, …). Text may be ``${env:NAME}``,
             ``${file:PATH}`` or a `Secret`.
 
-    Rows that were deleted by deletion vectors are not read. A table with column mapping and a column of type
-    variant are refused.
+    Rows that were deleted by deletion vectors are not read, and columns of a table with column mapping are
+    found by what its files call them. A column of type variant is refused.
 
     Raises:
         ConfigError: an argument is wrong, or deltalake is not installed; at `schema` or when the job starts:
@@ -138,6 +140,7 @@ class DeltaSource:
         self._selection: Selection | None = None
         self._storage_options = dict(storage_options or {})
         self._found: tuple[pa.Schema, pa.Schema] | None = None
+        self._mapping = NONE  # of the columns that were found
 
     def __repr__(self) -> str:
         return (
@@ -156,7 +159,7 @@ class DeltaSource:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._schemas()[0]
+        return plain_schema(self._schemas()[0])
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`."""
@@ -170,6 +173,7 @@ class DeltaSource:
             start=msgspec.convert(self._begin, DeltaStart),
             schema=written_schema(self._schemas()[1]),
             filter=plain_filter(self._row_filter()),
+            mapping=self._mapping,
             split_bytes=self._split_bytes,
             storage_options=self._storage_options,
             **self._ignore,
@@ -189,6 +193,7 @@ class DeltaSource:
             schema=schema,
             read=read,
             row_filter=self._row_filter(),
+            mapping=self._mapping,
             selection=self._selection,
         )
         return delta_reader(spec, table_files(self._uri, self._storage()))
@@ -238,7 +243,7 @@ class DeltaSource:
         return checked_filter(self._groups, self._schemas()[1], f"table {self._uri}")
 
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
-        """Of the rows, and with the columns of the filter."""
+        """Of the rows, and with the columns of the filter; as `TableFacts.stored`."""
         if self._found is None:
             from unistream.connector.delta.source_start import DeltaStart, find_columns, selected_schema
 
@@ -247,7 +252,7 @@ class DeltaSource:
             row_filter = checked_filter(self._groups, table.facts.schema, f"table {self._uri}")
             others = [name for name in filter_columns(row_filter) if name not in schema.names]
             read = selected_schema(table.facts, table.version, [*schema.names, *others])
-            self._found = schema, read
+            self._found, self._mapping = (schema, read), table.facts.mapping
         return self._found
 
 

@@ -24,7 +24,9 @@ from unistream.base.errors import ConfigError
 from unistream.base.object_stores import delta_options
 from unistream.base.os_failures import failure
 from unistream.base.secrets import resolved_options
-from unistream.connector.common import filter_columns, may_select, row_group_ranges
+from unistream.connector.common import may_select, row_group_ranges
+from unistream.connector.common.columns_by_id import stored_columns
+from unistream.connector.delta.column_mapping import NONE, identified_columns
 from unistream.connector.delta.positions import find_positions
 from unistream.connector.delta.source_log import Commit, Metadata, TableLog, added_files, check_features
 from unistream.connector.delta.source_split import (
@@ -81,8 +83,6 @@ class DeltaDiscovery:
         self._schema = options.read_schema()
         self._filter = options.row_filter()
         self._time_column = _time_column(info, self._schema)
-        columns = [*filter_columns(self._filter), *filter(None, [self._time_column])]
-        self._kinds = {name: self._schema.field(name).type for name in columns}
 
     def discover(self) -> Sequence[Split]:
         return self.find(None).splits
@@ -131,7 +131,7 @@ class DeltaDiscovery:
 
     def _of_snapshot(self, table: SourceTable) -> list[Split]:
         check_columns(table.facts, table.version, self._schema, all_there=False)
-        there = [name for name in self._kinds if name in table.facts.schema.names]
+        there = [field for field in self._schema if table.facts.held(field) is not None]
         splits = self._splits(table.files(there), table.version)
         if len(splits) > SPLITS_MAX:
             raise ConfigError(
@@ -171,7 +171,7 @@ class DeltaDiscovery:
         files = added_files(
             self._uri,
             commit,
-            self._kinds,
+            list(self._schema),
             ignore_deletes=self._options.ignore_deletes,
             ignore_changes=self._options.ignore_changes,
         )
@@ -186,7 +186,7 @@ class DeltaDiscovery:
             )
         facts = facts_of(self._uri, metadata)
         check_columns(facts, version, self._schema, all_there=False)
-        if not set(self._schema.names) <= set(facts.schema.names):
+        if any(facts.held(field) is None for field in self._schema):
             newest = self._newest(origin)
             check_columns(newest.facts, newest.version, self._schema)
 
@@ -273,9 +273,23 @@ class DeltaDiscovery:
                 raise ConfigError(
                     f"table {self._uri}: file {file.path} is no Parquet file: {error}"
                 ) from error
-        declared = str(self._schema.field(column).type) if column and column not in file.partition else ""
-        ranges = row_group_ranges(metadata, self._options.split_bytes, column if declared else "", declared)
+        declared, stored = "", ""
+        if column and column not in file.partition:
+            declared = str(self._schema.field(column).type)
+            stored = self._stored_name(metadata, column, file)
+        ranges = row_group_ranges(metadata, self._options.split_bytes, stored, declared if stored else "")
         return [part_of_file(file, version, found, least) for found in ranges]
+
+    def _stored_name(self, metadata: pq.FileMetaData, column: str, file: DataFile) -> str:
+        """Of a column in a file; empty: it does not have it."""
+        mode = self._options.mapping
+        if mode == NONE:
+            return column
+        wanted = pa.schema([self._schema.field(column)])
+        where = f"table {self._uri}: file {file.path}"
+        found = identified_columns(where, metadata.schema.to_arrow_schema(), wanted, mode)
+        stored = stored_columns(where, found, wanted).get(column)
+        return "" if stored is None else stored.name
 
 
 def _time_column(info: SourceInfo, schema: pa.Schema) -> str:

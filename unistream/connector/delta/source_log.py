@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -27,13 +27,14 @@ import pyarrow.fs as pa_fs
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.os_failures import stays
 from unistream.connector.delta.access import brief
+from unistream.connector.delta.column_mapping import physical_name
 from unistream.connector.delta.positions import POSITIONS_KEY
-from unistream.connector.delta.source_split import DataFile, logged_stats
+from unistream.connector.delta.source_split import DataFile, logged_stats, renamed
 
 LOG: Final = "_delta_log"
 FEATURES: Final = frozenset(
     {
-        "columnMapping",  # refused by the mode of the table
+        "columnMapping",
         "deletionVectors",
         "timestampNtz",
         "typeWidening",
@@ -160,12 +161,12 @@ def parse_commit(table: str, version: int, content: bytes) -> Commit:
 def added_files(
     table: str,
     commit: Commit,
-    columns: Mapping[str, pa.DataType],
+    columns: Sequence[pa.Field],
     *,
     ignore_deletes: bool,
     ignore_changes: bool,
 ) -> list[DataFile]:
-    """The files with new rows; see above. `columns`: whose statistics are wanted.
+    """The files with new rows; see above. `columns`: whose statistics are wanted, and their partitions.
 
     Raises:
         ConfigError: the commit removes or rewrites rows, or a file has a deletion vector.
@@ -183,15 +184,19 @@ def added_files(
             "such versions"
         )
     found = []
+    kinds = {physical_name(field): field.type for field in columns}
     for add in commit.adds:
         if add.deletion_vector is not None:
             raise deletion_vectors(where, add.path)
         found.append(
-            DataFile(
-                path=checked_path(table, add.path),
-                size=add.size,
-                partition=add.partition_values,
-                **logged_stats(add.stats, columns),
+            renamed(
+                DataFile(
+                    path=checked_path(table, add.path),
+                    size=add.size,
+                    partition=add.partition_values,
+                    **logged_stats(add.stats, kinds),
+                ),
+                columns,
             )
         )
     return found

@@ -7,7 +7,7 @@ A position counts the rows of a row group before they are filtered, so that it m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,8 @@ from unistream.connector.common import (
     unpacked,
     without_deleted,
 )
+from unistream.connector.common.columns_by_id import conformed, plain_schema, plain_type, stored_columns
+from unistream.connector.delta.column_mapping import NONE, identified_columns
 from unistream.connector.delta.source_split import DeltaSplit, encode_split, partition_value
 from unistream.connector.delta.source_storage import open_data_file
 from unistream.port.projection import Selection
@@ -43,13 +45,20 @@ from unistream.port.projection import Selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSpec:
-    """How to read the files. `schema`: of the rows. `read`: that, and the columns of the filter. `selection`:
-    rows that are needed besides; None: all."""
+    """How to read the files.
+
+    Attributes:
+        schema: Of the rows, as `TableFacts.stored` has them.
+        read: That, and the columns of the filter.
+        mapping: See `TableFacts`.
+        selection: Rows that are needed besides; None: all.
+    """
 
     table_uri: str
     schema: pa.Schema
     read: pa.Schema
     row_filter: RowFilter
+    mapping: str = NONE
     selection: Selection | None = None
 
 
@@ -73,14 +82,17 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
     with open_data_file(spec.table_uri, files, split) as file:
         try:
             parquet = parquet_file(file, pre_buffer=True)
-            present = _present(parquet.schema_arrow, split, spec.read)
-            columns = present or parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
-            groups = _groups(parquet.metadata, split, spec.row_filter)
-            groups = _selected(file, parquet.schema_arrow, groups, split, spec)
+            stored = _stored(where, parquet.schema_arrow, split, spec)
+            columns = list(dict.fromkeys(one.name for one in stored.values()))
+            columns = columns or parquet.schema_arrow.names[:1]  # the number of rows, if nothing else
+            groups = _groups(parquet.metadata, split, spec.row_filter, stored)
+            if all(held.name == name for name, held in stored.items()):  # else it is about other columns
+                groups = _selected(file, parquet.schema_arrow, groups, split, spec)
             deleted, firsts = unpacked(split.deleted), first_rows(parquet.metadata)
             units = (
                 replace(
-                    unit, table=_marked(_conform(unit.table, split, spec, present), unit, deleted, firsts)
+                    unit,
+                    table=_marked(_conform(where, unit.table, split, spec, stored), unit, deleted, firsts),
                 )
                 for unit in row_groups(parquet, groups, columns)
             )
@@ -94,23 +106,32 @@ def decode(split: DeltaSplit, spec: DeltaSpec, files: pa_fs.FileSystem) -> Itera
             raise UserCodeError(f"{where}: unreadable Parquet: {error}") from error
 
 
-def _present(found: pa.Schema, split: DeltaSplit, wanted: pa.Schema) -> list[str]:
-    """The wanted columns that the file has. Those of the partition are in the log, whatever the file has."""
-    present = [name for name in wanted.names if name in found.names and name not in split.partition]
-    for name in present:
-        if len(found.get_all_field_indices(name)) > 1:
+def _stored(where: str, found: pa.Schema, split: DeltaSplit, spec: DeltaSpec) -> dict[str, pa.Field]:
+    """The wanted columns that the file has, each as it is there. Those of the partition are in the log,
+    whatever the file has."""
+    wanted = pa.schema([field for field in spec.read if field.name not in split.partition])
+    if spec.mapping != NONE:
+        return stored_columns(where, identified_columns(where, found, wanted, spec.mapping), wanted)
+    present: dict[str, pa.Field] = {}
+    for name in wanted.names:
+        at = found.get_all_field_indices(name)
+        if len(at) > 1:
             raise ConfigError(f"file {split.path} has more than one column {name!r}")
+        if at:
+            present[name] = found.field(at[0])
     return present
 
 
-def _groups(metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter) -> list[int]:
+def _groups(
+    metadata: pq.FileMetaData, split: DeltaSplit, row_filter: RowFilter, stored: Mapping[str, pa.Field]
+) -> list[int]:
     kinds = {term.column: term.kind for group in row_filter for term in group}
     return filtered_groups(
         metadata,
         range(split.unit, metadata.num_row_groups if split.stop is None else split.stop),
         row_filter,
         begun=split.skip > 0,
-        stored={name: name for name in kinds},
+        stored={name: held.name for name, held in stored.items() if not pa.types.is_nested(held.type)},
         constants={
             name: partition_value(split.partition, pa.field(name, kinds[name]))
             for name in kinds
@@ -135,7 +156,7 @@ def _selected(
         begun=split.skip > 0,
         found=found,
         selection=spec.selection,
-        schema=spec.read,
+        schema=plain_schema(spec.read),
         constants=constants,
     )
 
@@ -150,9 +171,18 @@ def _marked(
     return table.append_column(DELETED, pa.array(found))
 
 
-def _conform(table: pa.Table, split: DeltaSplit, spec: DeltaSpec, present: list[str]) -> pa.Table:
+def _conform(
+    where: str, table: pa.Table, split: DeltaSplit, spec: DeltaSpec, stored: Mapping[str, pa.Field]
+) -> pa.Table:
     """The columns of `spec.read`, in its order and types."""
-    columns = [_column(table, split, field, field.name in present) for field in spec.read]
+    if spec.mapping != NONE:
+        constants = {
+            field.name: arrow_scalar(partition_value(split.partition, field), plain_type(field.type))
+            for field in spec.read
+            if field.name in split.partition
+        }
+        return conformed(where, table, stored, spec.read, constants)
+    columns = [_column(table, split, field, field.name in stored) for field in spec.read]
     return pa.table(columns, schema=spec.read)
 
 

@@ -25,7 +25,7 @@ def time_span(uri: str, storage: Mapping[str, str], start: DeltaStart, column: s
         return None
     least: int | None = None
     greatest: int | None = None
-    for file in table.files([column]):
+    for file in table.files([table.facts.stored.field(column)]):
         bounds = file_bounds(file, table.facts.schema, column)
         if bounds.least is None or bounds.greatest is None:
             return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from unistream.connector.common import (
     encoded_split,
     lenient,
 )
+from unistream.connector.delta.column_mapping import by_logical_name
 from unistream.model.event_time import event_times
 from unistream.model.messages import Split
 
@@ -81,6 +82,17 @@ class DataFile:
     least: Mapping[str, Any] = field(default_factory=dict)
     greatest: Mapping[str, Any] = field(default_factory=dict)
     nulls: Mapping[str, int] = field(default_factory=dict)
+
+
+def renamed(file: DataFile, fields: Sequence[pa.Field]) -> DataFile:
+    """What the log has by physical names, by those of a job."""
+    return replace(
+        file,
+        partition=by_logical_name(file.partition, fields),
+        least=by_logical_name(file.least, fields),
+        greatest=by_logical_name(file.greatest, fields),
+        nulls=by_logical_name(file.nulls, fields),
+    )
 
 
 def whole_file(file: DataFile, version: int, least: int | None) -> DeltaSplit:

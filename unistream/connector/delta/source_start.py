@@ -13,6 +13,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret
 from unistream.connector.common import RowFilter, checked_filter, read_schema, said_time
+from unistream.connector.common.columns_by_id import plain_type
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_table import SourceTable, TableFacts, no_table, table_log
 
@@ -29,12 +30,14 @@ class DeltaStart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class DeltaSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the master needs to find the splits. `schema`: of the columns that are read, those of the filter
-    too, as Arrow IPC in base64. `filter`: as `plain_filter` gives it."""
+    too, as `TableFacts.stored` has them; Arrow IPC in base64. `filter`: as `plain_filter` gives it.
+    `mapping`: see `TableFacts`."""
 
     table_uri: str
     start: DeltaStart
     schema: str
     filter: list[list[tuple[str, str, Any]]]
+    mapping: str = "none"
     ignore_deletes: bool
     ignore_changes: bool
     split_bytes: int
@@ -109,14 +112,18 @@ def check_columns(facts: TableFacts, version: int, wanted: pa.Schema, *, all_the
     """Raises ConfigError unless the rows of this version have the columns that the job was started with.
     `all_there` False: a column may come later."""
     for field in wanted:
-        if not all_there and field.name not in facts.schema.names:
+        held = facts.held(field)
+        if held is None:
+            if all_there:
+                check_readable(facts, version, field.name)
+                raise facts.another(field.name)
             continue
-        check_readable(facts, version, field.name)
-        held = facts.schema.field(field.name).type
-        if not held.equals(field.type):
+        check_readable(facts, version, held.name)
+        kind = plain_type(held.type)
+        if not kind.equals(plain_type(field.type)):
             raise ConfigError(
-                f"table {facts.table}, version {version}: column {field.name!r} is {held} now, and was "
-                f"{field.type} when the job was built; start the job again"
+                f"table {facts.table}, version {version}: column {field.name!r} is {kind} now, and was "
+                f"{plain_type(field.type)} when the job was built; start the job again"
             )
 
 
@@ -211,8 +218,8 @@ def growing_times(files: Mapping[int, int]) -> dict[int, int]:
 
 
 def selected_schema(facts: TableFacts, version: int, columns: Sequence[str] | None) -> pa.Schema:
-    """The columns that the rows have, in their order. Raises ConfigError."""
+    """The columns that the rows have, in their order, as `TableFacts.stored` has them. Raises ConfigError."""
     names = facts.schema.names if columns is None else list(columns)
     for name in names:
         check_readable(facts, version, name)
-    return pa.schema([facts.schema.field(name) for name in names])
+    return pa.schema([facts.stored.field(name) for name in names])

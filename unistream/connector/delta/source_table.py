@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -17,7 +17,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.connector.common import packed, partition_text
+from unistream.connector.common.columns_by_id import plain_schema
 from unistream.connector.delta.access import brief, failed
+from unistream.connector.delta.column_mapping import NONE, PHYSICAL, mode_of, physical_name, stored_field
 from unistream.connector.delta.source_log import (
     Metadata,
     TableLog,
@@ -25,7 +27,7 @@ from unistream.connector.delta.source_log import (
     checked_path,
     deletion_vectors,
 )
-from unistream.connector.delta.source_split import DataFile, trusted
+from unistream.connector.delta.source_split import DataFile, renamed, trusted
 from unistream.connector.delta.source_storage import table_files
 
 _PYTHON_TIMES: Final = (
@@ -40,33 +42,63 @@ FILES_AT_ONCE: Final = 10_000  # whose statistics are Python values at the same 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFacts:
-    """What a reader must know of a version. `unreadable`: columns without a form in Arrow."""
+    """What a reader must know of a version.
+
+    Attributes:
+        schema: As rows have it.
+        stored: The same columns with their ids and physical names, see `column_mapping`; without a mapping
+            `schema`.
+        mapping: How files are read: "none", "name" or "id".
+        unreadable: Columns without a form in Arrow.
+    """
 
     table: str
     id: str
     schema: pa.Schema
+    stored: pa.Schema
+    mapping: str
     partition_by: tuple[str, ...]
     unreadable: frozenset[str]
 
+    def held(self, field: pa.Field) -> pa.Field | None:
+        """The column that a job reads as `field`, by its physical name; None: there is none.
+
+        Raises:
+            ConfigError: another one has its name now.
+        """
+        if PHYSICAL not in (field.metadata or {}):
+            found = self.stored.field(field.name) if field.name in self.stored.names else None
+            if found is not None and physical_name(found) != field.name:
+                raise self.another(field.name)
+            return found
+        wanted = physical_name(field)
+        return next((one for one in self.stored if physical_name(one) == wanted), None)
+
+    def another(self, column: str) -> ConfigError:
+        """Another column has its name now."""
+        return ConfigError(
+            f"table {self.table}: column {column!r} was dropped and added again since the job was built, or "
+            "renamed; start the job again"
+        )
+
 
 def facts_of(table: str, metadata: Metadata) -> TableFacts:
-    """Raises ConfigError if the table names its columns otherwise in files, or has a type that deltalake does
-    not know."""
-    mapping = metadata.configuration.get("delta.columnMapping.mode") or "none"
-    if mapping != "none":
-        raise ConfigError(
-            f"table {table} uses column mapping ({mapping}): its files have other names for the columns, "
-            "which this source does not read"
-        )
+    """Raises ConfigError if the table has a type that deltalake does not know."""
+    mapping = mode_of(table, metadata.configuration)
     try:
         schema = pa.schema(Schema.from_json(metadata.schema_string).to_arrow())
     except (DeltaError, ValueError, TypeError) as error:
         raise ConfigError(f"table {table} has a schema that cannot be read: {brief(error)}") from error
     fields = json.loads(metadata.schema_string)["fields"]
+    plain = pa.schema([field.remove_metadata() for field in schema])
+    is_mapped = mapping != NONE
+    stored = pa.schema([stored_field(table, field) for field in schema]) if is_mapped else plain
     return TableFacts(
         table=table,
         id=metadata.id,
-        schema=pa.schema([field.remove_metadata() for field in schema]),
+        schema=plain_schema(stored) if is_mapped else plain,
+        stored=stored,
+        mapping=mapping,
         partition_by=tuple(metadata.partition_columns),
         unreadable=frozenset(one["name"] for one in fields if _has_variant(one["type"])),
     )
@@ -139,14 +171,14 @@ class SourceTable:
             raise failed(self._uri, error) from error
         return None if found is None else int(found)
 
-    def files(self, columns: Sequence[str]) -> Iterator[DataFile]:
-        """The files, with the statistics of `columns`.
+    def files(self, columns: Sequence[pa.Field]) -> Iterator[DataFile]:
+        """The files, with the statistics of `columns`, by whose names they are.
 
         Raises:
             ConfigError: a file is in another folder, or deletion vectors are too large together.
         """
         deleted = self._deleted_rows()
-        kinds = {name: self.facts.schema.field(name).type for name in columns}
+        kinds = {physical_name(field): field.type for field in columns}
         actions = pa.table(self._table.get_add_actions())
         wanted = pa.table(
             {
@@ -154,14 +186,21 @@ class SourceTable:
                 "size": actions["size_bytes"],
                 "rows": actions["num_records"],
                 **{
-                    name: _fields(actions, name, columns if name != "partition" else None)
+                    name: _fields(actions, name, list(kinds) if name != "partition" else None)
                     for name in ("partition", "min", "max", "null_count")
                 },
             }
         )
         for piece in wanted.to_batches(FILES_AT_ONCE):
             for row in piece.to_pylist():
-                yield _data_file(self._uri, row, kinds, deleted.get(row["path"], b""))
+                file = _data_file(self._uri, row, kinds, deleted.get(row["path"], b""))
+                yield file if self.facts.mapping == NONE else self._renamed(file, columns)
+
+    def _renamed(self, file: DataFile, columns: Sequence[pa.Field]) -> DataFile:
+        """By the names of `columns`. deltalake has partitions by those of this version."""
+        physical = {field.name: physical_name(field) for field in self.facts.stored}
+        partition = {physical[name]: value for name, value in file.partition.items()}
+        return renamed(replace(file, partition=partition), columns)
 
     def _deleted_rows(self) -> dict[str, bytes]:
         """Path in the log -> which rows of the file were deleted."""
@@ -180,6 +219,13 @@ class SourceTable:
                         "(REORG TABLE … APPLY (PURGE))"
                     )
         return found
+
+    def deleted_rows(self) -> int:
+        """Of all files."""
+        return sum(
+            int(pc.sum(pc.invert(batch.column("selection_vector").flatten())).as_py() or 0)
+            for batch in self._deletion_vectors()
+        )
 
     def _deletion_vectors(self) -> Iterator[pa.RecordBatch]:
         if "deletionVectors" in (self._table.protocol().reader_features or ()):

@@ -37,6 +37,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.connector.delta.access import brief, failed, refused_access
+from unistream.connector.delta.column_mapping import MODE, NAME, NONE
 from unistream.connector.delta.schema import TableShape, check_rewritable
 from unistream.connector.delta.source_log import COMPACTION_KEY, TableLog, checked_path
 from unistream.connector.delta.source_split import DataFile
@@ -186,6 +187,12 @@ class LakeTable:
     def rows(self) -> pa.Table:
         """All of them, read by deltalake's own engine: Arrow's calls Python's file system on threads that
         may outlive the interpreter, which ends it by SIGABRT. Raises ConfigError, Unreachable."""
+        mode = self.configuration.get(MODE) or NONE
+        if mode not in (NONE, NAME):
+            raise ConfigError(
+                f"table {self._uri} uses column mapping ({mode}): deltalake looks for the columns of a file "
+                "by their names, and gives nulls where these are others; DeltaSource reads it"
+            )
         with _reading(self._uri):
             query = QueryBuilder().register("rows", self._table)
             return pa.table(query.execute("SELECT * FROM rows").read_all())
@@ -195,9 +202,11 @@ class LakeTable:
         return [field.name for field in self._table.schema().fields]
 
     def row_count(self) -> int | None:
-        """From the statistics of its files; None: one of them has none."""
+        """From the statistics of its files, and their deletion vectors; None: one of them has none."""
         rows = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")
-        return None if rows.null_count else int(pc.sum(rows).as_py() or 0)
+        if rows.null_count:
+            return None
+        return int(pc.sum(rows).as_py() or 0) - SourceTable(self._uri, self._table).deleted_rows()
 
     def active_paths(self) -> frozenset[str]:
         """Data files of this snapshot, relative to the table."""
@@ -233,6 +242,11 @@ class LakeTable:
 
     def _rewritable(self) -> SourceTable:
         seen = SourceTable(self._uri, self._table)
+        if seen.facts.mapping != NONE:
+            raise ConfigError(
+                f"table {self._uri} uses column mapping ({seen.facts.mapping}): its files have other names "
+                "for the columns, and are not written again"
+            )
         if seen.facts.unreadable:
             names = ", ".join(sorted(seen.facts.unreadable))
             raise ConfigError(f"table {self._uri} has columns that cannot be written again: {names}")

@@ -170,7 +170,7 @@ class IcebergSource:
 
     @property
     def schema(self) -> pa.Schema:
-        from unistream.connector.iceberg.source_columns import plain_schema
+        from unistream.connector.common.columns_by_id import plain_schema
 
         return plain_schema(self._in_table().schema)
 

@@ -18,7 +18,7 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.base.parquet_files import parquet_file
 from unistream.connector.common import marks
-from unistream.connector.iceberg.source_columns import NamedField, conformed, identified, stored_columns
+from unistream.connector.common.columns_by_id import NamedField, conformed, identified, stored_columns
 from unistream.connector.iceberg.source_split import Deletes, IcebergSplit
 from unistream.connector.iceberg.source_storage import LakeFiles
 
@@ -34,7 +34,7 @@ class DeletedRows:
         where: For messages.
         files: Of the table.
         keys: See `source_schema.key_columns`.
-        mapping: See `source_columns.name_mapping`.
+        mapping: See `columns_by_id.name_mapping`.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError
 from unistream.base.os_failures import failure
 from unistream.connector.common import may_select, row_group_ranges
-from unistream.connector.iceberg.source_columns import (
+from unistream.connector.common.columns_by_id import (
     NamedField,
     identified,
     name_mapping,

@@ -33,8 +33,7 @@ from unistream.connector.common import (
     selected_rows,
     without_deleted,
 )
-from unistream.connector.iceberg.catalog import TableAddress
-from unistream.connector.iceberg.source_columns import (
+from unistream.connector.common.columns_by_id import (
     conformed,
     id_of,
     identified,
@@ -43,16 +42,17 @@ from unistream.connector.iceberg.source_columns import (
     plain_type,
     stored_columns,
 )
+from unistream.connector.common.single_values import arrow_value
+from unistream.connector.iceberg.catalog import TableAddress
 from unistream.connector.iceberg.source_deletes import DeletedRows
 from unistream.connector.iceberg.source_split import IcebergSplit, encode_split
 from unistream.connector.iceberg.source_storage import LakeFiles
-from unistream.connector.iceberg.source_values import arrow_value
 from unistream.port.projection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergSpec:
-    """How to read the files; schemas have ids (`source_columns`).
+    """How to read the files; schemas have ids (`columns_by_id`).
 
     Attributes:
         schema: Of the rows.

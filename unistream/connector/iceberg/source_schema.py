@@ -1,4 +1,4 @@
-"""The schema of an Iceberg table, as `source_columns` has it."""
+"""The schema of an Iceberg table, as `columns_by_id` has it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyiceberg.types import (
 )
 
 from unistream.base.errors import ConfigError
-from unistream.connector.iceberg.source_columns import id_of, plain_type, with_id
+from unistream.connector.common.columns_by_id import id_of, plain_type, with_id
 
 _ARROW: Final = {StringType(): pa.string(), BinaryType(): pa.binary()}  # pyiceberg takes the large ones
 _UNREADABLE: Final = {UnknownType: "unknown", GeometryType: "geometry", GeographyType: "geography"}

@@ -31,7 +31,7 @@ class IcebergStart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class IcebergSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the master needs to find the splits. `schema`: of the columns that are read, those of the filter
-    too, with their ids (`source_columns`), as Arrow IPC in base64. `filter`: as `plain_filter` gives it."""
+    too, with their ids (`columns_by_id`), as Arrow IPC in base64. `filter`: as `plain_filter` gives it."""
 
     address: TableAddress
     start: IcebergStart

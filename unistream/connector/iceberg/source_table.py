@@ -31,11 +31,11 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import RowFilter, find_recorded, may_select
+from unistream.connector.common.columns_by_id import id_of
 from unistream.connector.common.row_filter import Term
 from unistream.connector.iceberg.catalog import answering
 from unistream.connector.iceberg.merge import schema_of
 from unistream.connector.iceberg.record import BRANCH, owner_in, owner_name, recorded_commits
-from unistream.connector.iceberg.source_columns import id_of
 from unistream.connector.iceberg.source_log import History, SnapshotFacts
 from unistream.connector.iceberg.source_manifests import Entry, all_entries, delete_file, lake_file
 from unistream.connector.iceberg.source_schema import TableColumns, key_columns, table_columns

@@ -439,17 +439,6 @@ def schema_of(table: Path) -> dict[str, Any]:
     )
 
 
-def test_a_table_with_column_mapping_is_refused(table: Path) -> None:
-    append(table, numbers(1))
-    add_feature(table, "columnMapping")
-    schema = schema_of(table)
-    schema["fields"][0]["metadata"] = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c-1"}
-    configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
-    rewrite(table, 0, {"metaData": {"configuration": configuration, "schemaString": json.dumps(schema)}})
-    with pytest.raises(ConfigError, match=rf"table {table} uses column mapping \(name\)"):
-        _ = DeltaSource(str(table)).schema
-
-
 def test_a_feature_that_is_not_known_is_refused(table: Path) -> None:
     append(table, numbers(1))
     add_feature(table, "rowsInTheMoon")

@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 
 from unistream.base.errors import ConfigError
-from unistream.connector.iceberg.source_columns import (
+from unistream.connector.common.columns_by_id import (
     conformed,
     identified,
     name_mapping,
@@ -46,8 +46,8 @@ from unistream.connector.iceberg.source_columns import (
     stored_columns,
     with_id,
 )
+from unistream.connector.common.single_values import arrow_value, bound_value
 from unistream.connector.iceberg.source_schema import key_columns, table_columns
-from unistream.connector.iceberg.source_values import arrow_value, bound_value
 
 
 def field(name: str, id_: int, kind: pa.DataType, **options: Any) -> pa.Field:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from unistream.connector.common import lenient
+from unistream.connector.common.row_filter import lenient
 
 _NUMBERS = {(4, True): "<f", (8, True): "<d", (4, False): "<i", (8, False): "<q"}
 _DAY_US = 86_400_000_000

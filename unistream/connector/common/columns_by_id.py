@@ -1,8 +1,8 @@
-"""Columns of an Iceberg table by their ids: what rows have, where they are in a file, and how they get there.
+"""Columns of a table by their ids: what rows have, where they are in a file, and how they get there.
 
 A schema here is Arrow's, in which each field, also inside structs, lists and maps, has its id in the metadata
 (``PARQUET:field_id``), as in the files, and its default value (`DEFAULT`). So the columns of a table travel
-to where its files are read, which needs no pyiceberg.
+to where its files are read. So are those of an Iceberg table, and of a Delta table with column mapping.
 
     renamed      the id is the same
     added        the id is not in older files: the default value, or null
@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.connector.iceberg.source_values import arrow_value
+from unistream.connector.common.single_values import arrow_value
 
 FIELD_ID: Final = b"PARQUET:field_id"
 DEFAULT: Final = b"unistream.default"
@@ -87,9 +87,12 @@ def name_mapping(where: str, text: str | None) -> list[NamedField] | None:
         raise ConfigError(f"{where}: its name mapping is unreadable: {error}") from error
 
 
-def identified(where: str, found: pa.Schema, mapping: Sequence[NamedField] | None) -> pa.Schema:
-    """The columns of a file, with ids. Raises ConfigError: nothing says which ones they are."""
-    if not len(found) or any(_has_id(field) for field in found):
+def identified(
+    where: str, found: pa.Schema, mapping: Sequence[NamedField] | None, *, by_name: bool = False
+) -> pa.Schema:
+    """The columns of a file, with ids. `by_name`: also if it has its own. Raises ConfigError: nothing says
+    which ones they are."""
+    if not len(found) or (any(_has_id(field) for field in found) and not by_name):
         return found
     if mapping is None:
         raise ConfigError(
