@@ -19,7 +19,7 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.iceberg_lake import TABLE, Lake
 from tests.integration.crash_runs import RECOVERING, Crashes
-from tests.unit.connector.iceberg.source_tables import append, compact, delete_equal, numbers
+from tests.unit.connector.iceberg.source_tables import append, compact, delete_equal, head, numbers
 from unistream.client.rest_client import Poll
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.testing.mini_cluster import MiniCluster
@@ -141,11 +141,17 @@ def test_rows_that_are_added_while_a_job_runs_or_is_stopped_are_read_once(lake: 
 def test_a_table_that_was_set_back_while_the_job_runs_ends_it_with_a_sentence(
     lake: Lake, tmp_path: Path
 ) -> None:
-    with lake.table() as table:
-        [first] = [one.snapshot_id for one in table.snapshots()]
+    first = head(lake)
     append(lake, numbers(100))
-    with start(lake, tmp_path) as job:
-        expect(lake, list(range(101)))
+    env = us.Environment({**CONFIG, "execution.checkpointing.dir": (tmp_path / "checkpoints").as_uri()})
+    given = us.IcebergSource(
+        TABLE, catalog_properties=lake.properties, bounded=False, discovery_interval_ms=50
+    )
+    rows = env.from_source(given, us.WatermarkStrategy.no_watermarks(), "table").uid("table")
+    rows.sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
+    with MiniCluster() as cluster:
+        job = cluster.submit(*env.job_graph("copy"))
+        job.wait_for(lambda info: info.checkpoints_completed > 1, WAIT_S)
         lake.change(lambda table: table.manage_snapshots().rollback_to_snapshot(first).commit())
         result = job.wait(WAIT_S)
     assert result.state == "FAILED"

@@ -10,7 +10,8 @@ Rows are not late because of the order in which splits are read:
 In a source that is in order all splits of a subtask are one sequence. A split of an unbounded source that has
 been idle for longer than the strategy allows does not hold back the others. A subtask without any split (more
 subtasks than splits) is idle after the same time, or it would hold back all others for ever; but not while
-it may still get one. What a bounded source has not read is certain to come, so it is never idle.
+it may still get one. What is certain to come is never idle: the rows of a bounded source, and those of a
+split that has an end (a file), however long it takes to open it.
 
 A source with phases has the rules of one after those of the other, and its watermark goes on. A subtask that
 has read its part of the history keeps its watermark until the live phase. It is not idle: others may begin
@@ -31,6 +32,7 @@ from unistream.model.watermarks import WatermarkStrategy
 class _Split:
     floor: int  # no row allows less
     active_ms: int
+    ends: bool = False
     newest: int | None = None
     idle: bool = False
 
@@ -77,7 +79,8 @@ class SplitWatermarks:
         floor = MIN_WATERMARK
         if split.min_timestamp is not None and not self._in_order:
             floor = max(MIN_WATERMARK, split.min_timestamp - 1)
-        self._splits.setdefault(self._key(split.id), _Split(floor, now_ms))
+        ends = split.size > 0 and not self._in_order  # there the next split continues this one
+        self._splits.setdefault(self._key(split.id), _Split(floor, now_ms, ends))
         self._empty_since_ms = None
 
     def remove(self, split_id: str) -> None:
@@ -112,7 +115,8 @@ class SplitWatermarks:
         """The signals to emit: a watermark if it advanced, then the status if it changed."""
         if self._idle_ms is not None:
             for split in self._splits.values():
-                split.idle = split.idle or now_ms - split.active_ms >= self._idle_ms
+                is_quiet = now_ms - split.active_ms >= self._idle_ms
+                split.idle = split.idle or (is_quiet and not split.ends)
         out: list[Watermark | WatermarkStatus] = []
         reached = min(self._limit, self._allowed() if self._splits else self._finished)
         if reached > self._watermark:

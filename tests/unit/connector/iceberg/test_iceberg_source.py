@@ -85,19 +85,19 @@ def test_a_snapshot_is_named_by_its_id_a_time_a_branch_or_a_tag(table: Lake) -> 
     assert values(source(table, after_snapshot=third)) == []
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        pytest.param({"snapshot_id": 7}, "has no snapshot 7: it has expired", id="a snapshot"),
-        pytest.param({"ref": "x"}, "has no branch and no tag 'x'; there are main", id="a branch"),
-        pytest.param({"timestamp": "2020-01-01"}, "is not known as of 2020-01-01", id="a time"),
-        pytest.param({"columns": ["j"]}, "has no column 'j'; there are i", id="a column"),
-        pytest.param({"filter": [("i", "=", "x")]}, "compares column 'i', which is int64", id="a value"),
-    ],
-)
-def test_what_is_not_there_is_named_on_the_client(table: Lake, given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"table {TABLE} in catalog.* {message}"):
-        _ = source(table, **given).info()
+NOT_THERE: list[tuple[dict[str, Any], str]] = [
+    ({"snapshot_id": 7}, "has no snapshot 7: it has expired"),
+    ({"ref": "x"}, "has no branch and no tag 'x'; there are main"),
+    ({"timestamp": "2020-01-01"}, "is not known as of 2020-01-01"),
+    ({"columns": ["j"]}, "has no column 'j'; there are i"),
+    ({"filter": [("i", "=", "x")]}, "compares column 'i', which is int64"),
+]
+
+
+def test_what_is_not_there_is_named_on_the_client(table: Lake) -> None:
+    for given, message in NOT_THERE:
+        with pytest.raises(ConfigError, match=rf"table {TABLE} in catalog.* {message}"):
+            _ = source(table, **given).info()
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,18 @@ def test_idleness_without_splits(bounded: bool, limit: int, idle: bool) -> None:
     assert machine.on_interval(1_000) == ([WatermarkStatus(idle=True)] if idle else [])
 
 
+def test_a_file_of_an_unbounded_source_is_not_idle_however_long_it_takes_to_open_it() -> None:
+    """Another subtask is ahead meanwhile, and would make its rows late."""
+    machine = all_assigned(SplitWatermarks(BOUNDED.with_idleness(100)))
+    machine.add(Split(id="file", data=b"", size=5, min_timestamp=50), 0)
+    assert machine.on_interval(10_000) == [Watermark(49)]
+    machine.on_rows("file", 90, 10_001)
+    assert machine.on_interval(20_000) == [Watermark(79)]
+    machine.remove("file")
+    assert machine.on_interval(20_001) == []
+    assert machine.on_interval(20_101) == [WatermarkStatus(idle=True)], "nothing is left to read"
+
+
 def test_a_split_of_a_bounded_source_is_not_idle_while_it_is_not_read() -> None:
     machine = all_assigned(SplitWatermarks(BOUNDED.with_idleness(100), bounded=True))
     machine.add(split("a"), 0)
