@@ -17,10 +17,12 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.contract.test_contract_names import COLUMNS, NOT_IN_DELTA, NOT_IN_SQL
+from tests.iceberg_lake import TABLE, Lake
 from tests.names import BY_CASE
 from tests.postgres import PostgresServer
 from unistream.connector.delta import DeltaSource
 from unistream.connector.file import FileSource
+from unistream.connector.iceberg import IcebergSource
 from unistream.connector.registry import create_discovery
 from unistream.connector.sql import SqlSource
 from unistream.connector.sql.source_statements import quoted
@@ -64,6 +66,21 @@ def test_a_file_has_the_columns_that_were_written(tmp_path: Path, format: str, d
     WRITERS[format](table, tmp_path / f"a.{format}")
     source = FileSource(str(tmp_path), format=format, schema=table.schema if declared else None)  # type: ignore[arg-type]
     assert rows_of(source).to_pylist() == table.to_pylist()
+
+
+def test_an_iceberg_table_has_the_columns_that_were_written(tmp_path: Path) -> None:
+    """pyiceberg writes other names to the files; a name that is empty it does not write."""
+    table = table_of([*filter(None, COLUMNS), *BY_CASE])
+    lake = Lake(tmp_path)
+    lake.create(table.schema)
+    lake.change(lambda held: held.append(table))
+    assert rows_of(IcebergSource(TABLE, catalog_properties=lake.properties)).to_pylist() == table.to_pylist()
+    some = table.schema.names[::2]
+    chosen = IcebergSource(TABLE, catalog_properties=lake.properties, columns=some)
+    assert rows_of(chosen).to_pylist() == table.select(some).to_pylist()
+    for n, name in enumerate(table.schema.names):
+        one = IcebergSource(TABLE, catalog_properties=lake.properties, filter=[(name, "=", f"y{n}")])
+        assert rows_of(one.reading(frozenset([name]))).to_pylist() == [{name: f"y{n}"}]
 
 
 def test_a_delta_table_has_the_columns_that_were_written(tmp_path: Path) -> None:

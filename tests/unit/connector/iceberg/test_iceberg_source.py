@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -47,6 +48,7 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.iceberg.source_deletes import VECTOR_MAGIC, vector_positions
 from unistream.connector.iceberg.source_split import DeleteFile, DeleteIndex, LakeFile
 from unistream.model.time_range import TimeRange
+from unistream.port.projection import Selection
 from unistream.port.source import WithEventTimeSpan, WithTimeRange
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -506,6 +508,23 @@ def test_a_large_file_is_read_by_row_groups(lake: Lake) -> None:
     assert [(one.start, one.stop) for one in parts(splits)] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert [split.min_timestamp for split in splits] == [0, 2, 4, 6]
     assert values(given, splits[1:3]) == [2, 3, 4, 5]
+
+
+def test_row_groups_that_the_pipeline_drops_are_not_decoded_where_names_are_those_of_the_file(
+    lake: Lake,
+) -> None:
+    lake.create(numbers().schema, properties={"write.parquet.row-group-limit": "2"})
+    append(lake, numbers(*range(7)))
+    selected = source(lake).reading_rows(Selection(pc.field("i") > 4, ("i",)))
+    assert values(selected) == [4, 5, 6]
+    lake.change(lambda table: _rename(table, "i", "n"))
+    renamed = source(lake).reading_rows(Selection(pc.field("n") > 4, ("n",)))
+    assert values(renamed, column="n") == list(range(7)), "the operator drops them"
+
+
+def _rename(table: Table, old: str, new: str) -> None:
+    with table.update_schema() as update:
+        update.rename_column(old, new)
 
 
 def test_all_types_are_read_as_they_were_written(lake: Lake) -> None:

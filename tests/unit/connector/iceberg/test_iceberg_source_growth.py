@@ -332,3 +332,28 @@ def test_a_column_that_changes_its_type_or_goes_is_named(
     append(lake, numbers(1))
     with pytest.raises(ConfigError, match=rf"table {TABLE}.*{message}.*start the job again"):
         find(given, after(found))
+
+
+MERGED = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param({"format-version": "1"}, id="version 1"),
+        pytest.param(MERGED, id="merged manifests"),
+    ],
+)
+def test_each_snapshot_has_added_its_own_files_only(lake: Lake, properties: dict[str, str]) -> None:
+    """Manifests of merged appends have files of earlier ones, too."""
+    lake.create(numbers().schema, properties=properties)
+    added = {append(lake, numbers(n)): n for n in range(5)}
+    given = growing(lake, starting_snapshot="earliest")
+    splits = find(given).splits
+    assert {part.snapshot: values(given, [one]) for part, one in zip(parts(splits), splits, strict=True)} == {
+        snapshot: [n] for snapshot, n in added.items()
+    }
+    assert values(source(lake)) == [0, 1, 2, 3, 4]
+    lake.change(lambda table: table.delete("i = 3"))
+    with pytest.raises(ConfigError, match=r"\(\w+\) (deletes|rewrites) rows"):
+        find(given)
