@@ -43,7 +43,7 @@ from unistream.connector.iceberg.source_split import (
     part_of_file,
     whole_file,
 )
-from unistream.connector.iceberg.source_start import Begin, IcebergSourceOptions, find_begin
+from unistream.connector.iceberg.source_start import Begin, IcebergSourceOptions, find_begin, find_columns
 from unistream.connector.iceberg.source_storage import LakeFiles
 from unistream.connector.iceberg.source_table import Added, SourceTable
 from unistream.connector.iceberg.table import LakeTable
@@ -125,8 +125,7 @@ class IcebergDiscovery:
 
     def _first(self, table: SourceTable) -> FoundSplits:
         begin = find_begin(table, self._options.start)
-        if not self._options.start.bounded:
-            table.columns(None).check_same(self._schema)
+        find_columns(table, self._options.start).check_same(self._schema)
         if begin.snapshot is None and (begin.until is not None or not self._options.start.bounded):
             return self._following(table, begin.position, begin)
         splits = [] if begin.snapshot is None else self._of_snapshot(table, begin.snapshot)
@@ -202,6 +201,7 @@ class IcebergDiscovery:
             else:
                 found.append(whole)
         if by_footer:
+            self._files.use(table.io)
             mapping = name_mapping(self._where, table.name_mapping)
             with ThreadPoolExecutor(FOOTERS_AT_ONCE, "iceberg-footers") as pool:
                 for parts in pool.map(lambda one: self._parts(one, mapping), by_footer):

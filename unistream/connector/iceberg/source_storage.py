@@ -20,6 +20,10 @@ class LakeFiles:
         self._address = address
         self._io: Any = None
 
+    def use(self, io: Any) -> None:
+        """The `pyiceberg.io.FileIO` of the table, which somebody has just loaded."""
+        self._io = io
+
     def open(self, path: str, size: int, what: str = "file") -> pa.NativeFile:
         """
         Args:

@@ -81,6 +81,11 @@ class SourceTable:
         return str(self._table.metadata.table_uuid)
 
     @property
+    def io(self) -> Any:
+        """A `pyiceberg.io.FileIO`."""
+        return self._table.io
+
+    @property
     def name_mapping(self) -> str | None:
         found: str | None = self._table.properties.get(NAME_MAPPING)
         return found
