@@ -105,17 +105,17 @@ def written_by(table: pa.Table, name: str, execute: Callable[..., object], mark:
         )
 
 
-TABLE = "50% of :rows \"and\" 'others' %(a)s"
+SQL_TABLE = "50% of :rows \"and\" 'others' %(a)s"
 
 
 def test_a_table_of_sqlite_has_the_columns_that_were_written(tmp_path: Path) -> None:
     table = table_of([name for name in COLUMNS if name not in NOT_IN_SQL])
     with closing(sqlite3.connect(tmp_path / "rows.db")) as db, db:
-        written_by(table, TABLE, db.execute, "?")
+        written_by(table, SQL_TABLE, db.execute, "?")
     url = f"sqlite:///{tmp_path / 'rows.db'}"
     for name in (None, *table.schema.names[::4]):
-        assert rows_of(SqlSource(url, TABLE, split_by=name)).sort_by(table.schema.names[0]).equals(table)
-    query = f"SELECT * FROM {quoted(TABLE)} WHERE ':a' <> '%(b)s' -- :c"
+        assert rows_of(SqlSource(url, SQL_TABLE, split_by=name)).sort_by(table.schema.names[0]).equals(table)
+    query = f"SELECT * FROM {quoted(SQL_TABLE)} WHERE ':a' <> '%(b)s' -- :c"
     assert rows_of(SqlSource(url, query=query)).sort_by(table.schema.names[0]).equals(table)
 
 
@@ -123,10 +123,10 @@ def test_a_table_of_postgresql_has_the_columns_that_were_written(postgres: Postg
     fitting = [name for name in COLUMNS if name not in NOT_IN_SQL and len(name.encode()) < 64]
     table, url = table_of([*fitting, *BY_CASE]), postgres.new_database()
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as db:
-        written_by(table, TABLE, db.execute, "%s")
+        written_by(table, SQL_TABLE, db.execute, "%s")
     some = table.schema.names[::3]
     for name in (None, *some[::2]):
-        found = rows_of(SqlSource(url, TABLE, split_by=name, columns=some))
+        found = rows_of(SqlSource(url, SQL_TABLE, split_by=name, columns=some))
         assert found.sort_by(some[0]).equals(table.select(some))
-    query = f"SELECT * FROM {quoted(TABLE)} WHERE ':a' <> '%(b)s' -- :c"
+    query = f"SELECT * FROM {quoted(SQL_TABLE)} WHERE ':a' <> '%(b)s' -- :c"
     assert rows_of(SqlSource(url, query=query)).sort_by(some[0]).equals(table)
