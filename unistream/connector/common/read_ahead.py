@@ -165,7 +165,8 @@ class SplitReader(Generic[P]):
         encoded, decoded: A split as it is stored, and back (raises CorruptSnapshot).
         bytes_left: Those of a split behind its position; None: not known, which holds for all if it is not
             given.
-        release: Called at the end, when `decode` does no more, or hangs.
+        interrupt: Called when the reader is closed: `decode` may fail at what it waits for.
+        release: Called behind that, when `decode` does no more, or hangs.
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class SplitReader(Generic[P]):
         encoded: Callable[[P], Split],
         decoded: Callable[[Split], P],
         bytes_left: Callable[[P], int | None] | None = None,
+        interrupt: Callable[[], None] = lambda: None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self._decode = decode
@@ -181,6 +183,7 @@ class SplitReader(Generic[P]):
         self._decoded = decoded
         self._bytes_left = bytes_left
         self._rows_left: deque[int | None] = deque()  # of the splits
+        self._interrupt = interrupt
         self._release = release
         self._context: ReaderContext | None = None
         self._ahead: ReadAhead[P] | ReadInPlace[P] | None = None
@@ -252,6 +255,7 @@ class SplitReader(Generic[P]):
 
     def close(self) -> None:
         if self._ahead is not None:
+            self._interrupt()
             self._ahead.close()
         self._splits.clear()
         self._rows_left.clear()

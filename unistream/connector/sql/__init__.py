@@ -15,8 +15,9 @@ of the group (`group_log`) share a `transaction`.
 
 Source: `source_discovery` divides a column into ranges, and says how far one that grows may be read
 (`ranges`); `source_read` reads a range page by page, by the statements of `source_statements`, which
-`source_database` sends and `source_types` makes columns of. May import: `connector.common`. Start with `sink`
-and `source`.
+`source_database` sends and `source_types` makes columns of; `source_engine` connects.
+
+May import: `connector.common`. Start with `sink` and `source`.
 """
 
 from __future__ import annotations

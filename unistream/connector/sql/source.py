@@ -21,13 +21,8 @@ from unistream.base.extras import require
 from unistream.base.secrets import Secret, has_reference
 from unistream.connector.sql.database import dataset_of, parsed
 from unistream.connector.sql.source_cells import Cell, cell
-from unistream.connector.sql.source_database import (
-    SOURCE,
-    ReadDatabase,
-    Reads,
-    absolute,
-    checked_url,
-)
+from unistream.connector.sql.source_database import ReadDatabase, Reads
+from unistream.connector.sql.source_engine import SOURCE, absolute, checked_url
 from unistream.connector.sql.source_options import SqlSourceOptions, written
 from unistream.connector.sql.source_read import SqlSpec, sql_reader
 from unistream.connector.sql.source_types import Described, check_readable, check_zones, with_types

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import sqlite3
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 import pyarrow as pa
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.sql.elements import TextClause
 
-from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.base.secrets import Secret
 from unistream.connector.sql import source_statements as sql
-from unistream.connector.sql.database import parsed, postgres_engine
-from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, ValueTooLong, read_failure
+from unistream.connector.sql.database import CONNECT_TIMEOUT_S, parsed
+from unistream.connector.sql.failures import ValueTooLong, read_failure
 from unistream.connector.sql.ranges import Range
 from unistream.connector.sql.source_cells import Cell, cell, cells
+from unistream.connector.sql.source_engine import SOURCE, reading_engine
 from unistream.connector.sql.source_split import SqlSplit
 from unistream.connector.sql.source_types import (
     Described,
@@ -37,13 +35,7 @@ from unistream.connector.sql.source_types import (
 )
 from unistream.connector.sql.statements import Target
 
-SOURCE: Final = "SQL source"
-DRIVERS: Final = {"postgresql": "psycopg", "sqlite": "pysqlite"}
-_SETTINGS: Final = (
-    "-c default_transaction_read_only=on -c client_encoding=UTF8 -c datestyle=ISO -c bytea_output=hex "
-    "-c extra_float_digits=1"
-)
-"""So that values are written as they are read here, whatever the role or the database has set."""
+_LOG: Final = logging.getLogger(__name__)
 _STEPS: Final = 100_000  # of SQLite's machine, between two looks at the clock: some milliseconds
 _LOOKUP: Final = text("SELECT oid, format_type(oid, NULL), typtype FROM pg_type WHERE oid = ANY(:oids)")
 _IDENTITY: Final = text(
@@ -92,7 +84,20 @@ class ReadDatabase:
         self._reads = reads
         self._source = sql.source_clause(reads.table, reads.query)
         self._timeout_ms = timeout_ms
-        self._engine = _engine(where, timeout_ms)
+        self._driver: Any = None  # the connection that is used
+        self._is_interrupted = False
+        self._engine = reading_engine(where, timeout_ms)
+
+    def interrupt(self) -> None:
+        """By any thread: ends the statement that runs, if the server answers, and begins no other."""
+        self._is_interrupted = True
+        driver = self._driver
+        if driver is None or self.dialect == "sqlite":
+            return
+        try:
+            driver.cancel_safe(timeout=CONNECT_TIMEOUT_S)
+        except driver.Error as error:
+            _LOG.info("event=statement_goes_on reason=%s", error)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -294,13 +299,23 @@ class ReadDatabase:
     @contextmanager
     def _connected(self, doing: str) -> Iterator[Connection]:
         """Each statement is a transaction of its own: nothing is held while rows are processed."""
+        if self._is_interrupted:
+            raise Unreachable(f"{self.named}: {doing} was given up: the reader is closed")
         try:
             with self._engine.connect() as connection:
+                self._driver = connection.connection.driver_connection
                 if self.dialect == "sqlite":
-                    _limit_time(connection, self._timeout_ms)
+                    self._limit_time()
                 yield connection
         except DBAPIError as error:
             raise read_failure(error, self.named, doing, self._timeout_ms) from error
+        finally:
+            self._driver = None
+
+    def _limit_time(self) -> None:
+        """SQLite has no limit of its own for a statement, and no interruption that comes before it."""
+        ends = time.monotonic() + self._timeout_ms / 1000
+        self._driver.set_progress_handler(lambda: self._is_interrupted or time.monotonic() > ends, _STEPS)
 
 
 def _grows(places: pa.ChunkedArray) -> bool:
@@ -337,61 +352,3 @@ def _before(dialect: str, margin_ms: int, kind: pa.DataType) -> TextClause:
     if pa.types.is_date(kind):
         return text(f"SELECT date('now', '-{seconds} seconds', '-1 day')")
     return text(f"SELECT strftime('%Y-%m-%d %H\\:%M\\:%f', 'now', '-{seconds} seconds')")
-
-
-# --- engines --------------------------------------------------------------------------------------
-
-
-def checked_url(url: str | Secret) -> URL:
-    """Raises ConfigError: as `parsed`, or of another driver."""
-    where = parsed(url, SOURCE)
-    dialect = where.get_backend_name()
-    driver = where.drivername.partition("+")[2] or DRIVERS[dialect]
-    if driver != DRIVERS[dialect]:
-        raise ConfigError(
-            f"{SOURCE}: {dialect} is read by {DRIVERS[dialect]}, not by {driver}: write "
-            f"{dialect}+{DRIVERS[dialect]}://… as url"
-        )
-    return where if dialect == "sqlite" else where.set(drivername=f"{dialect}+{driver}")
-
-
-def absolute(url: str) -> str:
-    """That of a file of SQLite means the same in every process.
-
-    >>> absolute("postgresql+psycopg://u@host/d")
-    'postgresql+psycopg://u@host/d'
-    """
-    where = make_url(url)
-    if where.get_backend_name() != "sqlite" or where.database is None or where.database.startswith("file:"):
-        return url
-    return where.set(database=str(Path(where.database).absolute())).render_as_string(hide_password=False)
-
-
-def _engine(where: URL, timeout_ms: int) -> Engine:
-    where = checked_url(where.render_as_string(hide_password=False))
-    if where.get_backend_name() == "sqlite":
-        path = where.database or ""
-        if not path.startswith("file:") and not Path(path).exists():
-            raise ConfigError(f"{SOURCE}: there is no file {path}")
-        engine = create_engine(where, creator=lambda: _opened(path), isolation_level="AUTOCOMMIT")
-        event.listen(engine, "connect", _only_reads)
-        return engine
-    engine = postgres_engine(where, "a SQL source of PostgreSQL", statement_ms=timeout_ms, settings=_SETTINGS)
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-
-def _opened(path: str) -> sqlite3.Connection:
-    """Without making the file."""
-    uri = path if path.startswith("file:") else f"file:{quote(str(Path(path).absolute()))}?mode=rw"
-    return sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT_MS / 1000, check_same_thread=False)
-
-
-def _only_reads(connection: sqlite3.Connection, _record: object) -> None:
-    connection.execute("PRAGMA query_only = ON")
-
-
-def _limit_time(connection: Connection, timeout_ms: int) -> None:
-    """SQLite has no limit of its own for a statement."""
-    ends = time.monotonic() + timeout_ms / 1000
-    driver: Any = connection.connection.driver_connection
-    driver.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)

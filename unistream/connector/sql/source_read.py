@@ -39,6 +39,7 @@ def sql_reader(spec: SqlSpec) -> SplitReader[SqlSplit]:
         pages.decode,
         encode_split,
         lambda split: decoded_split(split, SqlSplit, "SQL"),
+        interrupt=pages.interrupt,
         release=pages.close,
     )
 
@@ -50,6 +51,13 @@ class Pages:
         self._spec = spec
         self._database: ReadDatabase | None = None
         self._limit = PAGE_ROWS_FIRST
+        self._is_interrupted = False
+
+    def interrupt(self) -> None:
+        """By another thread: the statement that runs is not waited for."""
+        self._is_interrupted = True
+        if self._database is not None:
+            self._database.interrupt()
 
     def close(self) -> None:
         if self._database is not None:
@@ -61,6 +69,8 @@ class Pages:
         if self._database is None:
             self._database = ReadDatabase(spec.url, spec.reads, spec.timeout_ms)
         database = self._database
+        if self._is_interrupted:  # before there was a database
+            database.interrupt()
         check_same(database, spec.schema, spec.given)
         layout = database.layout(spec.schema, split.column, split.order)
 

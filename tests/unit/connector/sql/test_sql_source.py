@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,8 @@ from unistream.connector.sql import SqlSink, SqlSource
 from unistream.connector.sql.ranges import Position
 from unistream.connector.sql.source_split import SqlSplit
 from unistream.model.splits import FoundSplits, KnownSplits
-from unistream.port.source import GrowingDiscovery, Rows
+from unistream.port.source import GrowingDiscovery, Idle, ReaderContext, Rows
+from unistream.testing.harness.operators import CountingMetrics
 from unistream.testing.harness.source_driver import SourceDriver
 
 POSTGRES = "postgresql+psycopg://me:hunter2@nowhere.invalid/shop"
@@ -252,6 +254,23 @@ def test_a_statement_has_a_limit(url: str) -> None:
     source = SqlSource(url, query=endless, schema={"i": pa.int64()}, query_timeout="50 ms")
     with pytest.raises(Unreachable, match=r"took longer than 0.05 s, and was given up.*query_timeout"):
         read(source)
+
+
+def test_a_reader_that_is_closed_waits_for_no_statement(url: str) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) AS i FROM n"
+    source = SqlSource(url, query=endless, schema={"i": pa.int64()})
+    before = set(threading.enumerate())
+    reader = source.create_reader()
+    reader.open(
+        ReaderContext(
+            index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=CountingMetrics()
+        )
+    )
+    reader.add_splits(find(source).splits)
+    assert isinstance(reader.poll(), Idle)
+    [thread] = set(threading.enumerate()) - before
+    reader.close()
+    assert not thread.is_alive()
 
 
 # --- a column that grows --------------------------------------------------------------------------
