@@ -34,6 +34,7 @@ SILENT_TIMEOUT_MS: Final = 30_000  # of a server that no longer acknowledges wha
 OPEN_ATTEMPTS: Final = 3  # of several writers that open a new SQL catalogue one creates its tables
 _OF_URLS: Final = ("ArgumentError", "NoSuchModuleError", "InvalidURL", "MissingSchema")
 """Errors of SQLAlchemy and requests, which this room does not import, for a URL that cannot be one."""
+_INVALID: Final = "ValidationError"  # of pyiceberg and pydantic: metadata that they do not know
 _SQLITE: Final = re.compile(r"sqlite(?:\+\w+)?:///(?!/)(?=.)")
 _IDENTIFIER: Final = re.compile(r"[^.\s#?\0]{1,255}(\.[^.\s#?\0]{1,255})+")
 """Its parts are names of folders of the warehouse, in a URL."""
@@ -215,7 +216,7 @@ def answering(
     except mistakes as error:
         raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error
     except Exception as error:  # of whatever library is below this catalogue
-        if type(error).__name__ in _OF_URLS or stays(error):
+        if type(error).__name__ in (*_OF_URLS, _INVALID) or stays(error):
             raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}") from error
         if (what := remedy(error)) is not None:
             raise ConfigError(f"Iceberg, {where}: {doing} was refused: {_brief(error)}; {what}") from error
@@ -223,8 +224,12 @@ def answering(
 
 
 def _brief(error: BaseException) -> str:
-    """Its first line, without passwords of URLs; databases add the statement and its values below."""
+    """Its first line, without passwords of URLs; databases add the statement and its values below. What is
+    wrong with metadata is in the lines behind that."""
     lines = str(error).strip().splitlines()
+    if type(error).__name__ == _INVALID and len(lines) > 2:
+        why = lines[2].strip().removeprefix("Value error, ").partition(" [type=")[0]
+        lines = [f"{why} ({lines[1].strip()})"]
     return re.sub(r"(?<=://)[^/@\s]*@", "", lines[0]) if lines else type(error).__name__
 
 

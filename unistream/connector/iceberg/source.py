@@ -95,8 +95,8 @@ class IcebergSource:
         split_bytes: Larger files are read by several subtasks, by row groups of at least this size together.
 
     Rows that were deleted, by position, by equality or by deletion vectors, are not read. Data files and
-    files with deletes that are not Parquet are refused, and so are columns of type variant, geometry,
-    geography and unknown.
+    files with deletes that are not Parquet are refused, and so are columns of type geometry, geography and
+    unknown, and a table with a variant, which pyiceberg cannot open.
 
     Raises:
         ConfigError: an argument is wrong, or pyiceberg is not installed; at `schema` or when the job starts:

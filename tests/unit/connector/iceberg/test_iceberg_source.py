@@ -577,23 +577,50 @@ def test_all_types_are_read_as_they_were_written(lake: Lake) -> None:
         assert read(source(lake, columns=[name], filter=[(name, "=", row[name])])) == [{name: row[name]}]
 
 
-def test_default_values_of_version_3_are_those_of_rows_that_are_older(lake: Lake) -> None:
+def with_fields(lake: Lake, *fields: dict[str, Any]) -> None:
     """pyiceberg does not write such a table; its metadata are those of another engine."""
     lake.create(numbers().schema)
     append(lake, numbers(1))
     with lake.table() as table:
-        location = table.metadata_location
-    path = Path(location.removeprefix("file://"))
+        path = Path(table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
-    metadata |= {"format-version": 3, "next-row-id": 1, "last-column-id": 4}
-    [fields] = [one["fields"] for one in metadata["schemas"]]
-    fields += [
-        {"id": 2, "name": "day", "type": "date", "required": True, "initial-default": "2026-01-01"},
-        {"id": 3, "name": "dec", "type": "decimal(5, 2)", "required": False, "initial-default": "1.25"},
-        {"id": 4, "name": "ns", "type": "timestamp_ns", "required": False},
-    ]
+    metadata |= {"format-version": 3, "next-row-id": 1, "last-column-id": 1 + len(fields)}
+    [held] = [one["fields"] for one in metadata["schemas"]]
+    held += [{"id": 2 + n, "required": False, **field} for n, field in enumerate(fields)]
     path.write_text(json.dumps(metadata))
+
+
+def test_default_values_of_version_3_are_those_of_rows_that_are_older(lake: Lake) -> None:
+    with_fields(
+        lake,
+        {"name": "day", "type": "date", "required": True, "initial-default": "2026-01-01"},
+        {"name": "dec", "type": "decimal(5, 2)", "initial-default": "1.25"},
+        {"name": "ns", "type": "timestamp_ns"},
+    )
     assert read(source(lake)) == [{"i": 1, "day": NOON.date(), "dec": Decimal("1.25"), "ns": None}]
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        pytest.param({"type": "geometry"}, "column 'x' is geometry, .* select others", id="without a form"),
+        pytest.param(
+            {"type": "variant"}, "loading it was refused: Unsupported field type: 'variant'", id="new"
+        ),
+        pytest.param(
+            {"type": "timestamp_ns", "initial-default": "2026-01-01T00:00:00.000000001"},
+            "loading it was refused: .*timestamp_ns not supported",
+            id="a default that pyiceberg does not know",
+        ),
+    ],
+)
+def test_types_of_version_3_that_cannot_be_read_are_named(
+    lake: Lake, field: dict[str, Any], message: str
+) -> None:
+    """And no outage, after which it would be tried again."""
+    with_fields(lake, {"name": "x", **field})
+    with pytest.raises(ConfigError, match=message):
+        _ = source(lake).schema
 
 
 # --- files that go --------------------------------------------------------------------------------
