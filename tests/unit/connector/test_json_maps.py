@@ -31,6 +31,7 @@ NESTED: Final = pa.map_(
     [
         (INTS, '{"b": 1, "a": 2}', [("b", 1), ("a", 2)]),
         (INTS, "{}", []),
+        (INTS, json.dumps({f"k{n}": n for n in range(70)}), [(f"k{n}", n) for n in range(70)]),
         (INTS, "null", None),
         (INTS, '{"a": null, "": 9223372036854775807}', [("a", None), ("", 2**63 - 1)]),
         (INTS, '{"\\u00e4\\n\\"": 1,\r\n "ü": 2}', [('ä\n"', 1), ("ü", 2)]),
@@ -73,6 +74,9 @@ def test_an_object_is_a_map_of_its_fields(kind: pa.DataType, text: str, value: A
         (INTS, '{"a": 1, "b": 2, "a": 1}', "field 'm' has 'a' twice"),
         (INTS, '{"a": 1, "\\u0061": 1}', "field 'm' has 'a' twice"),
         (pa.list_(INTS), '[{}, {"a": 1, "a": 1}]', "field 'm' has 'a' twice"),
+        (INTS, '{"a": 1, "b": 2', "it is not"),
+        (INTS, '{"a": 1 "b": 2}', "it is not valid"),
+        (INTS, '{"a" 1}', "it is not valid"),
         (INTS, "[]", "field 'm' is of JSON type array, where the schema needs an object"),
         (INTS, '"a"', "field 'm' is of JSON type string, where the schema needs an object"),
         (INTS, "5", "field 'm' is of JSON type number, where the schema needs an object"),

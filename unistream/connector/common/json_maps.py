@@ -2,14 +2,17 @@
 
 Arrow's parser reads lists of pairs, and no maps. So the text of a value is written again, with a list of
 ``{"key": …, "value": …}`` for each object that a map is made of; then the parser reads it by the rules that
-nested values have, and the lists become maps. Numbers keep their digits. This is a loop in Python over the
-values of such columns.
+nested values have, and the lists become maps. A compiled loop writes the usual ones (`json_map_kernels`), and
+Python those with maps inside, with escapes in names, or with a mistake, whose reason it gives.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import UserCodeError
-from unistream.connector.common.spans import Int64s
+from unistream.connector.common.spans import PADDING, Int64s, UInt8s, padded, read_only
 from unistream.model.map_types import has_maps
 
 TWICE: Final = "a map in {!r} that has a key twice, where a JSON object has each name once"
@@ -61,6 +64,48 @@ def parsed_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_list(kind):
         return pa.large_list(kind.value_field.with_type(parsed_type(kind.value_type)))
     return kind
+
+
+def pairs_of(
+    data: UInt8s, starts: Int64s, lengths: Int64s, name: str, kind: pa.DataType
+) -> tuple[tuple[UInt8s, Int64s, Int64s], dict[int, str]]:
+    """Values in JSON as the parser reads them in `parsed_type`: their bytes, and where each is; and those
+    that are none, which are null there, with the reasons.
+
+    Args:
+        data: Padded.
+        starts: Where each value begins.
+        lengths: Its bytes.
+        name: Of the field, for reasons.
+        kind: Of the values.
+    """
+    texts: dict[int, bytes] = {}
+    bad: dict[int, str] = {}
+    out, bounds = np.zeros(0, np.uint8), np.zeros(len(starts) + 1, np.int64)
+    done = np.zeros(len(starts), np.uint8)
+    if pa.types.is_map(kind) and not has_maps(kind.item_type):
+        kernels = _map_kernels()
+        out = np.empty(kernels.GROWTH * int(lengths.sum()) + 2 * len(starts) + PADDING, np.uint8)
+        kernels.rewrite_objects(read_only(data), starts, lengths, out, bounds, done)
+    for place in np.flatnonzero(done == 0).tolist():
+        start = int(starts[place])
+        try:
+            texts[place] = rewritten(data[start : start + int(lengths[place])].tobytes(), name, kind)
+        except NoMap as problem:
+            texts[place], bad[place] = b"null", str(problem)
+    if not texts:
+        return (out, bounds[:-1], np.diff(bounds)), bad
+    places = np.array(list(texts), np.int64)
+    sizes = np.array([len(text) for text in texts.values()], np.int64)
+    starts, lengths = bounds[:-1].copy(), np.diff(bounds)
+    starts[places], lengths[places] = bounds[-1] + np.cumsum(sizes) - sizes, sizes
+    return (padded(out[: bounds[-1]].tobytes(), *texts.values()), starts, lengths), bad
+
+
+@functools.cache
+def _map_kernels() -> ModuleType:
+    """Compiled at the first use."""
+    return importlib.import_module("unistream.connector.common.json_map_kernels")
 
 
 def rewritten(text: bytes, name: str, kind: pa.DataType) -> bytes:

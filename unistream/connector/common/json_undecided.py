@@ -18,13 +18,12 @@ import pyarrow.json as pj
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.connector.common.json_maps import (
-    NoMap,
+    pairs_of,
     parsed_type,
-    rewritten,
     with_maps,
 )
 from unistream.connector.common.json_values import check_values, line_array
-from unistream.connector.common.spans import Int64s, UInt8s, binary_array, padded
+from unistream.connector.common.spans import Int64s, UInt8s, binary_array
 from unistream.model.map_types import has_maps, keys_are_text
 
 BLOCK_BYTES: Final = MIB  # measured: the parser is fastest with blocks that stay in the L2 cache
@@ -105,15 +104,8 @@ class UndecidedColumn:
 
     def _parse_maps(self, data: UInt8s, starts: Int64s, lengths: Int64s) -> Parsed:
         """A bad one is null among the others."""
-        texts, bad = [], {}
-        for place, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            try:
-                texts.append(rewritten(data[start : start + length].tobytes(), self._name, self._target))
-            except NoMap as problem:
-                texts.append(b"null")
-                bad[place] = str(problem)
-        sizes = np.array([len(text) for text in texts], np.int64)
-        found = self._parse_alike(self._readings[0], padded(*texts), np.cumsum(sizes) - sizes, sizes)
+        texts, bad = pairs_of(data, starts, lengths, self._name, self._target)
+        found = self._parse_alike(self._readings[0], *texts)
         reasons = {place: why.replace(_OF_PAIRS, "[]") for place, why in found.bad.items()}
         return Parsed(with_maps(found.values, self._target), reasons | bad)
 
