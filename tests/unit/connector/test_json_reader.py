@@ -151,7 +151,7 @@ def test_a_type_that_json_cannot_give_is_refused_with_its_column(kind):
         JsonReader(pa.schema([("fine", pa.int64()), ("odd", kind)]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([b'{"a": 1}', b'{"a": "x"}', b"{", b'{"a":2}', b"{}{}"]), max_size=30))
 def test_any_mixture_keeps_good_rows_in_order_and_names_every_bad_one(values):
     found = read(one("a", pa.int64()), *values)
@@ -271,7 +271,7 @@ def differs_by_design(row: bytes) -> bool:
     return not row.strip().startswith(b"{") or re.search(rb"e\+?\d{3}|\d{300}|-0", row) is not None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(rows(), min_size=20, max_size=60))
 def test_rows_are_good_and_have_the_values_as_for_arrow(values: list[bytes]) -> None:
     found, checked = read(COMPARED, *values), read(COMPARED, *values, used=["i"])

@@ -607,7 +607,7 @@ def kinds(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]
 
 
 @given(data=st.data(), several=st.integers(1, 4), codec=st.sampled_from(["null", "deflate"]))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_rows_of_any_schema_are_those_that_fastavro_reads(
     tmp_path: Path, data: st.DataObject, several: int, codec: str
 ) -> None:
