@@ -119,7 +119,7 @@ def read_as(schema: ParsedSchema, wanted: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def _read_as(types: Types, schema: AvroSchema, wanted: pa.DataType) -> pa.DataType:
-    of_family = [one for one in types.branches(schema) if family(_shallow(one)) == family(wanted)]
+    of_family = [one for one in types.branches(schema) if _shape(_shallow(one)) == _shape(wanted)]
     if len(of_family) != 1:
         others = types.branches(schema)
         return _shallow(others[0]) if len(others) == 1 and _is_leaf(others[0]) else wanted
@@ -143,6 +143,13 @@ def _read_as(types: Types, schema: AvroSchema, wanted: pa.DataType) -> pa.DataTy
             return pa.map_(wanted.key_field, item)
         case _:
             return _shallow(found)
+
+
+def _shape(kind: pa.DataType) -> str:
+    """Of lists and maps without their items; a dictionary is what its values are."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return "list"
+    return "map" if pa.types.is_map(kind) else family(kind)
 
 
 def _is_leaf(schema: Any) -> bool:

@@ -486,6 +486,32 @@ def test_values_become_those_of_wider_types_and_of_no_others(
         assert rows_of(path, schema=schema) == [{"v": expected}]
 
 
+WHEN: Final = dt.datetime(2001, 9, 9, 1, 46, 40, 1, dt.UTC)
+
+
+def test_times_inside_of_lists_are_in_the_unit_that_is_wanted(tmp_path: Path) -> None:
+    """These are read record by record."""
+    nanos = {"type": "long", "logicalType": "timestamp-nanos"}
+    schema = record(
+        v={"type": "array", "items": nanos},
+        m={"type": "map", "values": ["null", nanos]},
+        r=record("R", t=nanos, l={"type": "array", "items": record("Q", t=nanos)}),
+    )
+    at = 1_000_000_000_000_001_000
+    row = {"v": [at], "m": {"k": at}, "r": {"t": at, "l": [{"t": at}]}}
+    path = write(tmp_path / "a.avro", schema, [row])
+    micros = pa.timestamp("us", "UTC")
+    inner = pa.struct([("t", micros)])
+    wanted = {
+        "v": pa.list_(micros),
+        "m": pa.map_(pa.string(), micros),
+        "r": pa.struct([("t", micros), ("l", pa.list_(inner))]),
+    }
+    assert rows_of(path, schema=wanted) == [
+        {"v": [WHEN], "m": [("k", WHEN)], "r": {"t": WHEN, "l": [{"t": WHEN}]}}
+    ]
+
+
 def test_a_value_that_a_column_cannot_have_fails_with_its_place(tmp_path: Path) -> None:
     path = write(tmp_path / "a.avro", record(v="long"), [{"v": 1}, {"v": 2**53 + 1}])
     with pytest.raises(UserCodeError, match=r"block at byte .*, record 2: field 'v' is not a double"):
