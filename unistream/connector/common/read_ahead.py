@@ -174,6 +174,7 @@ class SplitReader(Generic[P]):
         decode: Callable[[P], Iterator[Chunk[P]]],
         encoded: Callable[[P], Split],
         decoded: Callable[[Split], P],
+        *,
         bytes_left: Callable[[P], int | None] | None = None,
         interrupt: Callable[[], None] = lambda: None,
         release: Callable[[], None] = lambda: None,

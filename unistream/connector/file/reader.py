@@ -13,5 +13,5 @@ def file_reader(spec: FileSpec) -> SplitReader[FileSplit]:
         lambda split: decode(split, spec),
         encode_split,
         lambda split: decoded_split(split, FileSplit, "file"),
-        lambda split: bytes_left(split, is_stream=spec.codec_of(split.path) is not None),
+        bytes_left=lambda split: bytes_left(split, is_stream=spec.codec_of(split.path) is not None),
     )
