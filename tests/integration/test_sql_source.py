@@ -295,11 +295,11 @@ def test_values_come_as_they_are(url: str) -> None:
         "CREATE TABLE t (id int PRIMARY KEY, a smallint, b text, c char(3), d bytea, e uuid, f jsonb, "
         "g date, h timestamp, i timestamptz, j time, k mood, l price, m boolean, n real, o float8, "
         "p numeric(40, 2), "
-        'q oid, "r % :s" varchar(9), s int[])',
+        'q oid, "r % :s" varchar(9), s int[], t bytea)',
         "INSERT INTO t VALUES (1, -32768, E'a\\r\\n\"b\",\\\\', 'ab', '\\x00ff', "
         "'d5a1c1c0-0000-4000-8000-000000000001', '{\"a\": [1]}', '2026-02-03', '2026-02-03 04:05:06.5', "
         "'2026-02-03 04:05:06+02', '23:59:59', 'ok', 1.5, true, 0.1, 'NaN', 1e37, "
-        "4000000000, '', '{1,2}')",
+        "4000000000, '', '{1,2}', '')",
         "INSERT INTO t VALUES (2)",
     )
     first, second = read(us.SqlSource(url, "t", types={"s": pa.string()}))
@@ -311,6 +311,7 @@ def test_values_come_as_they_are(url: str) -> None:
         "h": "2026-02-03 04:05:06.500000", "i": "2026-02-03 02:05:06+00:00", "j": "23:59:59", "k": "ok",
         "l": "1.500", "m": "True", "n": "0.10000000149011612", "o": "nan",
         "p": "10000000000000000000000000000000000000.00", "q": "4000000000", "r % :s": "", "s": "{1,2}",
+        "t": "b''",
     }  # fmt: skip
 
 
@@ -326,6 +327,74 @@ def test_a_value_that_no_row_can_have_is_named_with_its_row(url: str, kind: str,
     )
     with pytest.raises(UserCodeError, match=f"row a = '1', b = 'y': column 'v': '{value}' is no .*types="):
         read(us.SqlSource(url, "t"))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("text '1,5'", pa.float64()),
+        ("text ''", pa.int64()),
+        ("text E'1\\n2'", pa.int64()),
+        ("bigint '9007199254740993'", pa.float64()),
+        ("float8 '1e300'", pa.float32()),
+    ],
+)
+def test_a_value_that_a_given_type_cannot_have_is_named(url: str, value: str, kind: pa.DataType) -> None:
+    source = us.SqlSource(url, query=f"SELECT 7 AS id, {value} AS v", types={"v": kind}, split_by="id")
+    with pytest.raises(UserCodeError, match=f"row id = '7': column 'v': .* is no {kind}"):
+        read(source)
+
+
+@pytest.mark.parametrize(
+    ("statements", "options"),
+    [
+        pytest.param(
+            ['CREATE TABLE t ("concat" int PRIMARY KEY)', "INSERT INTO t SELECT generate_series(1, 120)"],
+            {},
+            id="a column has the name of a function",
+        ),
+        pytest.param(
+            [
+                "CREATE TABLE t (id int PRIMARY KEY)",
+                "CREATE TABLE heir () INHERITS (t)",
+                "INSERT INTO t SELECT generate_series(1, 1500)",
+                "INSERT INTO heir SELECT generate_series(2, 1500)",
+            ],
+            {"rows_per_split": 700},
+            id="rows of a table that inherits have the same keys",
+        ),
+        pytest.param(
+            [
+                "CREATE TABLE t (id int PRIMARY KEY, v text)",
+                "INSERT INTO t SELECT i, CASE WHEN i > 1100 THEN repeat('x', 300000) END "
+                "FROM generate_series(1, 1340) AS i",
+            ],
+            {},
+            id="rows are larger than those before",
+        ),
+    ],
+)
+def test_each_row_comes_once(url: str, statements: list[str], options: dict[str, Any]) -> None:
+    execute(url, *statements)
+    with psycopg.connect(url.replace("+psycopg", "")) as db:
+        expected = Counter(row[0] for row in db.execute("SELECT * FROM t"))
+    found = read(us.SqlSource(url, "t", **options))
+    assert Counter(next(iter(row.values())) for row in found) == expected
+
+
+def test_a_table_may_have_a_column_more_while_it_is_read(url: str) -> None:
+    execute(
+        url, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT i FROM generate_series(1, 200) AS i"
+    )
+    source = us.SqlSource(url, "t", rows_per_split=10)
+    rows = []
+    with SourceDriver(source, find(source).splits, 60.0) as driver:
+        for polled in driver.polled():
+            if isinstance(polled, Rows):
+                rows += polled.records["id"].to_pylist()
+                if len(rows) == 100:  # by then a driver has prepared what it asks again
+                    execute(url, "ALTER TABLE t ADD COLUMN more int")
+    assert rows == list(range(1, 201))
 
 
 def wrong_password(server: PostgresServer, url: str) -> str:
@@ -393,6 +462,8 @@ def test_a_table_that_was_made_again_is_another_one(url: str) -> None:
     execute(url, "DROP TABLE t", create, "INSERT INTO t VALUES (4)")
     with pytest.raises(ConfigError, match=r"was dropped and made again.*allow-non-restored-state"):
         find(source, second)
+    with pytest.raises(ConfigError, match="was dropped and made again"):
+        read(source, first)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ import msgspec
 from unistream.base.errors import ConfigError
 
 HIDDEN: Final = "****"
+IN_QUERY: Final = frozenset(("password", "sslpassword"))
+"""Parameters of PostgreSQL that the URL of a database may have behind its "?", where nothing hides them."""
 _NAME: Final = re.compile(
     r"pass(word|wd|phrase)|secret|token|credential|authorization|jaas|sasl(?!.?mechanism)"
     r"|(access|account|api|private|shared|encryption|ssl).?key(?!.?(location|store.?(location|type)))",

@@ -25,6 +25,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from unistream.base.errors import ConfigError, Transient, Unreachable
 from unistream.base.extras import require
+from unistream.base.secrets import IN_QUERY
 
 BUSY_TIMEOUT_MS: Final = 10_000  # SQLite: longest wait for another writer
 WAL_RETRY_S: Final = 0.01
@@ -55,6 +56,10 @@ def parse_url(url: str) -> URL:
         ) from None
     if dialect not in DIALECTS:
         raise ConfigError(f"metadata.url: {dialect!r} is not one of {', '.join(DIALECTS)}")
+    if IN_QUERY & parsed.query.keys():
+        raise ConfigError(
+            "metadata.url: a password behind the '?' would be shown; write postgresql+psycopg://user:password@…"
+        )
     if dialect == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise ConfigError("metadata.url: SQLite needs a file, such as sqlite:////tmp/metadata.db")
     if dialect == "sqlite" and not Path(parsed.database or "").absolute().parent.is_dir():

@@ -192,6 +192,9 @@ def test_a_store_without_a_schema_says_what_to_do(url: str, path: Path) -> None:
         pytest.param("", "not a SQLAlchemy URL", id="empty"),
         pytest.param("metadata.db", "not a SQLAlchemy URL", id="a path"),
         pytest.param("mysql://u:secret@h/d", "'mysql' is not one of", id="another database"),
+        pytest.param(
+            "postgresql://u@h/d?password=secret", "a password behind the .* would be shown", id="a password"
+        ),
         pytest.param("sqlite://", "needs a file", id="in memory"),
         pytest.param("sqlite:////no/such/folder/m.db", "does not exist", id="no folder"),
         pytest.param("postgresql+nodriver://u:secret@h/d", "not installed", id="no driver"),

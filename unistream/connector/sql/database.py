@@ -38,7 +38,7 @@ from sqlalchemy.exc import (
 
 from unistream.base.errors import ConfigError, OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.extras import require
-from unistream.base.secrets import Secret, resolved
+from unistream.base.secrets import IN_QUERY, Secret, resolved
 from unistream.connector.common import sqlstate
 from unistream.connector.sql.columns import csv_pieces, python_rows
 from unistream.connector.sql.failures import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, Limit, failure
@@ -91,6 +91,10 @@ def parsed(url: str | Secret, of: str = SINK) -> URL:
         ) from None
     if dialect not in DIALECTS:
         raise ConfigError(f"{of}: {not_tried(dialect)}")
+    if IN_QUERY & found.query.keys():
+        raise ConfigError(
+            f"{of}: a password behind the '?' of a url would be shown; write postgresql+psycopg://user:password@…"
+        )
     if dialect == "sqlite" and found.database in (None, "", ":memory:"):
         raise ConfigError(f"{of}: SQLite needs a file, such as sqlite:////data/orders.db")
     return found
@@ -382,6 +386,7 @@ def postgres_engine(
             **KEEPALIVES,
             "options": f"{limits} -c timezone=UTC {settings}".rstrip(),
             "application_name": "unistream",
+            "prepare_threshold": None,  # a prepared `SELECT *` is refused when the table has a column more
         },
         pool_pre_ping=True,
     )

@@ -34,6 +34,7 @@ CAST: Final = (
     "nothing was written. Cast that column in the pipeline (us.col(…).cast(…)), or give it another type in "
     "the table"
 )
+NO_TEXT: Final = "Could not decode to UTF-8"  # of Python, about a text of SQLite
 BY_SOMEBODY: Final = "user request"  # of a statement that was cancelled, in English
 
 IN_THE_WAY: Final = (
@@ -109,6 +110,11 @@ def read_failure(error: DBAPIError, named: str, doing: str, limit_ms: int) -> Un
         return ValueTooLong(
             f"{named}: {doing}: a row has more than PostgreSQL can send as one text ({text}); leave its "
             "large columns out by columns="
+        )
+    if NO_TEXT in text:
+        return ConfigError(
+            f"{named}: {doing} was refused: {text!r:.200}; read such a column as bytes, by a query= with "
+            "CAST(… AS BLOB)"
         )
     if state == ONLY_READS or (not error.connection_invalidated and _is_refused(error, state, code)):
         return ConfigError(f"{named}: {doing} was refused: {text}")

@@ -21,6 +21,7 @@ from unistream.connector.sql.source_cells import Cell, shown
 
 MARKS_MAX: Final = 32  # in a state; a mark more would be younger than the one before by less than margin/32
 PAGE_BYTES: Final = 16 * MIB  # of text; a page is in memory as text, and as columns
+PAGE_BYTES_MAX: Final = 4 * PAGE_BYTES  # where rows are larger than those before; PostgreSQL has 1 GiB
 PAGE_ROWS_FIRST: Final = 1_024  # of a table of which nothing is known
 PAGE_GROWTH: Final = 8  # rows may be larger than those before
 

@@ -205,7 +205,8 @@ class SqlSource:
             return None
         if isinstance(found, dt.datetime):
             utc = found.astimezone(dt.UTC) if found.tzinfo is not None else found
-            return cell(utc.replace(tzinfo=None).isoformat(" "))
+            # all digits: in SQLite a time is a text, and one with more of them is greater
+            return cell(utc.replace(tzinfo=None).isoformat(" ", "microseconds"))
         is_number = isinstance(found, int) and parsed(self._url, SOURCE).get_backend_name() == "sqlite"
         return cell(found if is_number else str(found))
 

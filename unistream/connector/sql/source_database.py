@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +43,16 @@ _IDENTITY: Final = text(
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::bigint, "
     "to_regclass(:name)::oid::bigint"
 )
+_HEIRS: Final = text(
+    "SELECT EXISTS (SELECT FROM pg_inherits JOIN pg_class ON pg_class.oid = inhparent "
+    "WHERE inhparent = to_regclass(:name) AND relkind <> 'p')"
+)
+"""Tables that inherit are read with their parent, whose key is none of theirs; partitions share it."""
+_KEY_MAY_BE_NULL: Final = text(
+    'SELECT EXISTS (SELECT 1 FROM pragma_table_xinfo(:name) WHERE pk > 0 AND "notnull" = 0) '
+    "AND EXISTS (SELECT 1 FROM pragma_index_list(:name) WHERE origin = 'pk')"
+)
+"""SQLite lets all be null but the number of a row (`INTEGER PRIMARY KEY`, not `INT`), which has no index."""
 _CLOCK: Final = {
     "postgresql": text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"),
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"),
@@ -72,6 +83,12 @@ class Page(NamedTuple):
     ties: int
     size: int
     asked: int
+
+
+class TooLarge(NamedTuple):
+    """So many rows are more than a page may have of bytes; `rows` fit."""
+
+    rows: int
 
 
 class ReadDatabase:
@@ -107,9 +124,24 @@ class ReadDatabase:
         """Table and database, for people."""
         return f"{SOURCE}: {self._reads} at {self.where}"
 
-    def layout(self, schema: pa.Schema, column: str | None, order: Sequence[str]) -> sql.Layout:
+    def layout(
+        self,
+        schema: pa.Schema,
+        column: str | None,
+        order: Sequence[str],
+        there: Mapping[str, Described] | None = None,
+    ) -> sql.Layout:
+        """`there`: what the database has, where rows are read."""
+        others = {
+            one.name: there[one.name].kind for one in schema if there and there[one.name].kind != one.type
+        }
         return sql.Layout(
-            dialect=self.dialect, source=self._source, schema=schema, column=column, order=tuple(order)
+            dialect=self.dialect,
+            source=self._source,
+            schema=schema,
+            column=column,
+            order=tuple(order),
+            others=others,
         )
 
     # --- what there is ----------------------------------------------------------------------------
@@ -163,15 +195,14 @@ class ReadDatabase:
             found = inspect(connection)
             try:
                 key = found.get_pk_constraint(table.name, schema=table.schema or None)["constrained_columns"]
-                columns = {
-                    one["name"]: one for one in found.get_columns(table.name, schema=table.schema or None)
-                }
             except NoSuchTableError:
                 return ()
-        if self.dialect == "sqlite":
-            is_number = len(key) == 1 and str(columns[key[0]]["type"]) == "INTEGER"
-            if not is_number and any(columns[name]["nullable"] for name in key):
-                return ()  # SQLite lets those be null
+            if self.dialect == "postgresql":
+                is_none = connection.execute(_HEIRS, {"name": self._source}).scalar_one()
+            else:
+                is_none = connection.execute(_KEY_MAY_BE_NULL, {"name": table.name}).scalar_one()
+            if is_none:
+                return ()
         return tuple(key)
 
     def identity(self) -> str:
@@ -189,13 +220,19 @@ class ReadDatabase:
         with self._connected("asking for the time") as connection:
             return int(connection.execute(_CLOCK[self.dialect]).scalar_one())
 
+    def alike(self, found: Cell | None, like: Cell | None) -> Cell | None:
+        """A time in the form of another one, by which SQLite compares it."""
+        if self.dialect == "sqlite" and found is not None and like is not None and "T" in like.text:
+            return Cell(found.kind, found.text.replace(" ", "T"))
+        return found
+
     def time_before(self, margin_ms: int, kind: pa.DataType, like: Cell | None) -> Cell:
         """The time `margin_ms` ago, as a value of a column. `like`: one of its values, in SQLite."""
         with self._connected("asking for the time") as connection:
             found = connection.execute(_before(self.dialect, margin_ms, kind)).scalar_one()
-        if like is not None and "T" in like.text:
-            found = found.replace(" ", "T")
-        return cell(found)
+        before = self.alike(cell(found), like)
+        assert before is not None, "there is a time"
+        return before
 
     def greatest(self, layout: sql.Layout, column: str) -> Cell | None:
         found = self._first(sql.greatest(layout, column), f"looking for the greatest {column!r}")
@@ -223,7 +260,7 @@ class ReadDatabase:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def page(self, layout: sql.Layout, split: SqlSplit, limit: int) -> Page | None:
+    def page(self, layout: sql.Layout, split: SqlSplit, limit: int) -> Page | TooLarge | None:
         """None: no more rows.
 
         Raises:
@@ -240,7 +277,9 @@ class ReadDatabase:
                 raise
             return self.page(layout, split, max(1, limit // _FEWER))
         if self.dialect == "postgresql":
-            [(number, lines)] = rows
+            [(number, fitting, lines)] = rows
+            if fitting < number:
+                return TooLarge(max(1, fitting))
             return self._of_lines(layout, number, lines, limit) if number else None
         return self._of_cells(layout, rows, limit) if rows else None
 
@@ -250,7 +289,7 @@ class ReadDatabase:
         whole = pa.schema([*front, *layout.schema])
         data = f"{lines}\n".encode()  # without its end Arrow takes the last null for a text
         try:
-            table = parse_lines(data, whole)
+            table = parse_lines(data, whole, layout.others)
         except Misfit as misfit:
             texts = texts_of(data, whole)
             found = [column[misfit.row].as_py() for column in texts.columns]
@@ -307,6 +346,10 @@ class ReadDatabase:
                 if self.dialect == "sqlite":
                     self._limit_time()
                 yield connection
+        except sqlite3.Error as error:  # of rows that are asked of the driver itself
+            found = DBAPIError.instance(None, None, error, sqlite3.Error)
+            assert isinstance(found, DBAPIError), "it is one of the driver"
+            raise read_failure(found, self.named, doing, self._timeout_ms) from error
         except DBAPIError as error:
             raise read_failure(error, self.named, doing, self._timeout_ms) from error
         finally:

@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import discovery_options
-from unistream.connector.sql.identity import is_another
 from unistream.connector.sql.ranges import Mark, Position, Range, ranges
 from unistream.connector.sql.source_cells import Cell
 from unistream.connector.sql.source_database import ReadDatabase
-from unistream.connector.sql.source_options import SqlSourceOptions, check_same
+from unistream.connector.sql.source_options import START_AGAIN, SqlSourceOptions, check_identity, check_same
 from unistream.connector.sql.source_split import SqlSplit, encode_split
 from unistream.connector.sql.source_statements import Layout
 from unistream.model.event_time import event_times, is_event_time
@@ -35,10 +34,6 @@ SPLITS_MAX: Final = 100_000  # of a bounded source
 SPLITS_AT_ONCE: Final = 10_000  # of an increasing column; the others are found by the next look
 Starts: TypeAlias = Sequence[tuple[Cell, Any]]
 """The first value of each range, and the least event time of its rows."""
-START_AGAIN: Final = (
-    "start the job without the checkpoint, or give the source another uid and start with "
-    "--allow-non-restored-state (allow_non_restored_state=True)"
-)
 
 
 def create_discovery(info: SourceInfo) -> SplitDiscovery:
@@ -70,13 +65,10 @@ class SqlDiscovery:
         options = self._options
         database = ReadDatabase(options.url, options.reads(), options.timeout_ms)
         try:
-            look = self._look(database)
             origin = database.identity()
-            if known is not None and is_another(known.origin, origin):
-                raise ConfigError(
-                    f"{database.named} was dropped and made again since the job began to read it, so its "
-                    f"values mean other rows; {START_AGAIN}"
-                )
+            look = self._look(database, origin)
+            if known is not None:
+                check_identity(database, known.origin, origin)
             if options.increasing:
                 return look.increased(_position(known, look.column, options.starting_after), origin)
             return FoundSplits(splits=look.all(), origin=origin)
@@ -86,7 +78,7 @@ class SqlDiscovery:
     def close(self) -> None:
         """Holds nothing between calls."""
 
-    def _look(self, database: ReadDatabase) -> _Look:
+    def _look(self, database: ReadDatabase, origin: str) -> _Look:
         """SQLite takes the name of a column that is not there for a text, so that is asked before."""
         there = check_same(database, self._schema, frozenset(self._options.given))
         key = database.key()
@@ -97,6 +89,7 @@ class SqlDiscovery:
             )
         return _Look(
             database=database,
+            origin=origin,
             layout=database.layout(self._schema, column or None, ()),
             options=self._options,
             bounded=self._bounded,
@@ -112,6 +105,7 @@ class _Look:
     """One discovery. `column`: of the ranges, of type `kind`; "": there are none."""
 
     database: ReadDatabase
+    origin: str
     layout: Layout
     options: SqlSourceOptions
     bounded: bool
@@ -123,7 +117,14 @@ class _Look:
     def _split(self, range_: Range, number: int = 0, least: int | None = None) -> Split:
         column = self.column or None
         return encode_split(
-            SqlSplit(range=range_, number=number, column=column, key=self.key, min_timestamp=least)
+            SqlSplit(
+                range=range_,
+                number=number,
+                column=column,
+                key=self.key,
+                origin=self.origin,
+                min_timestamp=least,
+            )
         )
 
     # --- bounded ----------------------------------------------------------------------------------
@@ -157,16 +158,19 @@ class _Look:
         return max(1, -(-self.database.count(self.layout, within) // options.splits))
 
     def _least_times(self, starts: Starts) -> dict[Cell | None, int | None]:
-        """By the start of a range. Rows of its first value may be counted with those before it."""
+        """By the start of a range. Rows of its first value may be counted with those before it; of
+        several starts that are one value to the database ("a" and "A", 1 and 1.0) the last has all rows."""
         kind = self.layout.schema.field(self.time_column).type
         if self.time_column == self.column:
             return {start: _event_time(start.text, kind) for start, _ in starts}
         found: dict[Cell | None, int | None] = {}
-        before: int | None = None
-        for n, (start, text) in enumerate(starts):
+        places: dict[Cell, int] = {}
+        before = _event_time(starts[0][1], kind) if starts else None
+        for start, text in starts:
             time = _event_time(text, kind)
-            known = [one for one in (before if n else time, time, found.get(start, time)) if one is not None]
-            found[start] = min(known) if len(known) == 3 else None
+            place = places.setdefault(start, len(places))
+            for alike in list(places)[place:] if place < len(places) - 1 else [start]:
+                found[alike] = _earliest(before, time, found.get(alike, time))
             before = time
         return found
 
@@ -197,6 +201,7 @@ class _Look:
         greatest = database.greatest(self.layout, self.column)
         kind = self.kind
         if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            position = msgspec.structs.replace(position, low=database.alike(position.low, greatest))
             return database.time_before(options.margin_ms, kind, greatest), position
         if self.bounded or greatest is None:
             return greatest, position
@@ -217,6 +222,12 @@ def _position(known: KnownSplits | None, column: str, first: Cell | None) -> Pos
             f"whose values say nothing of what was read; {START_AGAIN}"
         )
     return found
+
+
+def _earliest(*times: int | None) -> int | None:
+    """None: it is not known of one of them."""
+    known = [one for one in times if one is not None]
+    return min(known) if len(known) == len(times) else None
 
 
 def _event_time(text: Any, kind: pa.DataType) -> int | None:

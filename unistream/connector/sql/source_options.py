@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret
+from unistream.connector.sql.identity import is_another
 from unistream.connector.sql.source_cells import Cell
 from unistream.connector.sql.source_database import ReadDatabase, Reads
 from unistream.connector.sql.source_types import Described
 from unistream.connector.sql.statements import Target
+
+START_AGAIN: Final = (
+    "start the job without the checkpoint, or give the source another uid and start with "
+    "--allow-non-restored-state (allow_non_restored_state=True)"
+)
 
 
 class SqlSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +51,15 @@ class SqlSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 def written(schema: pa.Schema) -> str:
     """A schema as text."""
     return base64.b64encode(schema.serialize()).decode()
+
+
+def check_identity(database: ReadDatabase, known: str, found: str) -> None:
+    """The table is the one that was read before. Raises ConfigError: another one has its name."""
+    if is_another(known, found):
+        raise ConfigError(
+            f"{database.named} was dropped and made again since the job began to read it, so its values mean "
+            f"other rows; {START_AGAIN}"
+        )
 
 
 def check_same(database: ReadDatabase, schema: pa.Schema, given: frozenset[str]) -> dict[str, Described]:

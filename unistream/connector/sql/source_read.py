@@ -17,8 +17,8 @@ import pyarrow as pa
 from unistream.base.secrets import Secret
 from unistream.connector.common import Chunk, SplitReader, decoded_split
 from unistream.connector.sql.ranges import PAGE_ROWS_FIRST, next_limit
-from unistream.connector.sql.source_database import Page, ReadDatabase, Reads
-from unistream.connector.sql.source_options import check_same
+from unistream.connector.sql.source_database import Page, ReadDatabase, Reads, TooLarge
+from unistream.connector.sql.source_options import check_identity, check_same
 from unistream.connector.sql.source_split import SqlSplit, encode_split
 
 
@@ -71,12 +71,16 @@ class Pages:
         database = self._database
         if self._is_interrupted:  # before there was a database
             database.interrupt()
-        check_same(database, spec.schema, spec.given)
-        layout = database.layout(spec.schema, split.column, split.order)
+        there = check_same(database, spec.schema, spec.given)
+        if split.origin:
+            check_identity(database, split.origin, database.identity())
+        layout = database.layout(spec.schema, split.column, split.order, there)
 
-        def page(split: SqlSplit, limit: int) -> Page | None:
+        def page(split: SqlSplit, limit: int) -> Page | TooLarge | None:
             found = database.page(layout, split, limit)
-            if found is not None:
+            if isinstance(found, TooLarge):
+                self._limit = found.rows
+            elif found is not None:
                 self._limit = next_limit(found.records.num_rows, found.size)
             return found
 
@@ -85,20 +89,20 @@ class Pages:
 
 
 def pages(
-    split: SqlSplit, page: Callable[[SqlSplit, int], Page | None], limit: Callable[[], int]
+    split: SqlSplit, page: Callable[[SqlSplit, int], Page | TooLarge | None], limit: Callable[[], int]
 ) -> Iterator[tuple[pa.RecordBatch, SqlSplit]]:
     """Rows of a split behind its position, each with the position that follows them.
 
     Args:
         split: With its position.
-        page: The next so many rows behind a position.
+        page: The next so many rows behind a position; if they are too large, fewer are asked for.
         limit: How many; there may be fewer in a page (`Page.asked`).
     """
     ordered, is_unique = bool(split.order), bool(split.key)  # with a key no two rows have one position
     if not ordered and split.tie is None:
         split = msgspec.structs.replace(split, tie=())
     while True:
-        found = page(split, limit())
+        found = _fitting(split, page, limit)
         rows = 0 if found is None else found.records.num_rows
         is_last = found is None or rows < found.asked
         if split.tie is not None:
@@ -121,6 +125,16 @@ def pages(
         else:
             split = msgspec.structs.replace(split, after=found.before)
             yield found.records.slice(0, rows - found.ties), split
+
+
+def _fitting(
+    split: SqlSplit, page: Callable[[SqlSplit, int], Page | TooLarge | None], limit: Callable[[], int]
+) -> Page | None:
+    """A page; the limit is lower after one that was too large."""
+    while True:
+        found = page(split, limit())
+        if not isinstance(found, TooLarge):
+            return found
 
 
 def _in_tie(split: SqlSplit, rows: int, *, is_last: bool) -> SqlSplit:

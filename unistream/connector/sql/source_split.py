@@ -18,12 +18,14 @@ from unistream.model.messages import Split
 class SqlSplit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See above. `number`: of those that were found at once, in the order of their values.
     `column`: of the range; None: it has none. `key`: of the table; (): it has none.
+    `origin`: which table it is, where the database says so.
     `min_timestamp`: see `Split`."""
 
     range: Range
     number: int = 0
     column: str | None = None
     key: tuple[str, ...] = ()
+    origin: str = ""
     after: tuple[Cell, ...] = ()
     tie: tuple[Cell, ...] | None = None
     skip: int = 0

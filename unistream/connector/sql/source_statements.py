@@ -9,7 +9,7 @@ database that says which values are alike (1.0 and 1.00, or texts by their colla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from sqlalchemy import bindparam, text
 from sqlalchemy.sql.elements import TextClause
 from sqlalchemy.types import NullType
 
-from unistream.connector.sql.ranges import Range
+from unistream.connector.sql.ranges import PAGE_BYTES_MAX, Range
 from unistream.connector.sql.source_cells import value
 from unistream.connector.sql.source_split import SqlSplit
 from unistream.connector.sql.source_types import is_bytes, is_quoted
@@ -124,6 +124,7 @@ class Layout:
         column: Of the ranges; None: there are none.
         order: Columns of a position; () where rows have no order of their own: then that of all columns is
             taken.
+        others: Columns that have another type in the database than in `schema`; None: one that is unknown.
     """
 
     dialect: str
@@ -131,20 +132,24 @@ class Layout:
     schema: pa.Schema
     column: str | None
     order: tuple[str, ...]
+    others: Mapping[str, pa.DataType | None] = field(default_factory=dict)
 
 
 def page(layout: Layout, split: SqlSplit, limit: int) -> TextClause:
-    """PostgreSQL: one row, the number of lines and the lines. SQLite: the rows. Either has the place, the
-    columns of the position, and those of the schema."""
+    """PostgreSQL: one row, the number of lines, how many of them are not too large for a page, and these.
+    SQLite: the rows. Either has the place, the columns of the position, and those of the schema."""
     ordered = ", ".join(map(quoted, layout.order)) if split.tie is None else ""
     if layout.dialect != POSTGRESQL:
         return _cells(layout, split, limit, ordered)
     needed = ", ".join(map(quoted, dict.fromkeys((*layout.order, *layout.schema.names))))
     statement, line = Statement(), _line(layout)
-    statement.add("SELECT count(*), string_agg(line, chr(10)) FROM (SELECT")
+    # one row is read whatever its size is
+    fit = f"FILTER (WHERE size <= {PAGE_BYTES_MAX})" if limit > 1 else ""
+    statement.add("SELECT count(*), count(*)", fit, ", string_agg(line, chr(10))", fit, "FROM (SELECT line,")
+    statement.add("sum(octet_length(line)) OVER (ROWS UNBOUNDED PRECEDING) AS size FROM (SELECT")
     statement.add(f"{_place(ordered)}{_SEPARATOR}{line} AS line FROM (SELECT {needed}")
     _rows(statement, layout, split, limit, ordered or line)
-    statement.add(") AS unistream_page) AS unistream_lines")
+    statement.add(") AS unistream_page) AS unistream_lines) AS unistream_sizes")
     return statement.clause()
 
 
@@ -176,20 +181,23 @@ def _place(ordered: str) -> str:
 
 def _line(layout: Layout) -> str:
     """The text of a row. `concat` writes a value as the server shows it, and nothing for null."""
-    of_position = [_text(quoted(name)) for name in layout.order]
-    return _SEPARATOR.join([*of_position, *(_written(field.name, field.type) for field in layout.schema)])
+    of_position = [_text(quoted(name), f"concat({quoted(name)})") for name in layout.order]
+    return _SEPARATOR.join([*of_position, *(_written(layout, one) for one in layout.schema)])
 
 
-def _written(name: str, kind: pa.DataType) -> str:
-    if is_quoted(kind):
-        return _text(quoted(name))
-    if is_bytes(kind):
-        return f"coalesce(encode({quoted(name)}, 'hex'), '')"
-    return f"concat({quoted(name)})"
+def _written(layout: Layout, column: pa.Field) -> str:
+    """What may be a text is in quotes, whatever it is read as: it may have a comma, or be empty."""
+    name = quoted(column.name)
+    if is_bytes(column.type):
+        return _text(name, f"encode({name}, 'hex')")
+    if is_quoted(column.type) or column.name in layout.others:
+        return _text(name, f"concat({name})")
+    return f"concat({name})"
 
 
-def _text(name: str) -> str:
-    return f"""CASE WHEN {name} IS NULL THEN '' ELSE '"' || replace(concat({name}), '"', '""') || '"' END"""
+def _text(name: str, shown: str) -> str:
+    """In quotes, so that an empty one is not null."""
+    return f"""CASE WHEN {name} IS NULL THEN '' ELSE '"' || replace({shown}, '"', '""') || '"' END"""
 
 
 # --- where ranges begin and end -------------------------------------------------------------------
@@ -199,8 +207,9 @@ def greatest(layout: Layout, column: str) -> TextClause:
     """The greatest value; no row: there is none."""
     statement = Statement()
     name = quoted(column)
-    statement.add("SELECT", _value(layout, name), "FROM", layout.source, f"WHERE {name} IS NOT NULL")
-    statement.add(f"ORDER BY {name} DESC LIMIT 1")
+    # ordered inside: a column may have the name that the database gives to the text of it
+    statement.add("SELECT", _value(layout, "v"), f"FROM (SELECT {name} AS v FROM", layout.source)
+    statement.add(f"WHERE {name} IS NOT NULL ORDER BY {name} DESC LIMIT 1) AS a")
     return statement.clause()
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from unistream.base.errors import ConfigError
@@ -95,7 +96,8 @@ def with_types(
 
 def _kind(column: Described, types: Mapping[str, pa.DataType], where: str) -> pa.DataType:
     given = types.get(column.name, column.kind)
-    if given is not None and is_bytes(given) and (column.kind is None or not is_bytes(column.kind)):
+    is_known = bool(column.native)  # of an expression SQLite says nothing
+    if is_known and given is not None and is_bytes(given) and not (column.kind and is_bytes(column.kind)):
         raise ConfigError(f"{where}: column {column.name!r} {column.native} has no bytes")
     if given is None:
         native = f" {column.native}" if column.native else ""
@@ -200,14 +202,20 @@ def is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def parse_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
-    """Lines of CSV without a header, of the columns of `schema`.
+def parse_lines(
+    lines: bytes, schema: pa.Schema, others: Mapping[str, pa.DataType | None] | None = None
+) -> pa.Table:
+    """Lines of CSV without a header, of the columns of `schema`. `others`: of columns that have another type
+    in the database.
 
     Raises:
         Misfit: a text is no value of its column.
     """
     numbers = [str(i) for i in range(len(schema))]  # names of users may be alike to the parser
-    kinds = {number: _parsed(field.type) for number, field in zip(numbers, schema, strict=True)}
+    kinds = {
+        number: _parsed(field.type, (others or {}).get(field.name))
+        for number, field in zip(numbers, schema, strict=True)
+    }
     try:
         table = pa_csv.read_csv(
             pa.py_buffer(lines),
@@ -239,7 +247,10 @@ def texts_of(lines: bytes, schema: pa.Schema) -> pa.Table:
     return parse_lines(lines, pa.schema([pa.field(name, pa.string()) for name in schema.names]))
 
 
-def _parsed(kind: pa.DataType) -> pa.DataType:
+def _parsed(kind: pa.DataType, other: pa.DataType | None) -> pa.DataType:
+    """A number that is no exact float of fewer digits is found when it becomes one."""
+    if pa.types.is_floating(kind) and other is not None:
+        return other if pa.types.is_integer(other) or pa.types.is_float64(other) else kind
     return pa.string() if is_bytes(kind) or pa.types.is_decimal256(kind) else kind
 
 
@@ -251,10 +262,25 @@ def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if column.type.equals(field.type):
         return column
     try:
-        return column.cast(field.type)
+        made = column.cast(field.type)
+        _check_finite(column, made)
     except pa.ArrowInvalid as error:
-        bad = _first_bad(column.to_pylist(), lambda one: pa.array([one], column.type).cast(field.type))
+        bad = _first_bad(column.to_pylist(), lambda one: _one(one, column.type, field.type))
         raise Misfit(bad, field.name, str(error)[: 2 * _SHOWN]) from error
+    return made
+
+
+def _one(found: Any, of: pa.DataType, kind: pa.DataType) -> None:
+    column = pa.array([found], of)
+    _check_finite(column, column.cast(kind))
+
+
+def _check_finite(column: pa.Array | pa.ChunkedArray, made: pa.Array | pa.ChunkedArray) -> None:
+    """Arrow makes infinity of a double that is no float. Raises ArrowInvalid."""
+    if pa.types.is_float32(made.type) and pa.types.is_float64(column.type):
+        lost = pc.and_not(pc.is_inf(made), pc.is_inf(column))
+        if pc.any(lost).as_py():
+            raise pa.ArrowInvalid("a double is no float")
 
 
 def _from_hexadecimal(column: pa.StringArray) -> pa.BinaryArray:
@@ -353,9 +379,15 @@ def _converted(values: Sequence[Any], kind: pa.DataType, kinds: set[type]) -> pa
         return pa.array(texts, pa.string()).cast(kind)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return parsed_times(pa.chunked_array([values], pa.string()), kind, "").combine_chunks()
+    if pa.types.is_time(kind):  # Arrow parses times of a day behind a day only
+        days = [None if one is None else f"1970-01-01 {one}" for one in values]
+        return pa.array(days, pa.string()).cast(pa.timestamp(kind.unit)).cast(kind)
     if pa.types.is_temporal(kind):
         return pa.array(values, pa.string()).cast(kind)
-    return pa.array(values, kind)
+    made = pa.array(values, kind)
+    if pa.types.is_float32(kind):
+        _check_finite(pa.array(values, pa.float64()), made)
+    return made
 
 
 def _allowed(kind: pa.DataType) -> set[type]:

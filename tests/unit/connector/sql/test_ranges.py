@@ -23,7 +23,7 @@ from unistream.connector.sql.ranges import (
     with_mark,
 )
 from unistream.connector.sql.source_cells import Cell, cell, cells, value
-from unistream.connector.sql.source_database import Page
+from unistream.connector.sql.source_database import Page, TooLarge
 from unistream.connector.sql.source_read import pages
 from unistream.connector.sql.source_split import SqlSplit
 
@@ -155,10 +155,14 @@ def test_whatever_commits_looks_and_restores_each_row_comes_once(seed: int, at_m
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def reader(rows: list[tuple[int, int]], *, key: bool) -> Callable[[SqlSplit, int], Page | None]:
+def reader(
+    rows: list[tuple[int, int]], random: Random, *, key: bool
+) -> Callable[[SqlSplit, int], Page | TooLarge | None]:
     """Pages of rows (value, id), which come in another order each time where nothing says which."""
 
-    def page(split: SqlSplit, limit: int) -> Page | None:
+    def page(split: SqlSplit, limit: int) -> Page | TooLarge | None:
+        if limit > 1 and random.random() < 0.2:
+            return TooLarge(limit - 1)
         found = rows if not split.order else sorted(rows, key=lambda row: row if key else row[:1])
         if split.tie is not None:
             found = sorted(row for row in rows if not split.tie or row[0] == value(split.tie[0]))
@@ -194,7 +198,9 @@ def test_pages_have_each_row_once_whatever_restarts(kind: str, seed: int) -> Non
     while not ended:
         random.shuffle(rows)
         ended = True
-        for records, following in pages(split, reader(rows, key=kind == "key"), lambda: random.randint(1, 9)):
+        for records, following in pages(
+            split, reader(rows, random, key=kind == "key"), lambda: random.randint(1, 9)
+        ):
             read += records.column("id").to_pylist()
             split = following
             if random.random() < 0.4:  # a restart: the position is all that is left

@@ -85,6 +85,8 @@ def test_a_text_that_is_no_value_of_its_column(kind: pa.DataType, text: str) -> 
         pytest.param(UTC, ["2026-02-03 04:05:06", "2026-02-03T06:05:06+02:00", None],
                      [NOON.replace(tzinfo=dt.UTC)] * 2 + [None], id="without a zone they are of UTC"),
         pytest.param(pa.date32(), ["2026-02-03"], [dt.date(2026, 2, 3)], id="days"),
+        pytest.param(pa.time64("us"), ["23:59:59.000001", None], [dt.time(23, 59, 59, 1), None],
+                     id="times of a day"),
     ],
 )  # fmt: skip
 def test_cells_of_sqlite(kind: pa.DataType, cells: list[Any], expected: list[Any]) -> None:
@@ -110,6 +112,9 @@ def test_cells_of_sqlite(kind: pa.DataType, cells: list[Any], expected: list[Any
         (US, "2026-02-03 04:05:06+02:00"),
         (UTC, "at noon"),
         (pa.date32(), "3.2.2026"),
+        (pa.time64("us"), "24:00:00"),
+        (pa.time64("us"), "04:05:06+02:00"),
+        (pa.float32(), 1e300),
     ],
 )
 def test_a_cell_that_is_no_value_of_its_column(kind: pa.DataType, bad: Any) -> None:

@@ -90,6 +90,8 @@ def ids(source: SqlSource, found: FoundSplits | None = None) -> list[int]:
         ({"url": "mysql+pymysql://me:hunter2@host/db"}, "PostgreSQL and SQLite; with MySQL its promise was"),
         ({"url": "postgresql+psycopg2://me:hunter2@host/db"}, r"write postgresql\+psycopg://… as url"),
         ({"url": "host/db:hunter2"}, "url is not a SQLAlchemy URL"),
+        ({"url": "postgresql://me@host/db?password=hunter2"}, r"behind the '\?' of a url would be shown"),
+        ({"url": "postgresql://me@host/db?sslpassword=hunter2"}, r"behind the '\?' of a url would be shown"),
         ({"url": "sqlite://"}, "SQLite needs a file"),
     ],
 )  # fmt: skip
@@ -227,6 +229,26 @@ def test_an_empty_table_has_no_rows(path: Path, options: dict[str, Any]) -> None
     assert read(SqlSource(f"sqlite:///{path}", "t", **options)) == []
 
 
+@pytest.mark.parametrize("key", ["INT PRIMARY KEY", "INTEGER PRIMARY KEY DESC", "BIGINT PRIMARY KEY"])
+def test_a_row_without_a_key_comes_too(path: Path, key: str) -> None:
+    """SQLite lets the columns of a key be null, all but the number of a row."""
+    execute(path, f"CREATE TABLE t (id {key})")
+    execute(path, "INSERT INTO t VALUES (?)", (1,), (None,), (2,), (None,))
+    found = [row["id"] for row in read(SqlSource(f"sqlite:///{path}", "t"))]
+    assert sorted(map(str, found)) == ["1", "2", "None", "None"]
+
+
+def test_a_text_that_is_none_is_refused(path: Path) -> None:
+    execute(path, "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
+    execute(path, "INSERT INTO t VALUES (1, CAST(x'ff41' AS TEXT))")
+    with pytest.raises(ConfigError, match=r"column 'v'.*read such a column as bytes, by a query="):
+        read(SqlSource(f"sqlite:///{path}", "t"))
+    as_bytes = SqlSource(
+        f"sqlite:///{path}", query="SELECT CAST(v AS BLOB) AS v FROM t", types={"v": pa.binary()}
+    )
+    assert read(as_bytes) == [{"v": b"\xffA"}]
+
+
 def test_rows_that_come_behind_the_bounds_are_not_read(path: Path, url: str) -> None:
     source = SqlSource(url, "t", rows_per_split=4)
     found = find(source)
@@ -247,6 +269,18 @@ def test_a_split_says_its_least_event_time(url: str, options: dict[str, Any]) ->
     first = {start, start + 4_000, start + 8_000}
     before = {start, start, start + 4_000}  # rows of a first value may be among those before
     assert found - {None} == (first if options else before)
+
+
+def test_texts_that_are_one_value_have_one_least_event_time(path: Path) -> None:
+    """All rows are in the last range; it may not be taken to begin later than they do."""
+    execute(path, "CREATE TABLE t (k TEXT COLLATE NOCASE, at DATETIME)")
+    rows = [("A", 3), ("a", 3), ("A", 1)]
+    execute(path, "INSERT INTO t VALUES (?, ?)", *[(k, f"1970-01-01 00:00:0{at}") for k, at in rows])
+    source = SqlSource(f"sqlite:///{path}", "t", split_by="k", rows_per_split=1)
+    info = msgspec.structs.replace(source.info(), timestamp_column="at", timestamp_type="timestamp[us]")
+    first, last, _ = create_discovery(info).discover()
+    assert (first.min_timestamp, last.min_timestamp) == (1000, 1000)
+    assert len(read(source)) == 3
 
 
 def test_a_statement_has_a_limit(url: str) -> None:
@@ -328,6 +362,16 @@ def test_a_time_is_read_once_it_is_older_than_the_margin(path: Path, url: str, f
 )
 def test_where_it_begins(url: str, column: str, after: Any) -> None:
     assert ids(growing(url, increasing=column, starting_after=after)) == [8, 9]
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.000"])
+def test_it_begins_behind_a_time_in_whatever_form(path: Path, url: str, form: str) -> None:
+    times = [dt.datetime(2026, 1, 1, 10, 0, second, tzinfo=dt.UTC) for second in range(4)]
+    execute(path, "DELETE FROM t")
+    execute(
+        path, "INSERT INTO t (id, done) VALUES (?, ?)", *[(n, f"{at:{form}}") for n, at in enumerate(times)]
+    )
+    assert ids(growing(url, increasing="done", starting_after=times[1])) == [2, 3]
 
 
 def test_a_bounded_one_reads_to_the_greatest_value(url: str) -> None:
