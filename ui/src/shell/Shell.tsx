@@ -38,7 +38,7 @@ export function Shell() {
           <Link to="/workers">Workers</Link>
           <Link to="/cluster">Cluster</Link>
           <Link to="/history">History</Link>
-          <Link to="/procedures">Backfills, upgrades</Link>
+          <Link to="/procedures">Procedures</Link>
           <Link to="/explain">Plan</Link>
           <Link to="/simulation">Simulation</Link>
         </nav>
