@@ -102,8 +102,8 @@ class ProcedureReporter:
         cluster: RestClient | None = None
         while True:
             self._changed.wait(self._every_s)
-            is_last = self._is_closed
             self._changed.clear()
+            is_last = self._is_closed  # behind that, or a close in between would wake nobody
             cluster = self._told(cluster)
             if is_last:
                 break
