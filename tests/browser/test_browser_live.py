@@ -18,6 +18,7 @@ from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.rest.app import create_app
+from unistream.rest.listener import Listener
 from unistream.rest.pages import built
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
@@ -104,7 +105,7 @@ def served(cluster: EmbeddedCluster, version: str, port: int = 0) -> RestServer:
         triggers=Triggers(lambda: uuid.uuid4().hex),
         on_shutdown=lambda: None,
     )
-    return RestServer(app, host="127.0.0.1", port=port)
+    return RestServer(app, Listener("127.0.0.1", port))
 
 
 def test_a_page_of_another_version_offers_to_be_loaded_again(

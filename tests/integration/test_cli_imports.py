@@ -68,6 +68,24 @@ def test_a_command_about_jobs_of_other_processes_loads_no_cluster(
     assert loaded_by(MAIN.format(words), heavy) == []
 
 
+JOB = """import unistream as us
+    env = us.Environment(target="local")
+    env.from_collection([{"n": 1}]).sink_to(us.PrintSink())
+    env.execute("one row")"""
+
+
+def test_a_job_that_nobody_looks_at_loads_no_server_and_nothing_of_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers have processes of their own, and the REST API is loaded for its first client."""
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    heavy = (
+        *("fastapi", "starlette", "uvicorn", "pydantic", "httpx", "alembic", "numba", "pyspark", "dagster"),
+        *("unistream.worker.process", "unistream.worker.task", "unistream.state"),
+    )
+    assert loaded_by(JOB, heavy) == []
+
+
 @pytest.mark.parametrize(("name", "command"), list(COMMANDS.items()), ids=list(COMMANDS))
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str, command: Lazy) -> None:
     own = command.load(name)

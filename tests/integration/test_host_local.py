@@ -17,6 +17,7 @@ import pytest
 
 from tests.eventually import WAIT_S, eventually
 from unistream.base.ids import TaskManagerId
+from unistream.host.forked import can_fork
 from unistream.host.local import LocalProcessHost
 from unistream.host.logs import log_path
 from unistream.port.host import TaskManagerSpec
@@ -30,8 +31,15 @@ def losses() -> Losses:
     return queue.Queue()
 
 
+@pytest.fixture(params=[True, False], ids=["forked", "spawned"])
+def forks(request: pytest.FixtureRequest) -> bool:
+    if request.param and not can_fork():
+        pytest.skip("workers are forked on Linux only")
+    return bool(request.param)
+
+
 @pytest.fixture
-def run(tmp_path: Path, losses: Losses) -> Iterator[RunModule]:
+def run(tmp_path: Path, losses: Losses, forks: bool) -> Iterator[RunModule]:
     """Runs a program in the place of the TaskManager."""
     hosts: list[LocalProcessHost] = []
 
@@ -39,18 +47,22 @@ def run(tmp_path: Path, losses: Losses) -> Iterator[RunModule]:
         (tmp_path / "program.py").write_text(textwrap.dedent(program))
         env = {**os.environ, "PYTHONPATH": str(tmp_path)}
         host = LocalProcessHost(
-            lambda *lost: losses.put(lost), python=sys.executable, env=env, module="program"
+            lambda *lost: losses.put(lost), python=sys.executable, env=env, module="program", forks=forks
         )
         hosts.append(host)
-        spec = TaskManagerSpec(
-            id=TaskManagerId("tm-1"), master="grpc+tcp://x:1", slots=3, log_dir=str(tmp_path / "logs")
-        )
+        spec = spec_of(1, tmp_path)
         host.start(spec)
         return host, spec
 
     yield run
     for host in hosts:
         host.close()
+
+
+def spec_of(number: int, folder: Path) -> TaskManagerSpec:
+    return TaskManagerSpec(
+        id=TaskManagerId(f"tm-{number}"), master="grpc+tcp://x:1", slots=3, log_dir=str(folder / "logs")
+    )
 
 
 def await_log(spec: TaskManagerSpec, lines: int) -> list[str]:
@@ -119,14 +131,18 @@ def test_what_user_code_has_started_goes_with_the_worker(run: RunModule, losses:
     assert psutil.wait_procs([child], timeout=WAIT_S)[1] == []
 
 
-def test_a_python_that_does_not_exist_is_a_loss_with_its_name(losses: Losses) -> None:
-    host = LocalProcessHost(lambda *lost: losses.put(lost), python="/nowhere/python")
-    host.start(TaskManagerSpec(id=TaskManagerId("tm-1"), master="grpc+tcp://x:1", slots=1))
-    assert "/nowhere/python: No such file" in losses.get(timeout=WAIT_S)[1]
+def test_a_python_that_does_not_exist_is_a_loss_with_its_name(
+    losses: Losses, forks: bool, tmp_path: Path
+) -> None:
+    host = LocalProcessHost(lambda *lost: losses.put(lost), python="/nowhere/python", forks=forks)
+    host.start(spec_of(1, tmp_path))
+    reason = losses.get(timeout=WAIT_S)[1]
+    assert "No such file" in reason
+    assert "/nowhere/python" in reason
     host.close()
 
 
-def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path, forks: bool) -> None:
     (tmp_path / "program.py").write_text(
         "import os, threading\nprint(os.getpid(), flush=True)\nthreading.Event().wait()\n"
     )
@@ -134,12 +150,12 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
         import sys, threading
         from unistream.host.local import LocalProcessHost
         from unistream.port.host import TaskManagerSpec
-        host = LocalProcessHost(lambda *lost: None, module="program")
+        host = LocalProcessHost(lambda *lost: None, module="program", forks=sys.argv[2] == "True")
         host.start(TaskManagerSpec(id="tm-1", master="m", slots=1, log_dir=sys.argv[1]))
         threading.Event().wait()
     """)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    parent = subprocess.Popen([sys.executable, "-c", parent_program, str(tmp_path)], env=env)
+    parent = subprocess.Popen([sys.executable, "-c", parent_program, str(tmp_path), str(forks)], env=env)
     try:
         spec = TaskManagerSpec(id=TaskManagerId("tm-1"), master="m", slots=1, log_dir=str(tmp_path))
         worker = psutil.Process(int(await_log(spec, 1)[0]))
@@ -149,6 +165,7 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     assert psutil.wait_procs([worker], timeout=WAIT_S)[1] == []
 
 
+@pytest.mark.parametrize("forks", [False], indirect=True, ids=["spawned"])
 def test_an_end_is_reported_although_somebody_else_took_the_exit_code(run: RunModule, losses: Losses) -> None:
     _, spec = run("""
         import os, sys

@@ -20,6 +20,7 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.client.job_client import JobClient
 from unistream.dagster import UnistreamResource, unistream_assets
 from unistream.rest.app import create_app
+from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
 
@@ -51,7 +52,7 @@ def at(cluster: EmbeddedCluster) -> Iterator[At]:
                 triggers=Triggers(lambda: uuid.uuid4().hex),
                 on_shutdown=lambda: None,
             )
-            server = RestServer(app, host="127.0.0.1", port=0)
+            server = RestServer(app, Listener("127.0.0.1", 0))
             stack.callback(server.close)
             return {"rest.port": str(urlsplit(server.url).port), **STREAMING}
 

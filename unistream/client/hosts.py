@@ -6,15 +6,17 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, STANDALONE_PORT, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.extras import is_installed, require
-from unistream.host.echo import Echo
-from unistream.master.resource_manager import HostFactory
-from unistream.port.engine import BatchEngine
 from unistream.port.host import HostTraits, WorkerHost
+
+if TYPE_CHECKING:  # they load what a program needs later, while its workers start
+    from unistream.host.echo import Echo
+    from unistream.master.resource_manager import HostFactory
+    from unistream.port.engine import BatchEngine
 
 SPARK: Final = "spark"
 LOCAL: Final = "local"
@@ -49,6 +51,14 @@ def chosen_target(target: str | None) -> str:
 def _uses_connect() -> bool:
     """Asked of the environment, where pyspark notes it, since its import takes a second."""
     return _CONNECT_MODE in os.environ
+
+
+def warm_up(target: str, config: Configuration) -> None:
+    """Has the libraries of the workers loaded while this process loads its own; returns at once."""
+    if target == LOCAL:
+        from unistream.host.local import warm_up
+
+        warm_up(config)
 
 
 def host_factory(target: str, config: Configuration, echo: Echo | None = None) -> HostFactory:

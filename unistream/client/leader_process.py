@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -46,12 +47,15 @@ from unistream.port.ha import LeaderElection, LeaderInfo
 from unistream.port.host import HostTraits, WorkerHost
 from unistream.port.retention import Retention
 from unistream.port.transport import ControlHandler, Server
+from unistream.rest.listener import Listener, ServedOnDemand
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 
 if TYPE_CHECKING:
     from unistream.client.master_server import MasterServer
+    from unistream.rest.server import RestServer
     from unistream.rest.standby import RestApp
+    from unistream.rest.triggers import Triggers
 
 REST_START_TIMEOUT_S: Final = 90.0  # above that of the server itself
 LINGER_S: Final = 2.5  # a client that polls for a savepoint does so again within 2 s
@@ -198,19 +202,11 @@ class LeaderProcess(Closing):
         )
 
     def _serve_rest(self) -> None:
-        from unistream.rest.app import create_app
         from unistream.rest.triggers import Triggers
 
         plan = self._plan
         triggers = Triggers(_new_id)
-        app = create_app(
-            self.dispatcher,
-            clock=SystemClock(),
-            version=version("unistream"),
-            triggers=triggers,
-            on_shutdown=plan.on_shutdown_request,
-        )
-        url = self.rest_url = self._listen(app)
+        url = self.rest_url = self._listen(partial(self._create_app, triggers))
         entry = home.register(
             plan.id,
             url=url,
@@ -222,18 +218,35 @@ class LeaderProcess(Closing):
         self._cleanups.append(lambda: entry.unlink(missing_ok=True))
         self._cleanups.append(lambda: triggers.linger(LINGER_S) if self._lingers else None)
 
-    def _listen(self, app: RestApp) -> str:
-        """The URL where `app` answers from now on."""
-        from unistream.rest.server import RestServer
+    def _create_app(self, triggers: Triggers) -> RestApp:
+        from unistream.rest.app import create_app
 
+        return create_app(
+            self.dispatcher,
+            clock=SystemClock(),
+            version=version("unistream"),
+            triggers=triggers,
+            on_shutdown=self._plan.on_shutdown_request,
+        )
+
+    def _listen(self, create_app: Callable[[], RestApp]) -> str:
+        """The URL where the app answers from now on."""
         plan, config = self._plan, self._plan.config
         if plan.server is not None:
-            plan.server.lead(app)
+            plan.server.lead(create_app())
             self._cleanups.append(plan.server.stand_by)
             return plan.server.url
-        server = RestServer(app, host=config.get(REST_ADDRESS), port=config.get(REST_PORT))
+        listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
+        self._cleanups.append(listener.close)
+
+        def serve(listener: Listener) -> RestServer:
+            from unistream.rest.server import RestServer
+
+            return RestServer(create_app(), listener)
+
+        server = serve(listener) if plan.session else ServedOnDemand(listener, serve)
         self._cleanups.append(server.close)
-        return server.url
+        return listener.url
 
 
 def _services(plan: LeaderPlan, clock: Clock, election: LeaderElection) -> ClusterServices:

@@ -9,6 +9,7 @@ from typing import Final
 from unistream.base.closing import Closing
 from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
 from unistream.client.address import elected_address
+from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 from unistream.rest.standby import MasterFront, RestApp
 
@@ -26,8 +27,8 @@ class MasterServer(Closing):
         self._leader = elected_address(config)
         self._front = MasterFront(partial(self._leader.url, LOOK_UP_S), config, version=version("unistream"))
         try:
-            host, port = config.get(REST_ADDRESS), config.get(REST_PORT)
-            self._server = RestServer(self._front, host=host, port=port)
+            listener = Listener(config.get(REST_ADDRESS), config.get(REST_PORT))
+            self._server = RestServer(self._front, listener)
         except BaseException:
             self._leader.close()
             raise

@@ -78,15 +78,16 @@ def submit(
         except BaseException:
             remote.close()
             raise
+    from unistream.client.hosts import chosen_target, warm_up
+
+    target = chosen_target(target)
+    warm_up(target, config)
     from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-    from unistream.client.hosts import chosen_target
 
     serves = is_installed("server")
     if not serves:
         logger.info("event=rest_not_served: %s", NO_SERVER)
-    cluster = EmbeddedCluster(
-        chosen_target(target), config, rest=serves, wait=False, show=show, session=False
-    )
+    cluster = EmbeddedCluster(target, config, rest=serves, wait=False, show=show, session=False)
     try:
         job = cluster.dispatcher.submit(request)
         cluster.ready()

@@ -28,9 +28,15 @@ def die_with_parent(parent: int) -> None:
     The kernel's signal follows the parent's *thread* that started this process; that thread must live
     as long as the worker may.
     """
+    kill_with_parent()
+    threading.Thread(target=_watch, args=(parent,), name="parent-watch", daemon=True).start()
+
+
+def kill_with_parent() -> None:
+    """On Linux the kernel kills this process when the thread ends that has started it; elsewhere nothing
+    does. The caller looks whether its parent lives still."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    threading.Thread(target=_watch, args=(parent,), name="parent-watch", daemon=True).start()
 
 
 def _watch(parent: int) -> None:

@@ -1,7 +1,9 @@
-"""Workers as child processes of this one.
+"""Workers as processes of this machine, which end with this one.
 
-Each has a thread of its own that starts it, waits for its end and reports it: an end is detected at once, and
-the kernel's parent-death signal, which follows the starting thread, is sent only when this process ends.
+Each has a thread of its own that starts it, waits for its end and reports it: an end is detected at once.
+Where the system lets us, a worker is forked from a process that has loaded its libraries
+(`unistream.host.forked`); elsewhere it is a child of this process, and the kernel's parent-death signal,
+which follows the starting thread, is sent only when this process ends.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import contextlib
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -23,13 +24,13 @@ from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
 from unistream.core.memory import thread_environment
 from unistream.host.echo import Echo, EchoPipe
+from unistream.host.forked import STDERR, SpawnedProcess, WorkerProcess, can_fork, fork, warm
 from unistream.host.logs import log_path
 from unistream.host.roster import Roster
-from unistream.port.host import LostListener, TaskManagerSpec
-from unistream.worker.process import EXIT_OUT_OF_MEMORY
+from unistream.port.host import EXIT_OUT_OF_MEMORY, LostListener, TaskManagerSpec
 
+WORKER_MODULE: Final = "unistream.worker"
 STOP_GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
-STDERR: Final = 2  # the file descriptor
 REAP_S: Final = 5.0  # a killed process ends much faster unless it hangs in the kernel
 
 _LOG: Final = logging.getLogger("unistream.host")
@@ -43,9 +44,10 @@ class LocalProcessHost:
     Args:
         on_lost: Called once for each started worker, on that worker's thread.
         python: The interpreter.
-        env: The environment of the workers; None: that of this process.
+        env: The environment of the workers; None: that of this process when each is started.
         module: What is run as the worker.
         echo: Shows the output of workers.
+        forks: Workers are forked from a process that has loaded their libraries; None: where this system can.
     """
 
     def __init__(
@@ -54,13 +56,13 @@ class LocalProcessHost:
         *,
         python: str = sys.executable,
         env: Mapping[str, str] | None = None,
-        module: str = "unistream.worker",
+        module: str = WORKER_MODULE,
         echo: Echo | None = None,
+        forks: bool | None = None,
     ) -> None:
         self._on_lost = on_lost
         self._echo = echo
-        self._command = (python, "-m", "unistream.host.child", str(os.getpid()), module)
-        self._env = None if env is None else dict(env)
+        self._start = _Start(python, module, env, can_fork() if forks is None else forks)
         self._workers: Roster[_Worker] = Roster()
 
     def start(self, spec: TaskManagerSpec) -> None:
@@ -70,9 +72,7 @@ class LocalProcessHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        self._workers.add(
-            spec.id, lambda: _Worker(spec, self._command, self._env, self._on_end, self._echo)
-        ).start()
+        self._workers.add(spec.id, lambda: _Worker(spec, self._start, self._on_end, self._echo)).begin()
 
     def _on_end(
         self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
@@ -96,32 +96,67 @@ class LocalProcessHost:
             worker.join(STOP_GRACE_S + REAP_S)
 
 
+class _Start:
+    """How the workers of a host are started."""
+
+    def __init__(self, python: str, module: str, env: Mapping[str, str] | None, forks: bool) -> None:
+        self._python = python
+        self._module = module
+        self._env = None if env is None else dict(env)
+        self._forks = forks
+
+    def process(self, spec: TaskManagerSpec, stdout: int, stderr: int) -> WorkerProcess:
+        """A worker, which has its spec on stdin. Raises OSError: no process can be made."""
+        environment = _environment(self._env, Configuration(spec.config))
+        stdin, spec_in = os.pipe()
+        try:
+            descriptors = (stdin, stdout, stderr)
+            if self._forks:
+                process: WorkerProcess = fork(self._python, self._module, environment, descriptors)
+            else:
+                command = (self._python, "-m", "unistream.host.child", str(os.getpid()), self._module)
+                process = SpawnedProcess(command, environment, descriptors)
+        except BaseException:
+            os.close(spec_in)
+            raise
+        finally:
+            os.close(stdin)
+        with (
+            contextlib.suppress(BrokenPipeError),
+            open(spec_in, "wb") as pipe,
+        ):  # broken: it has ended already
+            pipe.write(msgspec.json.encode(spec))
+        return process
+
+
+def warm_up(config: Configuration) -> None:
+    """Has the libraries of a worker loaded that is soon wanted with `config`; returns at once."""
+    warm(sys.executable, WORKER_MODULE, _environment(None, config))
+
+
+def _environment(env: Mapping[str, str] | None, config: Configuration) -> dict[str, str]:
+    return {**(os.environ if env is None else env), **thread_environment(config)}
+
+
 class _Worker:
     """One process and the thread that waits for it."""
 
     def __init__(
-        self,
-        spec: TaskManagerSpec,
-        command: tuple[str, ...],
-        env: dict[str, str] | None,
-        on_lost: LostListener,
-        echo: Echo | None,
+        self, spec: TaskManagerSpec, start: _Start, on_lost: LostListener, echo: Echo | None
     ) -> None:
         self._spec = spec
+        self._start = start
         self._echo = echo
         self._printed: EchoPipe | None = None
-        self._command = command
-        threads = thread_environment(Configuration(spec.config))
-        self._env = {**(os.environ if env is None else env), **threads} if threads else env
         self._on_lost = on_lost
         self._lock = threading.Lock()  # guards the three below; held for every signal that is sent
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None
         self._ended = False
         self._stopping = False
         self._killer: threading.Timer | None = None
         self._thread = threading.Thread(target=self._run, name=f"worker-{spec.id}", daemon=True)
 
-    def start(self) -> None:
+    def begin(self) -> None:
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
@@ -155,49 +190,44 @@ class _Worker:
     def _live(self) -> str:
         """Runs the process to its end; returns how it ended."""
         try:
-            process = self._spawn()
+            process = self._start_unless_stopped()
         except OSError as error:
-            return f"no process could be started with {self._command[0]}: {error.strerror or error}"
+            return f"no process could be started: {error}"
         if process is None:
             return "it was stopped before it was started"
-        _send_spec(process, self._spec)
-        # Without reaping: the kernel does not reuse its pid yet, so that the group (processes left by user
-        # code) can be killed safely.
-        try:
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # other code in this process has reaped it
+        if not process.await_end():
             with self._lock:
                 self._ended = True
-                process.wait()  # returns at once
-            return f"process {process.pid} has ended; another part of this program took its exit code"
+            return f"process {process.pid} has ended; {process.unknown}"
+        # Until it is reaped the kernel does not reuse its pid, so that the group (processes left by user
+        # code) can be killed safely.
         self._kill()
         with self._lock:
             self._ended = True
-            code = process.wait()
+            code = process.reap()
         if self._killer is not None:
             self._killer.cancel()
         if self._printed is not None:
             self._printed.join(REAP_S)
         return self._in_words(process.pid, code)
 
-    def _spawn(self) -> subprocess.Popen[bytes] | None:
-        with contextlib.ExitStack() as stack, self._lock:
+    def _start_unless_stopped(self) -> WorkerProcess | None:
+        """Without the lock: on a machine that is overloaded it takes long, and `stop` does not wait."""
+        with self._lock:
             if self._stopping:
                 return None
+        with contextlib.ExitStack() as stack:
             path = log_path(self._spec)
+            stderr = STDERR
             log: IO[bytes] | None = None
             if path is not None:
                 durable_files.make_folders(path.parent)
                 log = stack.enter_context(open(path, "ab", opener=durable_files.private))
+                stderr = log.fileno()
             printed = None if self._echo is None else self._echo.pipe(log)
             try:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=printed.writer if printed is not None else log if log is not None else STDERR,
-                    stderr=log,
-                    env=self._env,
-                    process_group=0,
+                process = self._start.process(
+                    self._spec, stderr if printed is None else printed.writer, stderr
                 )
             except OSError:
                 if printed is not None:
@@ -206,7 +236,12 @@ class _Worker:
             if printed is not None:
                 printed.start()
             self._printed = printed
-            return self._process
+        with self._lock:
+            self._process = process
+            is_stopped = self._stopping
+        if is_stopped:
+            self._kill()
+        return process
 
     def _kill(self) -> None:
         with self._lock:
@@ -222,12 +257,6 @@ class _Worker:
         path = log_path(self._spec)
         log = f"; its log is {path}" if path is not None else ""
         return f"process {pid} {how}{stopped}{log}"
-
-
-def _send_spec(process: subprocess.Popen[bytes], spec: TaskManagerSpec) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # broken: it has ended already
-        stdin.write(msgspec.json.encode(spec))
 
 
 def _signal_name(number: int) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from unistream.base.ids import TaskManagerId
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
+
+EXIT_OUT_OF_MEMORY: Final = 76  # of a worker that has exceeded its memory limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from tests.unit.master.described import is_as_described
 from unistream import __version__
 from unistream.base.clock import SystemClock
 from unistream.rest.app import create_app
+from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
 
@@ -31,7 +32,7 @@ class Api:
             on_shutdown=self.shutdown_asked.set,
             **more,
         )
-        self.server = RestServer(self.app, host="127.0.0.1", port=0)
+        self.server = RestServer(self.app, Listener("127.0.0.1", 0))
         hooks = {"response": [is_as_described]}
         self.http = httpx.Client(
             base_url=self.server.url,

@@ -17,6 +17,7 @@ from tests.unit.master.served_cluster import Api
 from unistream.model import messages as mm
 from unistream.rest import event_log, events
 from unistream.rest.connections import ConnectionLimits
+from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 
 Make = Callable[..., Any]
@@ -150,8 +151,9 @@ def test_a_client_that_does_not_read_gets_a_whole_picture_next(
     job = str(api.cluster.dispatcher.submit(submission(config=checkpointed, given=large)))
     topic, patient = f"job/{job}", ConnectionLimits(unread_s=WAIT_S)
     app = api.server._server.config.app
-    with closing(RestServer(app, host="127.0.0.1", port=0, limits=patient)) as server:
-        server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    listener = Listener("127.0.0.1", 0)
+    with closing(RestServer(app, listener, limits=patient)) as server:
+        listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         with Events(server.port, f"?job={job}") as slow, Events(server.port, f"?job={job}") as quick:
             quick.until("job")
             for _ in range(5):

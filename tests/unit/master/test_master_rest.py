@@ -18,7 +18,7 @@ from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BODY_BYTES_MAX
-from unistream.rest.server import RestServer
+from unistream.rest.listener import Listener
 from unistream.rest.triggers import Triggers
 
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
@@ -409,11 +409,11 @@ class TestServer:
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org", ""])
     def test_it_listens_on_loopback_only(self, api: Api, host: str) -> None:
         with pytest.raises(ConfigError, match="TLS and authentication first"):
-            RestServer(api.server._server.config.app, host=host, port=0)
+            Listener(host, 0)
 
     def test_a_taken_port_is_named(self, api: Api) -> None:
         with pytest.raises(ConfigError, match=f"rest.port {api.server.port}: cannot listen"):
-            RestServer(api.server._server.config.app, host="127.0.0.1", port=api.server.port)
+            Listener("127.0.0.1", api.server.port)
 
 
 def test_outcomes_are_waited_for_until_they_are_read() -> None:

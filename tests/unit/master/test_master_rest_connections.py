@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 
 from tests.eventually import eventually
 from unistream.rest.connections import ConnectionLimits, Phase, Progress, in_the_way
+from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 
 LIMITS = ConnectionLimits(head_s=2.0, body_s=3.0, body_rate=100.0, unread_s=4.0)
@@ -79,7 +80,7 @@ def serve() -> Iterator[Callable[[ConnectionLimits], RestServer]]:
     with ExitStack() as owned:
 
         def serve(limits: ConnectionLimits) -> RestServer:
-            server = RestServer(app, host="127.0.0.1", port=0, limits=limits)
+            server = RestServer(app, Listener("127.0.0.1", 0), limits=limits)
             owned.callback(server.close)
             return server
 

@@ -17,6 +17,7 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.rest import events
+from unistream.rest.listener import Listener
 from unistream.rest.server import RestServer
 from unistream.rest.standby import MasterFront
 
@@ -29,7 +30,7 @@ class Standby:
     def __init__(self, url: str | None, pages: Path, **config: str) -> None:
         self.leader = url
         self.front = MasterFront(self._look_up, Configuration(config), version="9.9", pages=pages)
-        self.server = RestServer(self.front, host="127.0.0.1", port=0)
+        self.server = RestServer(self.front, Listener("127.0.0.1", 0))
         self.http = httpx.Client(base_url=self.server.url, trust_env=False, verify=False, timeout=WAIT_S)
 
     def _look_up(self) -> str:

@@ -21,8 +21,8 @@ import pyarrow as pa
 from unistream.base.config import Configuration
 from unistream.base.limits import KIB, MIB
 from unistream.core.memory import cpu_threads, memory_limit
+from unistream.port.host import EXIT_OUT_OF_MEMORY
 
-EXIT_OUT_OF_MEMORY: Final = 76  # `unistream.host.local` explains it
 CHECK_S: Final = 0.2  # at 1 GB/s of fresh pages it is 200 MB late
 
 _OWN_PAGES: Final = re.compile(rb"^(?:RssAnon|RssShmem):\s+(\d+) kB$", re.MULTILINE)
