@@ -59,7 +59,9 @@ def test_nothing_heavy_is_loaded(statement: str) -> None:
     assert loaded_by(statement) == []
 
 
-@pytest.mark.parametrize("words", [["list"], ["list", "--help"], ["cancel", "abcd"], ["taskmanager", "list"]])
+@pytest.mark.parametrize(
+    "words", [["list"], ["run", "--help"], ["list", "--help"], ["cancel", "abcd"], ["taskmanager", "list"]]
+)
 def test_a_command_about_jobs_of_other_processes_loads_no_cluster(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,13 +21,15 @@ A target that is ahead of the restored snapshot is a rewind, which sinks handle 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from unistream.base.errors import ConfigError, Fenced, UnistreamError
 from unistream.base.ids import JobId
-from unistream.port.sink import SinkContext
+
+if TYPE_CHECKING:
+    from unistream.port.sink import SinkContext  # which loads Arrow
 
 OnForeign = Literal["refuse", "append"]
 """What a sink does if another line of jobs writes its target."""
