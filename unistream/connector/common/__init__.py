@@ -44,6 +44,15 @@ from unistream.connector.common.json_maps import TWICE, repeated_keys, with_sing
 from unistream.connector.common.json_objects import table_of_objects
 from unistream.connector.common.json_reader import JsonReader, JsonRows, warm_up_json
 from unistream.connector.common.json_text import json_column, json_lines, json_misfit, json_rows
+from unistream.connector.common.keyed_rows import (
+    DELETES,
+    Upsert,
+    check_key,
+    check_keys,
+    checked_upsert,
+    last_of_each_key,
+    with_deletes,
+)
 from unistream.connector.common.misfits import beyond_years, reasons_of, uncastable
 from unistream.connector.common.partitions import (
     NULL_PARTITION,

@@ -18,15 +18,16 @@ from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.common import (
     OnRewind,
     StageFiles,
+    Upsert,
     check_condition,
-    check_delete_when,
+    check_key,
     check_sink_options,
+    checked_upsert,
 )
 from unistream.connector.delta.row_check import DeltaRowCheck
 from unistream.connector.delta.schema import check_fits, check_rewritable, stored_schema
-from unistream.connector.delta.stage import Upsert, decode_committable
+from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.table_uri import checked_uri
-from unistream.connector.delta.upsert import check_key
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
@@ -262,7 +263,7 @@ class DeltaSink:
     def _check_upsert(self, schema: pa.Schema, stored: pa.Schema) -> None:
         """Raises ConfigError."""
         if self._upsert is not None:
-            check_key(self._upsert.key, stored)
+            check_key("a Delta table", self._upsert.key, stored, takes_bytes=False)
         check_condition(self._delete_when, schema)
 
     def _check_creatable(self) -> None:
@@ -315,11 +316,7 @@ def _checked_upsert(mode: str, key: str | Sequence[str], delete_when: object) ->
     """None: rows are appended. Raises ConfigError."""
     if mode not in MODES:
         raise ConfigError(f"mode of a Delta sink must be one of {', '.join(MODES)}, not {mode!r}")
-    columns = (key,) if isinstance(key, str) else tuple(key)
-    if bool(columns) is not (mode == "upsert"):
-        raise ConfigError("a Delta sink with mode='upsert' needs a key, and with any other mode has none")
-    check_delete_when(delete_when, columns)
-    return Upsert(key=columns, deletes=delete_when is not None) if columns else None
+    return checked_upsert("a Delta sink", mode, key, delete_when)
 
 
 def _checked_files(files: int | None) -> int | None:

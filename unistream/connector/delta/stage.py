@@ -19,24 +19,12 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.os_failures import failure
-from unistream.connector.common import StageFiles, decode_formatted
+from unistream.connector.common import StageFiles, Upsert, decode_formatted
 
 COMMITTABLE_FORMAT: Final = 3  # since 2: upsert; since 3: overwrite
 STATS_COLUMNS_MAX: Final = 32  # delta.dataSkippingNumIndexedCols
 STATS_CHARS_MAX: Final = 32  # longer texts have no bounds
 ROW_GROUP_ROWS: Final = 1 << 20
-
-
-class Upsert(msgspec.Struct, frozen=True, kw_only=True):
-    """How staged rows replace others.
-
-    Attributes:
-        key: Columns; a row replaces the one that has the same values in them.
-        deletes: The staged rows have a column that says which of them only delete the other.
-    """
-
-    key: tuple[str, ...]
-    deletes: bool = False
 
 
 class DeltaFile(msgspec.Struct, frozen=True, kw_only=True):

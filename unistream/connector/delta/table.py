@@ -36,6 +36,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.connector.common import DELETES, Upsert
 from unistream.connector.delta.access import brief, failed, refused_access
 from unistream.connector.delta.column_mapping import MODE, NAME, NONE
 from unistream.connector.delta.schema import TableShape, check_rewritable
@@ -43,8 +44,8 @@ from unistream.connector.delta.source_log import COMPACTION_KEY, TableLog, check
 from unistream.connector.delta.source_split import DataFile
 from unistream.connector.delta.source_storage import table_files
 from unistream.connector.delta.source_table import SourceTable, logged_value
-from unistream.connector.delta.stage import DeltaFile, Upsert
-from unistream.connector.delta.upsert import DELETED, predicate, quoted
+from unistream.connector.delta.stage import DeltaFile
+from unistream.connector.delta.upsert import predicate, quoted
 
 CHECKPOINT_KEY = "unistream.checkpoint-id"
 LINEAGE_KEY = "unistream.lineage"
@@ -350,7 +351,7 @@ class LakeTable:
         """
         self._check_rewritable()
         before = self.version
-        columns = [name for name in rows.schema.names if name != DELETED]
+        columns = [name for name in rows.schema.names if name != DELETES]
         values = {quoted(name): f"s.{quoted(name)}" for name in columns}
         with _committing(self._uri):
             merging = self._table.merge(
@@ -362,7 +363,7 @@ class LakeTable:
             )
             kept = None
             if upsert.deletes:
-                merging, kept = merging.when_matched_delete(predicate=f"s.{DELETED}"), f"NOT s.{DELETED}"
+                merging, kept = merging.when_matched_delete(predicate=f"s.{DELETES}"), f"NOT s.{DELETES}"
             merging.when_matched_update(values).when_not_matched_insert(values, predicate=kept).execute()
         if self.version == before:  # rows that only delete what is not there: deltalake has committed nothing
             self.append(replace(commit, files=()))

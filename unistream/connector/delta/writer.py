@@ -18,21 +18,22 @@ from unistream.base.limits import MIB
 from unistream.connector.common import (
     PartitionKey,
     StageFiles,
+    Upsert,
     by_partition,
+    check_keys,
     deletes,
     overwrites_once,
     partition_folder,
+    with_deletes,
 )
 from unistream.connector.delta.schema import changed_in_partitions, stored_schema
 from unistream.connector.delta.stage import (
     DeltaCommittable,
     DeltaFile,
-    Upsert,
     split_columns,
     statistics,
     write_parquet,
 )
-from unistream.connector.delta.upsert import check_keys, with_deleted
 from unistream.model.elements import Batch
 from unistream.port.metrics import ROWS_SENT
 from unistream.port.sink import SinkContext
@@ -107,7 +108,7 @@ class DeltaWriter:
         if self._upsert is not None:
             check_keys(f"table {self._table_uri}", self._upsert.key, stored)
         if self._delete_when is not None:
-            stored = with_deleted(stored, deletes(self._delete_when, batch.records))
+            stored = with_deletes(stored, deletes(self._delete_when, batch.records))
         for key, records in by_partition(stored, self._folders):
             buffer = self._buffers.setdefault(key, _Buffer())
             before = buffer.nbytes

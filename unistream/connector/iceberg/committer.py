@@ -4,6 +4,7 @@
              not the table that was committed to, or if another job writes it
     done?    checkpoints <= the recorded one  ->  already committed
     check    every file exists with its size
+    rewrite  rows that replace others by key: into new files instead of those that have the keys (`upsert`)
     commit   files and record in one step, if the head is still the one that was looked at
     retry    after a conflict or an unknown outcome: look again; the table shows the result
 
@@ -19,8 +20,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -36,7 +39,15 @@ from unistream.connector.common import (
 from unistream.connector.iceberg.catalog import TableAddress, answering
 from unistream.connector.iceberg.former import not_in_former
 from unistream.connector.iceberg.line import IcebergTarget, Line, check_target
-from unistream.connector.iceberg.part import Part, files_of, rows_of, selected, visible_rows
+from unistream.connector.iceberg.part import (
+    Part,
+    files_of,
+    in_turns,
+    rows_of,
+    selected,
+    together,
+    visible_rows,
+)
 from unistream.connector.iceberg.record import (
     EPOCH_KEY,
     POSITIONS_KEY,
@@ -55,8 +66,14 @@ from unistream.connector.iceberg.snapshot import (
     prepare,
     unknown_to,
 )
-from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, decode_committable
+from unistream.connector.iceberg.stage import (
+    TARGET_FILE_BYTES,
+    IcebergCommittable,
+    StagedFile,
+    decode_committable,
+)
 from unistream.connector.iceberg.table import Conflict, LakeTable, Unknown
+from unistream.connector.iceberg.upsert import KeyedRows
 from unistream.model.positions import encode_positions
 from unistream.port.group import TableVersion
 from unistream.port.operator import CommitPermit
@@ -77,6 +94,7 @@ class IcebergCommitter:
         address: Of the table.
         allow_rewind: Begin again after a rewind, instead of refusing.
         append_to_foreign: Append to a table that another line of jobs writes, instead of refusing.
+        target_file_bytes: Of files that are written again; see `IcebergSink`.
         tables: Opens the table.
         attempts: Attempts of one commit, after which its outcome is unknown.
     """
@@ -87,6 +105,7 @@ class IcebergCommitter:
         *,
         allow_rewind: bool,
         append_to_foreign: bool,
+        target_file_bytes: int = TARGET_FILE_BYTES,
         tables: type[LakeTable] = LakeTable,
         attempts: int = ATTEMPTS_MAX,
     ) -> None:
@@ -94,6 +113,7 @@ class IcebergCommitter:
         self._where = f"table {address.table}"
         self._allow_rewind = allow_rewind
         self._append_to_foreign = append_to_foreign
+        self._target_file_bytes = target_file_bytes
         self._tables = tables
         self._attempts = attempts
         self._context: SinkContext | None = None
@@ -102,6 +122,7 @@ class IcebergCommitter:
         self._is_current = False  # nobody has changed the table since it was looked at, as far as is known
         self._rewinds = 0
         self._refused: Prepared | None = None  # whose commit met a conflict
+        self._keyed: KeyedRows | None = None  # of the commit that is being made
         self._memory: TargetMemory[IcebergTarget] | None = None
         self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
@@ -157,12 +178,20 @@ class IcebergCommitter:
         for request in requests:
             staged = self._of_this_table(request)
             parts += [Part(request.checkpoint_id, staged)] if staged else []
-        if parts:
-            return self._commit(permit, parts)
+        results: list[CommitResult] = []
+        for turn in in_turns(parts):
+            results.append(self._commit(permit, turn))
+            if results[-1].outcome is CommitOutcome.RETRY:
+                break
+        if results:
+            return together(results)
         is_done = any(request.committables for request in requests)
         return CommitResult(CommitOutcome.ALREADY_COMMITTED if is_done else CommitOutcome.COMMITTED)
 
     def close(self) -> None:
+        keyed, self._keyed = self._keyed, None
+        if keyed is not None:
+            keyed.discard()
         lake, self._lake = self._lake, None
         if lake is not None:
             lake.close()
@@ -224,6 +253,7 @@ class IcebergCommitter:
                 continue
             self._opened_line().committed(newest)
             self._remember(recorded)
+            self._tidy_up(todo)
             version, total, visible = recorded.version, self._total(), visible_rows(parts, todo)
             return CommitResult(CommitOutcome.COMMITTED, rows_of(files), version, total, visible=visible)
         if failure is None:  # lost every race
@@ -248,10 +278,11 @@ class IcebergCommitter:
     ) -> None:
         """On the loaded head. `permit` None: of no checkpoint. Raises Conflict, Unknown, Unreachable (not
         committed), ConfigError."""
-        staged = [one for part in parts for one in part.staged]
+        staged: Sequence[IcebergCommittable] = [one for part in parts for one in part.staged]
         summary, owned = ({}, {}) if permit is None else self._said(table, recorded, permit)
         self._is_current = False
         crash_point("iceberg.before_commit")
+        staged, removed = self._rewritten(table, staged)
         with answering(self._where, "writing the manifests of a snapshot"):
             made = prepare(
                 table,
@@ -260,6 +291,7 @@ class IcebergCommitter:
                 summary={**recorded.summary(), **summary},
                 properties={**recorded.properties(), **owned},
                 removed_properties=outdated(found, recorded),
+                removed=removed,
             )
         crash_point("iceberg.manifests_written")
         assert self._lake is not None, "the committer is open"
@@ -268,8 +300,40 @@ class IcebergCommitter:
         except Conflict:
             self._refused = made
             raise
-        self._is_current = True
+        except Unknown:
+            if self._keyed is not None:
+                self._keyed.keep()
+            raise
+        self._is_current, self._keyed = True, None
         crash_point("iceberg.committed")
+
+    def _rewritten(
+        self, table: Any, staged: Sequence[IcebergCommittable]
+    ) -> tuple[Sequence[IcebergCommittable], Mapping[str, frozenset[str]]]:
+        """What becomes part of the table, and what is part of it no more. Raises as `KeyedRows.on`."""
+        if not staged or staged[0].upsert is None:
+            return staged, {}
+        ordered = sorted(staged, key=lambda one: (one.checkpoint_id, one.subtask))
+        keyed = KeyedRows(
+            self._address, ordered, target_bytes=self._target_file_bytes, file_name=self._file_name
+        )
+        if self._keyed is None or self._keyed.paths != keyed.paths:
+            self._keyed = keyed
+        found = self._keyed.on(table)
+        crash_point("iceberg.rewritten")
+        return [found.instead_of(ordered)], found.removed
+
+    def _file_name(self) -> str:
+        """Of a file that is written again; unique among all attempts."""
+        uid = re.sub(r"[^A-Za-z0-9-]", "-", self._opened().sink_uid)[:64]
+        return f"{uid}-keyed-{uuid.uuid4().hex}.parquet"
+
+    def _tidy_up(self, parts: Sequence[Part]) -> None:
+        """Removes files that no snapshot will name (what a crash leaves, `remove_orphan_files` removes)."""
+        assert self._lake is not None, "the committer is open"
+        for one in (one for part in parts for one in part.staged if one.upsert is not None):
+            for file in one.files:
+                self._lake.remove(file.path)
 
     def _look(self, parts: Sequence[Part]) -> tuple[Any, Records]:
         """The table and what it knows, checked. It is asked for again, unless nobody can have changed it."""
@@ -316,9 +380,17 @@ class IcebergCommitter:
         with answering(self._where, "listing its files"):
             live = live_paths(table)
         return selected(
-            parts,
-            lambda one: one.checkpoint_id > restored or not {file.path for file in one.files} <= live,
+            parts, lambda one: one.checkpoint_id > restored or not self._is_in_former(table, one, live)
         )
+
+    def _is_in_former(self, table: Any, one: IcebergCommittable, live: frozenset[str]) -> bool:
+        """What the snapshot before a rewind lists was committed before it. Files that are part of the table
+        prove it. Of rows that replaced others the staged files were removed behind the commit; those that are
+        still there replace them once more, which changes nothing that the rewind does not."""
+        if one.upsert is None:
+            return {file.path for file in one.files} <= live
+        with answering(self._where, "looking for staged files"):
+            return not all(table.io.new_input(file.path).exists() for file in one.files)
 
     def _check_staged(self, table: Any, files: Sequence[StagedFile]) -> None:
         hint = " (were orphan files removed that are younger than the outage?)"

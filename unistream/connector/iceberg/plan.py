@@ -12,12 +12,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
+from pyiceberg.types import BooleanType
 
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
+from unistream.connector.common import DELETES
+from unistream.connector.common.columns_by_id import with_id
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings, answering
 from unistream.connector.iceberg.partition import Key, Partitioner, check_readable
 from unistream.connector.iceberg.schema import changes, check_fits, file_schema, iceberg_schema
@@ -27,6 +33,15 @@ from unistream.connector.iceberg.table import LakeTable
 CODEC: Final = "write.parquet.compression-codec"
 LEVEL: Final = "write.parquet.compression-level"
 ROW_GROUP_ROWS: Final = 1 << 20
+DELETES_FIELD: Final = with_id(pa.field(DELETES, pa.bool_()), 2147483644)
+"""Of staged rows that delete others. The id is the one that the specification keeps for "the row is deleted";
+no column of a table has it."""
+_UNCOUNTED: Final = StatisticsCollector(
+    field_id=2147483644,
+    iceberg_type=BooleanType(),
+    mode=MetricsMode(MetricModeTypes.NONE),
+    column_name=DELETES,
+)
 EVOLUTIONS_MAX: Final = 10  # each that fails is another one's success
 
 
@@ -75,15 +90,20 @@ class WritePlan:
         self._fields = file_schema(held, stream)
         self._partitioner = Partitioner(table.spec(), held, self._fields)
         self._collected = compute_statistics_plan(held, self._properties)
-        self._ids = parquet_path_to_id_mapping(held)
+        self._collected[_UNCOUNTED.field_id] = _UNCOUNTED
+        self._ids = {**parquet_path_to_id_mapping(held), DELETES: _UNCOUNTED.field_id}
         self.table_id = str(table.metadata.table_uuid)
         self.schema_id = int(held.schema_id)
         self.spec_id = int(table.spec().spec_id)
 
     def split(self, records: pa.RecordBatch) -> Iterator[tuple[Key, pa.RecordBatch]]:
         """The rows of each partition, in the types of the table. Raises UserCodeError."""
+        return self._partitioner.split(self.stored(records))
+
+    def stored(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the types of the table. Raises UserCodeError."""
         columns = [self._stored(records.column(i), field) for i, field in enumerate(self._fields)]
-        return self._partitioner.split(pa.RecordBatch.from_arrays(columns, schema=self._fields))
+        return pa.RecordBatch.from_arrays(columns, schema=self._fields)
 
     def write(self, key: Key, batches: Sequence[pa.RecordBatch], name: str) -> StagedFile:
         """A durable file with these rows.
@@ -92,10 +112,21 @@ class WritePlan:
             ConfigError: no permission.
             Unreachable: the storage failed; the incomplete file is removed.
         """
+        folder = _Folder(self._partitioner.folder(key)) if key else None
+        path = self._locations.new_data_location(name, folder)
         table = pa.Table.from_batches(batches, self._fields)
-        path = self._locations.new_data_location(
-            name, _Folder(self._partitioner.folder(key)) if key else None
-        )
+        return self._written(path, table, self._partitioner.encoded(key))
+
+    def stage(self, batches: Sequence[pa.RecordBatch], name: str) -> StagedFile:
+        """A durable file with rows of all partitions, in their order, and with `DELETES` if they have it. No
+        snapshot will name it. Raises as `write`."""
+        has_deletes = DELETES in batches[0].schema.names
+        fields = self._fields.append(DELETES_FIELD) if has_deletes else self._fields
+        held = [pa.RecordBatch.from_arrays(one.columns, schema=fields) for one in batches]
+        table = pa.Table.from_batches(held, fields)
+        return self._written(self._locations.new_data_location(name), table, ())
+
+    def _written(self, path: str, table: pa.Table, partition: tuple[bytes | None, ...]) -> StagedFile:
         output = self._io.new_output(path)
         try:
             with answering(f"table {self._where}", f"writing {path}"):
@@ -111,7 +142,7 @@ class WritePlan:
             path=path,
             size=size,
             rows=table.num_rows,
-            partition=self._partitioner.encoded(key),
+            partition=partition,
             column_sizes=found["column_sizes"],
             value_counts=found["value_counts"],
             null_value_counts=found["null_value_counts"],

@@ -1,6 +1,6 @@
 """Which rows an Iceberg table cannot hold: found before they are staged, where they would fail the job.
 
-null in a column that is required
+null in a column that is required, or in the key
 a value that its type in the table cannot hold, such as nanoseconds that are no whole microseconds
 a date or time outside of the years 1 to 9999, which pyiceberg has no bounds of a file for
 """
@@ -21,8 +21,9 @@ from unistream.model.elements import Batch
 class IcebergRowCheck:
     """See `unistream.port.sink.RowCheck`."""
 
-    def __init__(self, address: TableAddress) -> None:
+    def __init__(self, address: TableAddress, key: tuple[str, ...] = ()) -> None:
         self._address = address
+        self._key = key
         self._optional: frozenset[str] = frozenset()
         self._known: tuple[pa.Schema, pa.Schema] | None = None  # of the stream, and of files
 
@@ -42,7 +43,9 @@ class IcebergRowCheck:
 
     def _reasons(self, column: pa.Array, field: pa.Field) -> Iterator[tuple[pa.Array, str]]:
         name, table = field.name, self._address.table
-        if column.null_count and not field.nullable and name not in self._optional:
+        if column.null_count and name in self._key:
+            yield column.is_null(), f"null in {name!r}, which is in the key of table {table}"
+        elif column.null_count and not field.nullable and name not in self._optional:
             yield column.is_null(), f"null in {name!r}, which is required in table {table}"
         if (bad := uncastable(column, field.type)) is not None:
             yield bad, f"a value of {name!r} ({column.type}) that table {table} cannot hold as {field.type}"

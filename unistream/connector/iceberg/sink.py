@@ -8,12 +8,18 @@ from copy import copy
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
-from unistream.base.limits import MIB
 from unistream.base.secrets import Secret
-from unistream.connector.common import OnRewind, check_sink_options
+from unistream.connector.common import (
+    OnRewind,
+    check_condition,
+    check_key,
+    check_sink_options,
+    checked_upsert,
+)
 from unistream.connector.iceberg.catalog import (
     FORMAT_VERSION,
     FORMAT_VERSION_MAX,
@@ -22,17 +28,16 @@ from unistream.connector.iceberg.catalog import (
     checked_address,
     lineage_of,
 )
-from unistream.connector.iceberg.stage import decode_committable
+from unistream.connector.iceberg.stage import TARGET_FILE_BYTES, decode_committable
 from unistream.connector.iceberg.writer import IcebergWriter
 from unistream.model.lineage import LineageDataset
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
 
-Mode: TypeAlias = Literal["append", "overwrite-partitions"]
+Mode: TypeAlias = Literal["append", "upsert", "overwrite-partitions"]
 SchemaEvolution: TypeAlias = Literal["refuse", "add"]
-MODES: Final[tuple[Mode, ...]] = ("append", "overwrite-partitions")
+MODES: Final[tuple[Mode, ...]] = ("append", "upsert", "overwrite-partitions")
 EVOLUTIONS: Final[tuple[SchemaEvolution, ...]] = ("refuse", "add")
-TARGET_FILE_BYTES: Final = 64 * MIB
 
 
 class IcebergSink:
@@ -44,9 +49,16 @@ class IcebergSink:
             SQL catalog are stored under it, so all who use one give it the same name.
         catalog_properties: Of pyiceberg's catalogs: ``type``, ``uri``, ``warehouse``, ``s3.endpoint``, … Text
             may be ``${env:NAME}``, ``${file:PATH}`` or a `Secret`.
-        mode: ``"append"``; or ``"overwrite-partitions"``, in a job that commits once, at its end: the rows
-            replace what is in their partitions, and other partitions stay. A table without partitions is
-            replaced as a whole.
+        mode: ``"append"`` adds rows. ``"upsert"`` replaces the row of the same key, by the last one of a
+            checkpoint: the committer holds the rows of a checkpoint in memory, and the table's files that
+            have some of the keys are written again (copy on write). Rows of one key have to come to one
+            subtask (`key_by`), else it is not defined which of them is the last. ``"overwrite-partitions"``,
+            in a job that commits once, at its end: the rows replace what is in their partitions, and other
+            partitions stay. A table without partitions is replaced as a whole.
+        key: Column, or columns, of the key, with ``"upsert"``. If others have added a key several times, the
+            next row of that key replaces all of them.
+        delete_when: With ``"upsert"``: an expression over the columns; rows for which it holds remove the row
+            of their key, and are not written.
         partition_by: How the sink partitions a table that it creates: columns, ``bucket(16, id)``,
             ``truncate(4, name)``, ``year(at)``, ``month(at)``, ``day(at)``, ``hour(at)``. Empty: an existing
             table's own partitions are followed.
@@ -72,6 +84,9 @@ class IcebergSink:
     ... )
     >>> sink.name
     'Iceberg: lake.orders'
+    >>> latest = IcebergSink("lake.latest", mode="upsert", key="id", delete_when=pc.field("op") == "d")
+    >>> latest.row_key
+    ('id',)
     """
 
     def __init__(
@@ -81,6 +96,8 @@ class IcebergSink:
         catalog: str = "default",
         catalog_properties: Mapping[str, str | Secret] | None = None,
         mode: Mode = "append",
+        key: str | Sequence[str] = (),
+        delete_when: pc.Expression | None = None,
         partition_by: str | Sequence[str] = (),
         schema_evolution: SchemaEvolution = "refuse",
         create: bool = True,
@@ -101,6 +118,8 @@ class IcebergSink:
             raise ConfigError(
                 f"Iceberg sink: table property {FORMAT_VERSION!r} must be 1 or 2, not {version!r}"
             )
+        self._upsert = checked_upsert("an Iceberg sink", mode, key, delete_when)
+        self._delete_when = delete_when
         check_sink_options(target_file_bytes, on_rewind)
         check_on_foreign(on_foreign)
         self._address = checked_address(catalog, table, catalog_properties or {})
@@ -130,7 +149,7 @@ class IcebergSink:
     @property
     def records_positions(self) -> bool:
         """In the summary of each snapshot."""
-        return self._mode == "append"
+        return self._mode != "overwrite-partitions"
 
     def lineage_datasets(self) -> list[LineageDataset]:
         """See `unistream.port.lineage`: below the warehouse, if that is a place; else in the catalog."""
@@ -161,6 +180,7 @@ class IcebergSink:
 
         where, partition_by = self._address.table, self._settings.partition_by
         wanted = iceberg_schema(schema)
+        self._check_upsert(schema, table)
         if table is None:
             partition_spec(wanted, partition_by)
             return
@@ -172,6 +192,19 @@ class IcebergSink:
         if partition_by:
             check_same(where, table.schema(), table.spec(), partition_by)
 
+    def _check_upsert(self, schema: pa.Schema, table: Any) -> None:
+        """Raises ConfigError."""
+        check_condition(self._delete_when, schema)
+        if self._upsert is None:
+            return
+        check_key("an Iceberg table", self._upsert.key, schema, takes_bytes=True)
+        if table is not None:
+            from unistream.connector.iceberg.source_schema import table_columns
+            from unistream.connector.iceberg.upsert import check_rewritable
+
+            where = f"table {self._address.table}"
+            check_rewritable(where, table_columns(where, table.schema()).unreadable)
+
     def appending(self) -> Self:
         """See `unistream.port.sink.AppendsToForeign`."""
         other = copy(self)
@@ -181,7 +214,12 @@ class IcebergSink:
     @property
     def replaces_rows(self) -> bool:
         """See `unistream.port.sink.ReplacesRows`."""
-        return self._mode == "overwrite-partitions"
+        return self._mode != "append"
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """See `unistream.port.sink.ReplacesByKey`."""
+        return () if self._upsert is None else self._upsert.key
 
     def check_new_line(self, lineage: str = "") -> None:
         """See `unistream.port.line.KeepsLine`."""
@@ -239,7 +277,7 @@ class IcebergSink:
         """See `unistream.port.sink.ChecksRows`."""
         from unistream.connector.iceberg.row_check import IcebergRowCheck
 
-        return IcebergRowCheck(self._address)
+        return IcebergRowCheck(self._address, self.row_key)
 
     def create_writer(self) -> SinkWriter:
         return IcebergWriter(
@@ -247,6 +285,8 @@ class IcebergSink:
             settings=self._settings,
             overwrite=self._mode == "overwrite-partitions",
             target_file_bytes=self._target_file_bytes,
+            upsert=self._upsert,
+            delete_when=self._delete_when,
         )
 
     def create_committer(self) -> Committer | None:
@@ -254,6 +294,7 @@ class IcebergSink:
             self._address,
             allow_rewind=self._on_rewind == "allow_duplicates",
             append_to_foreign=self._on_foreign == "append",
+            target_file_bytes=self._target_file_bytes,
         )
 
 

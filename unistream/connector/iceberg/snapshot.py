@@ -4,7 +4,7 @@ Made by hand of pyiceberg's public parts. Its own producers write one manifest w
 (and fail for files of an earlier one), and try again by themselves on a snapshot that was not looked at.
 
     manifests       one for each partition spec and schema of the new files; those of the head stay, small
-                    ones are merged (`merge`)
+                    ones are merged (`merge`), and those with files that are replaced are written again
     manifest list   all of them
     updates         the snapshot, the head of the branch, properties: together, or none of them
     requirements    the table's UUID, and the head that was looked at
@@ -15,8 +15,10 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyiceberg.manifest import (
@@ -115,8 +117,18 @@ def prepare(
     summary: Mapping[str, str],
     properties: Mapping[str, str],
     removed_properties: Sequence[str] = (),
+    removed: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> Prepared:
     """Writes the manifests of a snapshot behind the loaded head of `table`.
+
+    Args:
+        table: A `pyiceberg.table.Table`.
+        snapshot_id: Of the snapshot.
+        staged: Files that it adds.
+        summary: What it says.
+        properties: Of the table, from then on.
+        removed_properties: Of the table, until then.
+        removed: Data files of the head that it does not have, by the paths of their manifests.
 
     Raises:
         ConfigError: partitions are to be replaced that have files of another partition spec.
@@ -126,9 +138,12 @@ def prepare(
     parts = _Parts(table, snapshot_id)
     added = list(_added(parts, staged))
     replaced = _partitions(table, [one for one in staged if one.overwrite])
-    kept = list(_kept(parts, head, replaced)) if head is not None else []
-    if not replaced:
-        kept = list(merged(table, kept, parts.manifest))
+    manifests = [] if head is None else _live(head.manifests(table.io))
+    changed = [one for one in manifests if one.manifest_path in removed]
+    kept = [one for one in manifests if one.manifest_path not in removed]
+    kept = list(_kept(parts, kept, replaced) if replaced else merged(table, kept, parts.manifest))
+    for one in changed:
+        kept += _filtered(parts, one, partial(_is_named, removed[one.manifest_path]))
     sequence = metadata.next_sequence_number()
     listed = parts.output(f"snap-{snapshot_id}-0-{parts.uuid}.avro")
     with write_manifest_list(
@@ -140,7 +155,8 @@ def prepare(
         avro_compression=metadata.properties.get(COMPRESSION, "gzip"),
     ) as writer:
         writer.add_manifests([*added, *kept])
-    operation = Operation.OVERWRITE if parts.has_removed else Operation.APPEND
+    replaces = Operation.OVERWRITE if added else Operation.DELETE
+    operation = replaces if parts.has_removed else Operation.APPEND
     totals = update_snapshot_summaries(
         summary=Summary(operation=operation, **parts.collector.build(), **summary),
         previous_summary=None if head is None else head.summary,
@@ -190,7 +206,8 @@ def unknown_to(table: Any, one: IcebergCommittable) -> list[str]:
         ("schema", one.schema_id, table.schemas()),
         ("partition spec", one.spec_id, table.specs()),
     )
-    return [f"{what} {id_}" for what, id_, known in written if id_ not in known]
+    needed = written if one.upsert is None else written[:1]
+    return [f"{what} {id_}" for what, id_, known in needed if id_ not in known]
 
 
 def check_known(where: str, table: Any, staged: Sequence[IcebergCommittable]) -> None:
@@ -208,7 +225,8 @@ def check_known(where: str, table: Any, staged: Sequence[IcebergCommittable]) ->
 def _added(parts: _Parts, staged: Sequence[IcebergCommittable]) -> Iterator[ManifestFile]:
     by_form: dict[tuple[int, int], list[StagedFile]] = {}
     for one in staged:
-        by_form.setdefault((one.spec_id, one.schema_id), []).extend(one.files)
+        if one.files:
+            by_form.setdefault((one.spec_id, one.schema_id), []).extend(one.files)
     for (spec_id, schema_id), files in by_form.items():
         spec, schema = parts.table.specs()[spec_id], parts.table.schemas()[schema_id]
         entries = []
@@ -269,14 +287,25 @@ def values_of(record: Any) -> tuple[Any, ...]:
     return tuple("NaN" if value != value else value for value in values)  # noqa: PLR0124 - NaN alone
 
 
+def _live(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
+    """Those that have files."""
+    return [one for one in manifests if one.has_added_files() or one.has_existing_files()]
+
+
+def _is_named(paths: frozenset[str], file: DataFile) -> bool:
+    return file.file_path in paths
+
+
+def _is_within(partitions: set[tuple[Any, ...]], file: DataFile) -> bool:
+    return values_of(file.partition) in partitions
+
+
 def _kept(
-    parts: _Parts, head: Snapshot, replaced: Mapping[int, set[tuple[Any, ...]]]
+    parts: _Parts, manifests: Sequence[ManifestFile], replaced: Mapping[int, set[tuple[Any, ...]]]
 ) -> Iterator[ManifestFile]:
-    """The manifests of the head, without the files of the replaced partitions."""
-    for manifest in head.manifests(parts.table.io):
-        if not (manifest.has_added_files() or manifest.has_existing_files()):
-            continue
-        if not replaced or manifest.content != ManifestContent.DATA:
+    """The manifests, without the files of the replaced partitions."""
+    for manifest in manifests:
+        if manifest.content != ManifestContent.DATA:
             yield manifest
             continue
         if manifest.partition_spec_id not in replaced:
@@ -286,22 +315,22 @@ def _kept(
                 "partitions cannot be compared; nothing was committed. Rewrite the table's files with its "
                 "newest spec first"
             )
-        yield from _filtered(parts, manifest, replaced[manifest.partition_spec_id])
+        yield from _filtered(parts, manifest, partial(_is_within, replaced[manifest.partition_spec_id]))
 
 
 def _filtered(
-    parts: _Parts, manifest: ManifestFile, replaced: set[tuple[Any, ...]]
+    parts: _Parts, manifest: ManifestFile, is_removed: Callable[[DataFile], bool]
 ) -> Iterator[ManifestFile]:
     entries = manifest.fetch_manifest_entry(parts.table.io, discard_deleted=True)
-    is_replaced = [values_of(entry.data_file.partition) in replaced for entry in entries]
-    if not any(is_replaced):
+    are_removed = [is_removed(entry.data_file) for entry in entries]
+    if not any(are_removed):
         yield manifest
         return
     table = parts.table
     spec = table.specs()[manifest.partition_spec_id]
     schema = schema_of(table, spec)
     changed = []
-    for entry, removed in zip(entries, is_replaced, strict=True):
+    for entry, removed in zip(entries, are_removed, strict=True):
         if removed:
             parts.has_removed = True
             parts.collector.remove_file(data_file=entry.data_file, schema=schema, partition_spec=spec)

@@ -48,9 +48,9 @@ where they are in theirs, and how long."""
 
 
 class Entry:
-    """One entry of a manifest. `snapshot`: which one has added or deleted it."""
+    """One entry of a manifest. `snapshot`: which one has added or deleted it. `manifest`: its path."""
 
-    __slots__ = ("file", "is_delete", "sequence", "snapshot", "status")
+    __slots__ = ("file", "is_delete", "manifest", "sequence", "snapshot", "status")
 
     def __init__(self, entry: ManifestEntry, manifest: ManifestFile) -> None:
         self.status: Status = _STATUS[entry.status]
@@ -59,6 +59,7 @@ class Entry:
             manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
         )
         self.file: DataFile = entry.data_file
+        self.manifest: str = manifest.manifest_path
         self.is_delete = manifest.content == ManifestContent.DELETES
 
 
@@ -102,6 +103,7 @@ def lake_file(entry: Entry, spec: PartitionSpec, schema: Schema) -> LakeFile:
         partition=partition_of(file, spec),
         constants=constants,
         unreadable=unreadable,
+        manifest=entry.manifest,
         least=file.lower_bounds or {},
         greatest=file.upper_bounds or {},
         nulls=file.null_value_counts or {},

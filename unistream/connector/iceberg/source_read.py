@@ -79,12 +79,13 @@ def iceberg_reader(spec: IcebergSpec) -> SplitReader[IcebergSplit]:
 
 
 class Decoder:
-    """Of one reader, since it keeps what it has read of files with deletes."""
+    """Of one reader, since it keeps what it has read of files with deletes. `files`: of the table; None: they
+    are opened by its catalog."""
 
-    def __init__(self, spec: IcebergSpec) -> None:
+    def __init__(self, spec: IcebergSpec, files: LakeFiles | None = None) -> None:
         self._spec = spec
         self._where = f"table {spec.address.text}"
-        self._files = LakeFiles(spec.address)
+        self._files = LakeFiles(spec.address) if files is None else files
         self._mapping = name_mapping(self._where, spec.mapping)
         self._deleted = DeletedRows(self._where, self._files, spec.keys, self._mapping)
 

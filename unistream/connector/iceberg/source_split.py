@@ -78,7 +78,7 @@ def encode_split(split: IcebergSplit) -> Split:
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
     """A data file. Statistics that are not known are missing; bounds are in Iceberg's binary form, by the ids
-    of columns. `partition`: spec and values. `sequence`: of the data."""
+    of columns. `partition`: spec and values. `sequence`: of the data. `manifest`: its path."""
 
     path: str
     size: int
@@ -89,6 +89,7 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
     partition: Any
     constants: dict[int, bytes | None]
     unreadable: tuple[int, ...]
+    manifest: str
     least: Mapping[int, bytes]
     greatest: Mapping[int, bytes]
     nulls: Mapping[int, int]
@@ -112,16 +113,16 @@ class DeleteFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_format(where: str, file: LakeFile | DeleteFile) -> None:
-    """Raises ConfigError: this source does not read such a file."""
+    """Raises ConfigError: such a file is not read."""
     is_vector = isinstance(file, DeleteFile) and file.format == PUFFIN and file.offset is not None
     if file.format != PARQUET and not is_vector:
         what = "deletes" if isinstance(file, DeleteFile) else "rows"
         raise ConfigError(
-            f"{where}: file {file.path} has {what} in {file.format}, and this source reads Parquet; rewrite "
+            f"{where}: file {file.path} has {what} in {file.format}, and unistream reads Parquet; rewrite "
             "the table's files as Parquet (rewrite_data_files), or read it by another engine"
         )
     if file.encrypted:
-        raise ConfigError(f"{where}: file {file.path} is encrypted, which this source does not read")
+        raise ConfigError(f"{where}: file {file.path} is encrypted, which unistream does not read")
 
 
 class DeleteIndex:

@@ -10,11 +10,13 @@ from typing import Final
 
 import msgspec
 
+from unistream.base.limits import MIB
 from unistream.base.secrets import Secret
-from unistream.connector.common import decode_formatted
+from unistream.connector.common import Upsert, decode_formatted
 from unistream.connector.iceberg.catalog import TableAddress
 
-COMMITTABLE_FORMAT: Final = 1
+TARGET_FILE_BYTES: Final = 64 * MIB
+COMMITTABLE_FORMAT: Final = 2  # since 2: upsert
 
 
 class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class IcebergCommittable(msgspec.Struct, frozen=True, kw_only=True):
         table_id: UUID of the table whose field ids the files have.
         schema_id, spec_id: Of that table, with which they were written.
         overwrite: The files replace what is in their partitions.
+        upsert: The files are not for the table: their rows replace those of the same keys.
     """
 
     catalog: str
@@ -63,6 +66,7 @@ class IcebergCommittable(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: int
     subtask: int
     overwrite: bool = False
+    upsert: Upsert | None = None
     format: int = COMMITTABLE_FORMAT
 
     @property
@@ -82,4 +86,4 @@ def encode_committable(committable: IcebergCommittable) -> bytes:
 def decode_committable(content: bytes) -> IcebergCommittable:
     """Raises CorruptSnapshot."""
     what = "a committable of an Iceberg sink"
-    return decode_formatted(_DECODER, content, what=what, expected=COMMITTABLE_FORMAT)
+    return decode_formatted(_DECODER, content, what=what, expected=COMMITTABLE_FORMAT, least=1)

@@ -1,20 +1,30 @@
-"""Buffers rows for each partition and writes them as staged Parquet files of the table."""
+"""Buffers rows for each partition and writes them as staged Parquet files of the table. Rows that replace
+others are staged together, in their order: to which partitions they go is seen when they are committed."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MIB
-from unistream.connector.common import changed_target, decode_formatted, overwrites_once
+from unistream.connector.common import (
+    Upsert,
+    changed_target,
+    check_keys,
+    decode_formatted,
+    deletes,
+    overwrites_once,
+    with_deletes,
+)
+from unistream.connector.iceberg.buffers import Key, PartitionBuffers
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings
 from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, encode_committable
 from unistream.model.elements import Batch
@@ -24,7 +34,6 @@ from unistream.port.sink import SinkContext
 if TYPE_CHECKING:
     from unistream.connector.iceberg.plan import WritePlan
 
-BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; above it the largest is written to a file
 STATE_FORMAT: Final = 1
 
 
@@ -40,18 +49,6 @@ class WriterState(msgspec.Struct, frozen=True, kw_only=True):
 _STATES: Final = msgspec.msgpack.Decoder(WriterState)
 
 
-class _Buffer:
-    """Rows of one partition, in Arrow."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.nbytes = 0
-
-    def add(self, records: pa.RecordBatch) -> None:
-        self.batches.append(records)
-        self.nbytes += records.nbytes
-
-
 class IcebergWriter:
     """The `SinkWriter` of one subtask. The first row creates the table, if there is none: files need its
     field ids.
@@ -61,22 +58,31 @@ class IcebergWriter:
         settings: What the sink asks of it.
         overwrite: See `IcebergSink`.
         target_file_bytes: Rows of a partition are written to a file when they take this much memory.
+        upsert: The rows replace those of the same keys.
+        delete_when: Of the rows, which of them only delete.
     """
 
     def __init__(
-        self, *, address: TableAddress, settings: TableSettings, overwrite: bool, target_file_bytes: int
+        self,
+        *,
+        address: TableAddress,
+        settings: TableSettings,
+        overwrite: bool,
+        target_file_bytes: int,
+        upsert: Upsert | None = None,
+        delete_when: pc.Expression | None = None,
     ) -> None:
         self._address = address
         self._settings = settings
         self._overwrite = overwrite
-        self._target_file_bytes = target_file_bytes
+        self._upsert = upsert
+        self._delete_when = delete_when
         self._context: SinkContext | None = None
         self._known: WriterState | None = None
         self._source_schema: pa.Schema | None = None
         self._plan_for: Callable[..., WritePlan] | None = None
         self._plan: WritePlan | None = None
-        self._buffers: dict[tuple[Any, ...], _Buffer] = {}
-        self._buffered_bytes = 0
+        self._buffers = PartitionBuffers(target_file_bytes, self._write_out)
         self._staged: list[StagedFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
@@ -98,19 +104,22 @@ class IcebergWriter:
         if not batch.records.num_rows:
             return
         plan = self._planned(batch.records.schema)
+        if self._upsert is not None:
+            self._buffers.add((), self._keyed(plan, self._upsert, batch.records))
+            return
         for key, records in plan.split(batch.records):
-            buffer = self._buffers.setdefault(key, _Buffer())
-            before = buffer.nbytes
-            buffer.add(records)
-            self._buffered_bytes += buffer.nbytes - before
-            if buffer.nbytes >= self._target_file_bytes:
-                self._write_out(key)
-        while self._buffered_bytes > BUFFERED_BYTES_MAX:
-            self._write_out(max(self._buffers, key=lambda key: self._buffers[key].nbytes))
+            self._buffers.add(key, records)
+
+    def _keyed(self, plan: WritePlan, upsert: Upsert, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that replace others. Raises UserCodeError."""
+        stored = plan.stored(records)
+        check_keys(f"table {self._address.table}", upsert.key, stored)
+        if self._delete_when is None:
+            return stored
+        return with_deletes(stored, deletes(self._delete_when, records))
 
     def flush(self, end_of_input: bool) -> None:
-        for key in list(self._buffers):
-            self._write_out(key)
+        self._buffers.flush()
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         assert not self._buffers, "prepare_commit without flush"
@@ -130,6 +139,7 @@ class IcebergWriter:
             checkpoint_id=checkpoint_id,
             subtask=self._opened().index,
             overwrite=self._overwrite,
+            upsert=self._upsert,
         )
         self._staged = []
         return (encode_committable(committable),)
@@ -147,7 +157,6 @@ class IcebergWriter:
                 self._plan.remove(file.path)
         self._staged = []
         self._buffers.clear()
-        self._buffered_bytes = 0
 
     def _planned(self, schema: pa.Schema) -> WritePlan:
         if self._plan is not None and self._source_schema is not None:
@@ -168,11 +177,10 @@ class IcebergWriter:
         self._source_schema = schema
         return self._plan
 
-    def _write_out(self, key: tuple[Any, ...]) -> None:
-        buffer = self._buffers.pop(key)
-        self._buffered_bytes -= buffer.nbytes
-        assert self._plan is not None, "rows have a plan"
-        file = self._plan.write(key, buffer.batches, self._file_name())
+    def _write_out(self, key: Key, batches: list[pa.RecordBatch]) -> None:
+        plan, name = self._plan, self._file_name()
+        assert plan is not None, "rows have a plan"
+        file = plan.write(key, batches, name) if self._upsert is None else plan.stage(batches, name)
         self._staged.append(file)
         crash_point("iceberg.staged")
         metrics = self._opened().metrics

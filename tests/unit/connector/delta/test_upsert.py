@@ -16,8 +16,9 @@ from tests.contract.sinks.case import context, permit
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.connector.committers import committer_of
+from unistream.connector.common import last_of_each_key
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta.upsert import last_of_each_key, predicate
+from unistream.connector.delta.upsert import predicate
 from unistream.model.elements import Batch
 from unistream.port.sink import CommitOutcome, CommitRequest, Committer, SinkWriter
 

@@ -256,6 +256,7 @@ def lake_file(path: str, sequence: int, partition: Any = (1, ("a",))) -> LakeFil
         partition=partition,
         constants={},
         unreadable=(),
+        manifest="m.avro",
         least={},
         greatest={},
         nulls={},
@@ -308,7 +309,7 @@ def test_a_deletion_vector_takes_the_place_of_older_positions() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        pytest.param({"format": "AVRO"}, "has deletes in AVRO, and this source reads Parquet", id="Avro"),
+        pytest.param({"format": "AVRO"}, "has deletes in AVRO, and unistream reads Parquet", id="Avro"),
         pytest.param({"format": "PUFFIN"}, "has deletes in PUFFIN", id="no place in it"),
         pytest.param({"encrypted": True}, "is encrypted", id="encrypted"),
     ],
@@ -325,7 +326,7 @@ def test_files_in_other_formats_are_refused(table: Lake) -> None:
         commit_files(now, adds=[file], operation=Operation.APPEND)
 
     table.change(add)
-    with pytest.raises(ConfigError, match=r"x.parquet has rows in ORC, and this source reads Parquet"):
+    with pytest.raises(ConfigError, match=r"x.parquet has rows in ORC, and unistream reads Parquet"):
         find(source(table))
 
 
