@@ -178,6 +178,10 @@ def iceberg_partitioned(folder: Path, **options: Any) -> Case:
     return iceberg(folder, partition_by=["name", "bucket(2, id)"], **options)
 
 
+def iceberg_upsert(folder: Path, **options: Any) -> Case:
+    return iceberg(folder, partition_by=["name"], mode="upsert", key="id", **options)
+
+
 def _iceberg(folder: Path, uri: str, **options: Any) -> Case:
     properties = {"type": "sql", "uri": uri, "warehouse": str(folder / "lake")}
 
@@ -215,6 +219,7 @@ VARIANTS = [
         delta_partitioned,
         iceberg_growing,
         iceberg_partitioned,
+        iceberg_upsert,
         files_partitioned,
         files_json,
         sqlite_upsert,
@@ -370,7 +375,15 @@ def rewinding(case_of: Callable[..., Case]) -> Case:
 
 
 @pytest.fixture(
-    params=[delta, delta_upsert, iceberg, sqlite, files, pytest.param("kafka", marks=pytest.mark.kafka)],
+    params=[
+        delta,
+        delta_upsert,
+        iceberg,
+        iceberg_upsert,
+        sqlite,
+        files,
+        pytest.param("kafka", marks=pytest.mark.kafka),
+    ],
     ids=lambda make: getattr(make, "__name__", make),
 )
 def case_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Case]]:
@@ -424,9 +437,12 @@ def test_what_was_committed_before_an_allowed_rewind_is_not_missed_by_it(
     assert case.read() == [1, 2, 3, 30]
 
 
-def test_an_upsert_behind_an_allowed_rewind_is_not_taken_for_one_of_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [delta_upsert, iceberg_upsert], ids=lambda make: make.__name__)
+def test_an_upsert_behind_an_allowed_rewind_is_not_taken_for_one_of_before(
+    make: Callable[..., Case], tmp_path: Path
+) -> None:
     """Its staged file is gone, and the former branch has a commit of the same checkpoint."""
-    case = delta_upsert(tmp_path, on_rewind="allow_duplicates")
+    case = make(tmp_path, on_rewind="allow_duplicates")
     committer = case.committer()
     for checkpoint in (1, 2, 3):
         committer.commit(permit(checkpoint), request(checkpoint, *case.stage(checkpoint, checkpoint)))

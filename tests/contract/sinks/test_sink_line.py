@@ -26,6 +26,7 @@ from tests.contract.sinks.test_sink_exactly_once import (
     files_json,
     files_partitioned,
     iceberg,
+    iceberg_upsert,
     kafka_topic,
     sqlite,
 )
@@ -101,7 +102,7 @@ SINKS = [
     pytest.param("kafka", marks=pytest.mark.kafka),
     *(
         pytest.param(one, marks=OF_MATRIX)
-        for one in (delta_upsert, delta_partitioned, files_partitioned, files_json)
+        for one in (delta_upsert, iceberg_upsert, delta_partitioned, files_partitioned, files_json)
     ),
 ]
 LINE, OTHER = LineageId("line-1"), LineageId("line-2")

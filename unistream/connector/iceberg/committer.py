@@ -380,15 +380,20 @@ class IcebergCommitter:
         with answering(self._where, "listing its files"):
             live = live_paths(table)
         return selected(
-            parts, lambda one: one.checkpoint_id > restored or not self._is_in_former(table, one, live)
+            parts,
+            lambda one: one.checkpoint_id > restored or not self._is_in_former(table, last, one, live),
         )
 
-    def _is_in_former(self, table: Any, one: IcebergCommittable, live: frozenset[str]) -> bool:
+    def _is_in_former(
+        self, table: Any, begun: Recorded | None, one: IcebergCommittable, live: frozenset[str]
+    ) -> bool:
         """What the snapshot before a rewind lists was committed before it. Files that are part of the table
         prove it. Of rows that replaced others the staged files were removed behind the commit; those that are
         still there replace them once more, which changes nothing that the rewind does not."""
         if one.upsert is None:
             return {file.path for file in one.files} <= live
+        if begun is not None and one.checkpoint_id > begun.checkpoint:
+            return False
         with answering(self._where, "looking for staged files"):
             return not all(table.io.new_input(file.path).exists() for file in one.files)
 

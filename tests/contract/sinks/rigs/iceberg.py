@@ -15,7 +15,9 @@ from tests.contract.sinks.rigs.delta import plain
 from tests.contract.sinks.values import KINDS
 from tests.iceberg_lake import TABLE, Lake
 from unistream.connector.iceberg import IcebergSink
+from unistream.connector.iceberg.catalog import checked_address
 from unistream.connector.iceberg.partition import reads_doubles
+from unistream.connector.iceberg.source_rows import read_rows
 from unistream.port.sink import Sink
 
 
@@ -76,6 +78,10 @@ FOREIGN = {
 WAYS = {
     "append": Way("append", "column"),
     "append to partitions": Way("append", "partition", {"partition_by": ["v"]}),
+    "upsert": Way(
+        "upsert", "partition", {"mode": "upsert", "key": "id", "partition_by": ["v"]}, ("iceberg.rewritten",)
+    ),
+    "upsert by value": Way("upsert", "key", {"mode": "upsert", "key": "v"}, ("iceberg.rewritten",)),
     "overwrite": Way("overwrite", "column", {"mode": "overwrite-partitions"}),
     "overwrite partitions": Way(
         "overwrite", "partition", {"mode": "overwrite-partitions", "partition_by": ["v"]}
@@ -91,10 +97,13 @@ LIKE_OTHERS = ("names", "dictionary", "8 bits")
 class IcebergRig:
     kinds = tuple(kind for kind in KINDS if kind not in LIKE_OTHERS)
     ways = WAYS
-    refused = tuple(
-        (kind, way)
-        for kind in ("list", *(() if reads_doubles() else ("double",)))
-        for way in ("append to partitions", "overwrite partitions")
+    refused = (
+        *(
+            (kind, way)
+            for kind in ("list", *(() if reads_doubles() else ("double",)))
+            for way in ("append to partitions", "upsert", "overwrite partitions")
+        ),
+        *((kind, "upsert by value") for kind in ("list", "double")),
     )
     staging = ("iceberg.staged",)
     steps = ("iceberg.before_commit", "iceberg.manifests_written", "iceberg.committed")
@@ -137,3 +146,6 @@ class IcebergRig:
         if schema.field("v").type not in kinds:
             found = self.lake.rows("SELECT id, v, n FROM t")
             yield "iceberg-rust", [dict(zip(("id", "v", "n"), one, strict=True)) for one in found]
+        if way.rule == "upsert":
+            address = checked_address("default", TABLE, self.lake.properties)
+            yield "IcebergSource", read_rows(address).to_pylist()

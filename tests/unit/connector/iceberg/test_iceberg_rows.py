@@ -507,7 +507,8 @@ def test_a_catalog_is_found_by_the_configuration_of_pyiceberg(
             {"table": "rows"},
             "table is 'namespace.name', such as 'lake.orders', without blanks, '#' and '?', not 'rows'",
         ),
-        ({"mode": "upsert"}, "mode must be one of append, overwrite-partitions, not 'upsert'"),
+        ({"mode": "merge"}, "mode must be one of append, upsert, overwrite-partitions, not 'merge'"),
+        ({"mode": "upsert"}, "an Iceberg sink with mode='upsert' needs a key"),
         ({"schema_evolution": True}, "schema_evolution must be 'refuse' or 'add', not True"),
         ({"catalog_properties": {"uri": ["x"]}}, "catalog property 'uri' is text, not ['x']"),
         ({"catalog": ""}, "catalog is the name of a catalog"),
@@ -547,8 +548,8 @@ def test_records_of_the_oldest_sinks_are_dropped_when_there_are_too_many() -> No
 
 def test_a_committable_of_another_format_is_refused(parts: Parts) -> None:
     [content] = parts.staged(1, batch(1))
-    newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(content), "format": 2})
-    with pytest.raises(CorruptSnapshot, match="has format 2, this version reads 1"):
+    newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(content), "format": 3})
+    with pytest.raises(CorruptSnapshot, match="has format 3, this version reads 2"):
         parts.committer().commit(permit(1), request(1, newer))
 
 
