@@ -189,9 +189,7 @@ class IcebergCommitter:
         return CommitResult(CommitOutcome.ALREADY_COMMITTED if is_done else CommitOutcome.COMMITTED)
 
     def close(self) -> None:
-        keyed, self._keyed = self._keyed, None
-        if keyed is not None:
-            keyed.discard()
+        self._give_up_keyed()
         lake, self._lake = self._lake, None
         if lake is not None:
             lake.close()
@@ -236,6 +234,8 @@ class IcebergCommitter:
             todo = self._todo(table, found, parts)
             if not todo:
                 self._remember(self._own(found))
+                self._give_up_keyed()
+                self._tidy_up(attempted)
                 outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
                 version = self._version(found)
                 rows = rows_of(files_of(attempted))
@@ -318,10 +318,17 @@ class IcebergCommitter:
             self._address, ordered, target_bytes=self._target_file_bytes, file_name=self._file_name
         )
         if self._keyed is None or self._keyed.paths != keyed.paths:
+            self._give_up_keyed()
             self._keyed = keyed
         found = self._keyed.on(table)
         crash_point("iceberg.rewritten")
         return [found.instead_of(ordered)], found.removed
+
+    def _give_up_keyed(self) -> None:
+        """What was written for a commit that was not made is removed."""
+        keyed, self._keyed = self._keyed, None
+        if keyed is not None:
+            keyed.discard()
 
     def _file_name(self) -> str:
         """Of a file that is written again; unique among all attempts."""

@@ -151,6 +151,10 @@ def equal_rows(rows: pa.Table, deleted: pa.Table) -> np.ndarray[Any, Any]:
     """
     if not deleted.num_rows or not rows.num_rows:
         return np.zeros(rows.num_rows, dtype=bool)
+    if len(deleted.column_names) == 1:
+        [name] = deleted.column_names
+        found = pc.is_in(_storage(rows.column(name)), value_set=_storage(deleted.column(name)))
+        return np.asarray(found.to_numpy(zero_copy_only=False))
     codes = np.zeros(rows.num_rows, np.int64)  # -1: equal to none
     wanted = np.zeros(deleted.num_rows, np.int64)
     for name in deleted.column_names:

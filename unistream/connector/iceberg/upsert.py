@@ -48,6 +48,7 @@ from unistream.connector.iceberg.source_split import (
     IcebergSplit,
     LakeFile,
     check_columns_of_deletes,
+    file_bounds,
     whole_file,
 )
 from unistream.connector.iceberg.source_storage import LakeFiles
@@ -127,7 +128,7 @@ class KeyedRows:
         if rows is None or not rows.schema.equals(reading.schema, check_metadata=True):
             rows = self._rows = _NewRows(reading, self._staged, self._upsert)
             self._known.clear()
-        old = [split for split in reading.candidates(rows) if self._has_a_key(reading, rows, split)]
+        old = [one for one in reading.candidates(rows) if self._has_a_key(reading, rows, one)]
         plan = WritePlan(self._address.table, table, plain_schema(reading.schema))
         head = (plan.schema_id, plan.spec_id, [(one.file.path, one.split.deletes) for one in old])
         if self._written is None or self._written[0] != head:
@@ -166,7 +167,7 @@ class KeyedRows:
         buffers = PartitionBuffers(self._target_bytes, write_out)
         try:
             for batch in self._kept(reading, rows, old):
-                for key, records in plan.split(batch):
+                for key, records in plan.split(batch) if batch.num_rows else ():
                     buffers.add(key, records)
             buffers.flush()
         except Exception:
@@ -176,13 +177,18 @@ class KeyedRows:
         return tuple(files)
 
     def _kept(self, reading: _Reading, rows: _NewRows, old: Sequence[_Old]) -> Iterator[pa.RecordBatch]:
-        """What the files have besides the keys, and the new rows."""
+        """What the files have besides the keys, and the new rows: each next to the one that it replaces, so
+        that a table whose files have ranges of keys stays one."""
+        left = np.ones(rows.written.num_rows, dtype=bool)
         for one in old:
             for found in reading.rows_of(one):
-                kept = found.filter(pa.array(~rows.among(found)))
-                if kept.num_rows:
-                    yield kept
-        yield from rows.written.to_batches()
+                replaced = rows.among(found)
+                yield found.filter(pa.array(~replaced))
+                if replaced.any():
+                    near = left & rows.instead_of(found.filter(pa.array(replaced)))
+                    left &= ~near
+                    yield from rows.written.filter(pa.array(near)).to_batches()
+        yield from rows.written.filter(pa.array(left)).to_batches()
 
 
 def _rewritten(plan: WritePlan, files: tuple[StagedFile, ...], old: Sequence[_Old]) -> Rewritten:
@@ -223,14 +229,19 @@ class _Reading:
         self.schema: pa.Schema = columns.schema
         self._all = self._decoder(self.schema)
 
-    def candidates(self, rows: _NewRows) -> Iterator[_Old]:
-        """Files of the head that may have some of the keys."""
+    def candidates(self, rows: _NewRows) -> list[_Old]:
+        """Files of the head that may have some of the keys, by their least one."""
         history = self._source.history(BRANCH)
         if history.head is None or not rows.keys.num_rows:
-            return
+            return []
+        found: list[tuple[Any, _Old]] = []
         for file, deletes in self._source.files(history.snapshots[history.head], rows.row_filter, rows.key):
             check_columns_of_deletes(self._where, deletes, self._source.keys)
-            yield _Old(file, whole_file(file, history.head, deletes, None))
+            least = file_bounds(file, rows.key, rows.key.names[0]).least
+            found.append((least, _Old(file, whole_file(file, history.head, deletes, None))))
+        known = [one for one in found if one[0] is not None]
+        known.sort(key=lambda one: one[0])
+        return [one for _, one in (*known, *(one for one in found if one[0] is None))]
 
     def keys_of(self, one: _Old, rows: _NewRows) -> Iterator[pa.RecordBatch]:
         """The key columns, of row groups that may have some of the keys."""
@@ -242,9 +253,11 @@ class _Reading:
 
     def staged(self, file: StagedFile, has_deletes: bool) -> Iterator[pa.RecordBatch]:
         """Its rows, in the columns of the table, with `DELETES` if they have it."""
-        schema = self.schema.append(DELETES_FIELD) if has_deletes else self.schema
         split = IcebergSplit(snapshot=0, path=file.path, size=file.size)
-        return (chunk.records for chunk in self._decoder(schema).decode(split))
+        return (chunk.records for chunk in self._decoder(self.staged_schema(has_deletes)).decode(split))
+
+    def staged_schema(self, has_deletes: bool) -> pa.Schema:
+        return self.schema.append(DELETES_FIELD) if has_deletes else self.schema
 
     def _decoder(self, schema: pa.Schema, row_filter: RowFilter = ()) -> Decoder:
         spec = IcebergSpec(
@@ -288,7 +301,8 @@ class _NewRows:
         batches = [
             batch for one in staged for file in one.files for batch in reading.staged(file, has_deletes)
         ]
-        rows = last_of_each_key(pa.Table.from_batches(batches), self.key.names)
+        columns = plain_schema(reading.staged_schema(has_deletes))
+        rows = last_of_each_key(pa.Table.from_batches(batches, columns), self.key.names)
         self.keys = rows.select(self.key.names)
         if has_deletes:
             rows = rows.filter(pc.invert(rows.column(DELETES))).drop_columns([DELETES])
@@ -298,6 +312,11 @@ class _NewRows:
     def among(self, found: pa.RecordBatch) -> np.ndarray[Any, Any]:
         """True for rows that have one of the keys."""
         return equal_rows(pa.Table.from_batches([found]).select(self.key.names), self.keys)
+
+    def instead_of(self, found: pa.RecordBatch) -> np.ndarray[Any, Any]:
+        """True for those of `written` that have the key of one of these rows."""
+        names = self.key.names
+        return equal_rows(self.written.select(names), pa.Table.from_batches([found]).select(names))
 
 
 def _key(reading: _Reading, staged: Sequence[IcebergCommittable], upsert: Upsert) -> pa.Schema:
@@ -321,9 +340,9 @@ def _bounds(keys: pa.Table, key: pa.Schema) -> RowFilter:
     """What all of the keys fulfil, of columns whose values can be compared with statistics."""
     conditions: list[tuple[str, str, Any]] = []
     for field in key:
-        distinct = keys.column(field.name).unique()
-        if not len(distinct) or isinstance(field.type, pa.BaseExtensionType):
+        if isinstance(field.type, pa.BaseExtensionType) or not keys.num_rows:
             continue
+        distinct = keys.column(field.name).unique()
         listed = len(distinct) <= LISTED_MAX
         ends = pc.min_max(distinct) if not listed else None
         try:
