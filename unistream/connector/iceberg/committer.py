@@ -23,12 +23,12 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
 from unistream.connector.common import (
     TargetMemory,
     check_staged,
@@ -218,12 +218,7 @@ class IcebergCommitter:
         newest = max(part.checkpoint_id for part in parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
         attempted: list[Part] = []
-        deadline = time.monotonic() + COMMIT_S_MAX
-        for attempt in range(self._attempts):
-            if attempt and time.monotonic() > deadline:
-                break
-            if attempt:
-                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
+        for attempt in self._tries():
             try:
                 table, found = self._look(parts)
             except Unreachable as error:
@@ -241,7 +236,8 @@ class IcebergCommitter:
                 rows = rows_of(files_of(attempted))
                 return CommitResult(outcome, rows, version, visible=visible_rows(parts, attempted))
             files = files_of(todo)
-            self._check_staged(table, files)
+            if not self._has_staged(table, files):
+                continue
             attempted, failure = todo, None
             recorded = self._recorded(found, permit.snapshot, newest)
             try:
@@ -262,6 +258,16 @@ class IcebergCommitter:
             f"{self._where}: whether checkpoint {newest} was committed is unknown after {attempt + 1} "
             f"attempts: {failure}"
         ) from failure
+
+    def _tries(self) -> Iterator[int]:
+        """The numbers of attempts, each when its time has come."""
+        deadline = time.monotonic() + COMMIT_S_MAX
+        for attempt in range(self._attempts):
+            if attempt and time.monotonic() > deadline:
+                return
+            if attempt:
+                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
+            yield attempt
 
     def _total(self) -> int | None:
         """Rows of the whole table."""
@@ -320,9 +326,21 @@ class IcebergCommitter:
         if self._keyed is None or self._keyed.paths != keyed.paths:
             self._give_up_keyed()
             self._keyed = keyed
-        found = self._keyed.on(table)
+        try:
+            found = self._keyed.on(table)
+        except ConfigError as error:
+            if self._has_moved(table):  # files of the former head may be gone
+                raise Conflict(str(error)) from error
+            raise
         crash_point("iceberg.rewritten")
         return [found.instead_of(ordered)], found.removed
+
+    def _has_moved(self, table: Any) -> bool:
+        """Somebody has committed since the table was looked at."""
+        assert self._lake is not None, "the committer is open"
+        self._is_current = False
+        now = self._lake.load()
+        return now is None or now.metadata.current_snapshot_id != table.metadata.current_snapshot_id
 
     def _give_up_keyed(self) -> None:
         """What was written for a commit that was not made is removed."""
@@ -403,6 +421,17 @@ class IcebergCommitter:
             return False
         with answering(self._where, "looking for staged files"):
             return not all(table.io.new_input(file.path).exists() for file in one.files)
+
+    def _has_staged(self, table: Any, files: Sequence[StagedFile]) -> bool:
+        """All of them are there. False: who has committed since the table was looked at may have removed them.
+        Raises CorruptSnapshot."""
+        try:
+            self._check_staged(table, files)
+        except CorruptSnapshot:
+            if self._has_moved(table):
+                return False
+            raise
+        return True
 
     def _check_staged(self, table: Any, files: Sequence[StagedFile]) -> None:
         hint = " (were orphan files removed that are younger than the outage?)"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.contract.sinks.case import context, permit
 from tests.iceberg_lake import TABLE, Lake
+from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.connector.committers import committer_of
@@ -184,3 +185,34 @@ def test_keys_and_conditions_are_checked_before_anything_starts(
     table: Keyed = make(**options)
     with pytest.raises(ConfigError, match=reason):
         table.sink.check(ROW.append(pa.field("share", pa.float64())))
+
+
+def test_what_another_committer_of_the_checkpoint_has_committed_and_removed_is_done(make: Any) -> None:
+    """A predecessor that still runs, between its look and the check of what is staged."""
+    table: Keyed = make()
+    old = table.committer()
+    first = CommitRequest(CheckpointId(1), table.stage(1, row(1, 1)))
+    old.commit(permit(1), first)
+    second = CommitRequest(CheckpointId(2), table.stage(2, row(1, 2)))
+    table.committer(restored=1).commit(permit(2), second)
+    assert old.commit(permit(2), second).outcome is CommitOutcome.ALREADY_COMMITTED
+    assert table.rows() == [(1, 2, "Ulm")]
+
+
+def test_a_committer_that_was_paused_finds_that_others_have_committed_and_removed_its_files(
+    make: Any,
+) -> None:
+    table: Keyed = make()
+    table.commit(1, row(1, 1))
+    given = CommitRequest(CheckpointId(2), table.stage(2, row(1, 2)))
+    other, left = table.committer(restored=1), ["iceberg.before_commit"]
+
+    def paused(point: str) -> None:
+        if point in left:
+            left.remove(point)
+            other.commit(permit(2), given)
+
+    with passing(paused):
+        table.committer(restored=1).commit(permit(2), given)
+    assert not left
+    assert table.rows() == [(1, 2, "Ulm")]
