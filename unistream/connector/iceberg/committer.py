@@ -218,7 +218,7 @@ class IcebergCommitter:
         newest = max(part.checkpoint_id for part in parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
         attempted: list[Part] = []
-        for attempt in self._tries():
+        for number in self._tries():
             try:
                 table, found = self._look(parts)
             except Unreachable as error:
@@ -255,19 +255,19 @@ class IcebergCommitter:
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
-            f"{self._where}: whether checkpoint {newest} was committed is unknown after {attempt + 1} "
-            f"attempts: {failure}"
+            f"{self._where}: whether checkpoint {newest} was committed is unknown after "
+            f"{number} {'attempts' if number > 1 else 'attempt'}: {failure}"
         ) from failure
 
     def _tries(self) -> Iterator[int]:
-        """The numbers of attempts, each when its time has come."""
+        """Of a commit: 1, 2, …, each when its time has come."""
         deadline = time.monotonic() + COMMIT_S_MAX
         for attempt in range(self._attempts):
             if attempt and time.monotonic() > deadline:
                 return
             if attempt:
                 time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
-            yield attempt
+            yield attempt + 1
 
     def _total(self) -> int | None:
         """Rows of the whole table."""
@@ -423,8 +423,8 @@ class IcebergCommitter:
             return not all(table.io.new_input(file.path).exists() for file in one.files)
 
     def _has_staged(self, table: Any, files: Sequence[StagedFile]) -> bool:
-        """All of them are there. False: who has committed since the table was looked at may have removed them.
-        Raises CorruptSnapshot."""
+        """All of them are there. False: somebody has committed since the table was looked at, and may have
+        removed them. Raises CorruptSnapshot."""
         try:
             self._check_staged(table, files)
         except CorruptSnapshot:
