@@ -218,7 +218,7 @@ class IcebergCommitter:
         newest = max(part.checkpoint_id for part in parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
         attempted: list[Part] = []
-        for number in self._tries():
+        for number in self._tries():  # noqa: B007 - is said behind the loop
             try:
                 table, found = self._look(parts)
             except Unreachable as error:
