@@ -136,6 +136,12 @@ DOORS: Final = {
     "partitions of Iceberg": Door(
         lambda at, names: iceberg(at, partition_by=names), in_iceberg, ("",), two=True
     ),
+    "keys in Iceberg": Door(
+        lambda at, names: iceberg(at, mode="upsert", key=names),
+        in_iceberg,
+        ("", "_unistream_deleted"),
+        two=True,
+    ),
     "SQL": Door(lambda at, _: SqlSink(f"sqlite:///{at / 'rows.db'}", "rows"), in_sqlite, NOT_IN_SQL),
     "keys in SQL": Door(
         lambda at, names: SqlSink(f"sqlite:///{at / 'rows.db'}", "rows", mode="upsert", key=names),

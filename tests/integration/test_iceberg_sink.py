@@ -25,6 +25,7 @@ from tests.integration.crash_runs import (
     run_to_end,
     submit,
 )
+from tests.integration.test_iceberg_upsert import KILLS as KILLS_OF_UPSERTS
 from tests.postgres import PostgresServer
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
@@ -64,7 +65,8 @@ KILLS = {  # at the first commit: on a busy machine there may be no second one b
 
 
 def test_every_named_place_of_the_sink_has_a_row_here() -> None:
-    killed = {point.partition(":")[0] for points in KILLS.values() for point in points}
+    every = [*KILLS.values(), *KILLS_OF_UPSERTS.values()]
+    killed = {point.partition(":")[0] for points in every for point in points}
     own = {point for point in killed if point.startswith(OF_ICEBERG_SINK)}
     assert own == set(points_in_code(OF_ICEBERG_SINK))
 

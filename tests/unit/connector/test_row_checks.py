@@ -96,6 +96,11 @@ CASES = [
         id="Iceberg: null",
     ),
     pytest.param(
+        *(iceberg, {"mode": "upsert", "key": "v"}, column(["a", None], pa.string())),
+        {1: "null in 'v', which is in the key of table lake.rows"},
+        id="Iceberg: no key",
+    ),
+    pytest.param(
         *(files, {"bucket_by_time": "%Y", "time_column": "v"}, column([0, None, 1], US)),
         {1: "no time, so it has no bucket"},
         id="files: no bucket",
