@@ -329,6 +329,12 @@ def _filtered(
     table = parts.table
     spec = table.specs()[manifest.partition_spec_id]
     schema = schema_of(table, spec)
+    if schema is None:
+        raise ConfigError(
+            f"table {'.'.join(table.name())}: rows are to be replaced in files of partition spec "
+            f"{spec.spec_id}, whose columns no schema of the table has any more; nothing was committed. "
+            "Rewrite these files with the table's newest spec first (rewrite_data_files)"
+        )
     changed = []
     for entry, removed in zip(entries, are_removed, strict=True):
         if removed:

@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ import pytest
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import RemoveSchemasUpdate
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, StringType
 
 from tests.contract.sinks.case import permit, request
+from tests.eventually import WAIT_S
 from tests.iceberg_lake import TABLE, Lake
 from tests.unit.connector.iceberg.parts import Parts, answerless, between, rows
 from tests.unit.connector.iceberg.source_tables import (
@@ -35,6 +38,7 @@ from tests.unit.connector.iceberg.source_tables import (
 )
 from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError
+from unistream.base.ids import LineageId
 from unistream.connector.iceberg.catalog import checked_address
 from unistream.connector.iceberg.source_rows import read_rows
 from unistream.port.sink import CommitOutcome
@@ -277,6 +281,27 @@ def test_a_commit_that_loses_every_race_leaves_no_files_when_it_is_given_up(
     assert (3, 1) in numbered(thirds)
 
 
+def test_lines_of_jobs_that_replace_rows_of_the_same_files_at_once(thirds: Lake, parts: Parts) -> None:
+    sink, commits = parts.sink(**KEYED), 5
+
+    def line(number: int) -> None:
+        """Rows of its own, in files that all have; each commit twice."""
+        lineage = LineageId(f"line {number}")
+        writer = parts.writer(sink, lineage=lineage)
+        committer = parts.committer(sink, lineage=lineage, attempts=20)
+        for checkpoint in range(1, commits + 1):
+            made = rows(i=[number, 10 + number, 20 + number], n=[checkpoint] * 3)
+            given = request(checkpoint, *parts.staged(checkpoint, made, writer))
+            for _ in range(2):
+                while committer.commit(permit(checkpoint, lineage), given).outcome is CommitOutcome.RETRY:
+                    pass
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(line, number) for number in (1, 2, 3)]:
+            done.result(WAIT_S)
+    assert numbered(thirds) == [(i, commits if i % 10 in (1, 2, 3) else 0) for i in range(30)]
+
+
 def _unused(lake: Lake) -> set[Path]:
     """Data files on the disk that no snapshot has."""
     with lake.table() as table:
@@ -347,6 +372,42 @@ def test_columns_and_partitions_that_change_between_staging_and_commit(thirds: L
     found = thirds.rows("SELECT i, n, more FROM t WHERE i IN (3, 4, 31) ORDER BY i")
     assert found == [(3, 1, None), (4, 0, None), (31, 7, "y")]
     assert thirds.rows("SELECT count(*) FROM t") == [(31,)]
+
+
+def _without_partitions(table: Table) -> None:
+    """And without the column that they were of."""
+    with table.update_spec() as update_spec:
+        update_spec.remove_field("n")
+    with table.update_schema() as update:
+        update.delete_column("n")
+
+
+def test_rows_of_partitions_by_a_column_that_somebody_has_dropped(lake: Lake, parts: Parts) -> None:
+    parts.add(1, rows(i=[1, 2, 3], n=[1, 1, 2]), parts.sink(**KEYED, partition_by=["n"]))
+    lake.change(_without_partitions)
+    parts.add(2, rows(i=[2, 4]), parts.sink(**KEYED), restored=1)
+    assert [row[0] for row in lake.rows("SELECT i FROM t ORDER BY i")] == [1, 2, 3, 4]
+    with lake.table() as table:
+        assert sorted(table.scan().to_arrow()["i"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_partitions_of_a_column_that_no_schema_has_any_more_are_named(lake: Lake, parts: Parts) -> None:
+    parts.add(1, rows(i=[1, 2, 3], n=[1, 1, 2]), parts.sink(**KEYED, partition_by=["n"]))
+    lake.change(_without_partitions)
+    sink = parts.sink(**KEYED)
+    staged = parts.staged(2, rows(i=[2, 4]), parts.writer(sink))
+
+    def forget(table: Table) -> None:
+        old = [one.schema_id for one in table.schemas().values() if one.schema_id != table.schema().schema_id]
+        table.catalog.commit_table(table, (), (RemoveSchemasUpdate(schema_ids=old),))
+
+    lake.change(forget)
+    with pytest.raises(
+        ConfigError, match="in files of partition spec 0, whose columns no schema of the table"
+    ):
+        parts.committer(sink, restored=1).commit(permit(2), request(2, *staged))
+    with lake.table() as table:
+        assert len(table.snapshots()) == 1
 
 
 def test_columns_are_added_and_widened_by_the_sink_and_older_rows_are_still_found(

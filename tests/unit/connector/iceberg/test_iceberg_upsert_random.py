@@ -156,7 +156,7 @@ def test_whatever_others_do_and_whoever_dies_each_key_has_its_last_row(
     others = [played.append, played.delete_by_position, played.repartition, played.add_column]
     with_pyiceberg = [played.delete, played.compact]  # which does not know deletes by equality
     others += [played.delete_by_equality] if seed % 2 else with_pyiceberg
-    for _ in range(14):
+    for _ in range(10):
         played.upsert()
         for act in chance.sample(others, 2):
             act()
