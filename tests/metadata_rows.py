@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, create_engine, select
+from sqlalchemy import Table, create_engine, select, update
 from sqlalchemy.engine import make_url
 
 from unistream.metadata.schema import create, ensure
@@ -44,5 +44,16 @@ def rows(url: str, table: Table, *columns: str) -> list[tuple[Any, ...]]:
         with engine.connect() as connection:
             chosen = select(*(table.c[name] for name in columns)).order_by(*table.primary_key.columns)
             return [tuple(row) for row in connection.execute(chosen)]
+    finally:
+        engine.dispose()
+
+
+def change(url: str, table: Table, key: str, **values: Any) -> None:
+    """The row whose primary key this is, as another version of unistream may have written it."""
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            [column] = table.primary_key.columns
+            assert connection.execute(update(table).where(column == key).values(values)).rowcount == 1
     finally:
         engine.dispose()

@@ -113,10 +113,15 @@ export const PAGES: readonly Story[] = [
     },
   }),
   page("Backfills and upgrades", "empty", "/procedures", "None has been reported", {
-    "/unistream/procedures": { body: { now_ms: NOW_MS, procedures: [] } },
+    "/unistream/procedures": { body: { now_ms: NOW_MS, procedures: [], notes: [] } },
+  }),
+  page("Backfills and upgrades", "unreadable", "/procedures", "1 backfill is not listed", {
+    "/unistream/procedures": {
+      body: { now_ms: NOW_MS, procedures: [], notes: [`1 backfill is not listed: ${NAMES.html}`] },
+    },
   }),
   page("Backfills and upgrades", "full", "/procedures", "may have died", {
-    "/unistream/procedures": { body: { now_ms: NOW_MS, procedures: PROCEDURES } },
+    "/unistream/procedures": { body: { now_ms: NOW_MS, procedures: PROCEDURES, notes: [] } },
   }),
   page("Job", "loading", `/jobs/${JOB}`, "unistream", {}),
   page(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId
-from unistream.model.procedures import Procedure, ProcedureReport
+from unistream.model.procedures import ListedProcedures, ProcedureReport
 from unistream.port.procedures import Procedures
 
 
@@ -29,7 +29,7 @@ class StampedProcedures:
         self._check()
         self._procedures.report(report, self._clock.wall_ms())
 
-    def procedures(self, job: JobId | None) -> Sequence[Procedure]:
+    def procedures(self, job: JobId | None) -> ListedProcedures:
         """See the port."""
         self._check()
         return self._procedures.procedures(job)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Row, delete, select, update
 
-from unistream.base.errors import Transient
+from unistream.base.errors import ConfigError, Transient
 from unistream.base.ids import JobId
 from unistream.metadata import tables as t
 from unistream.metadata.database import Database
-from unistream.model.procedures import Procedure, ProcedureReport, check_report, merged
+from unistream.model.procedures import ListedProcedures, Procedure, ProcedureReport, check_report, merged
 from unistream.port.procedures import PROCEDURES_KEPT
 
 _C: Final = t.procedures.c
@@ -37,25 +36,40 @@ class SqlProcedures:
             row = connection.execute(mine).one_or_none()
             if row is None:
                 raise Transient(f"procedure {report.id!r} was removed at this moment: report again")
-            newest = _changed(merged(_report(row), report), max(at_ms, row.reported_ms))
+            stored = _report(row)
+            if stored is None:
+                raise ConfigError(
+                    f"procedure {report.id!r} was reported by another version of unistream, probably a later "
+                    "one: what is stored of it stays. Go on with it by that version"
+                )
+            newest = _changed(merged(stored, report), max(at_ms, row.reported_ms))
             connection.execute(update(t.procedures).where(_C.id == report.id).values(newest))
 
-    def procedures(self, job: JobId | None = None) -> Sequence[Procedure]:
+    def procedures(self, job: JobId | None = None) -> ListedProcedures:
         """See the port."""
         newest = select(t.procedures).order_by(_C.reported_ms.desc(), _C.id).limit(PROCEDURES_KEPT)
         found = self._database.rows(newest if job is None else newest.where(_C.job == job))
-        return [
-            Procedure(report=_report(row), begun_ms=row.begun_ms, reported_ms=row.reported_ms)
-            for row in found
-        ]
+        reports = [(row, _report(row)) for row in found]
+        return ListedProcedures(
+            tuple(
+                Procedure(report=report, begun_ms=row.begun_ms, reported_ms=row.reported_ms)
+                for row, report in reports
+                if report is not None
+            ),
+            unreadable=tuple(row.id for row, report in reports if report is None),
+        )
 
 
 def _changed(report: ProcedureReport, at_ms: int) -> dict[str, Any]:
     return {"report": msgspec.json.encode(report).decode(), "reported_ms": at_ms}
 
 
-def _report(row: Row[Any]) -> ProcedureReport:
-    return msgspec.json.decode(row.report, type=ProcedureReport)
+def _report(row: Row[Any]) -> ProcedureReport | None:
+    """None: it has a field, a kind or a state that this version does not know."""
+    try:
+        return msgspec.json.decode(row.report, type=ProcedureReport)
+    except msgspec.DecodeError:
+        return None
 
 
 def _remove_surplus(connection: Connection) -> None:

@@ -9,7 +9,7 @@ people alone, and nothing is decided by it.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -20,6 +20,7 @@ from unistream.base.ids import JobId
 ID_CHARS_MAX: Final = 255
 TEXT_CHARS_MAX: Final = 4_000
 STEPS_MAX: Final = 20
+UNREADABLE_SHOWN: Final = 3  # ids in a note
 
 
 class ProcedureKind(Enum):
@@ -75,6 +76,32 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
     report: ProcedureReport
     begun_ms: int
     reported_ms: int
+
+
+class ListedProcedures(NamedTuple):
+    """What is stored. `unreadable`: ids of those that another version of unistream has reported, in a way
+    that this one does not know; they stay as they are."""
+
+    procedures: tuple[Procedure, ...]
+    unreadable: tuple[str, ...] = ()
+
+    def notes(self, version: str) -> list[str]:
+        """For people; empty if all are listed.
+
+        >>> ListedProcedures((), ("b-7",)).notes("1.2.0")[0][:51]
+        "1 backfill or upgrade is not listed: 'b-7' was repo"
+        """
+        if not self.unreadable:
+            return []
+        number, shown = len(self.unreadable), ", ".join(map(repr, self.unreadable[:UNREADABLE_SHOWN]))
+        more = ", …" if number > UNREADABLE_SHOWN else ""
+        is_one = number == 1
+        return [
+            f"{number} {'backfill or upgrade is' if is_one else 'backfills or upgrades are'} not listed: "
+            f"{shown}{more} {'was' if is_one else 'were'} reported by another version of unistream, "
+            f"probably a later one, and this one ({version}) cannot read it. Nothing is lost: "
+            "a cluster of that version lists it, and the command that has begun it goes on with it."
+        ]
 
 
 def merged(stored: ProcedureReport, reported: ProcedureReport) -> ProcedureReport:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, Protocol
 
 from unistream.base.ids import JobId
-from unistream.model.procedures import Procedure, ProcedureReport
+from unistream.model.procedures import ListedProcedures, ProcedureReport
 
 PROCEDURES_KEPT: Final = 100
 
@@ -19,10 +18,11 @@ class Procedures(Protocol):
         """Stores it, merged with what was reported before (`model.procedures.merged`).
 
         Raises:
-            ConfigError: a text cannot be stored.
+            ConfigError: a text cannot be stored, or another version has stored what this one cannot read.
         """
         ...
 
-    def procedures(self, job: JobId | None = None) -> Sequence[Procedure]:
-        """Those of a job, or all; the one with the newest report first."""
+    def procedures(self, job: JobId | None = None) -> ListedProcedures:
+        """Those of a job, or all; the one with the newest report first. What cannot be read is left out, by
+        name."""
         ...

@@ -302,7 +302,7 @@ def create_app(
     JobLogApi(dispatcher).routes(router)
     KeptJobsApi(dispatcher).routes(router)
     RunLinksApi(dispatcher).routes(router)
-    ProceduresApi(dispatcher, clock.wall_ms).routes(router)
+    ProceduresApi(dispatcher, clock.wall_ms, version).routes(router)
     VerticesApi(dispatcher).routes(router)
     figures = FiguresApi(dispatcher, clock.wall_ms, version)
     figures.routes(router)

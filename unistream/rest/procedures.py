@@ -1,7 +1,8 @@
 """/unistream/procedures: how far backfills and upgrades are, as their commands report (`model.procedures`).
 
 PUT   a report of one; may be sent again
-GET   those of ?job=ID, or all; the one with the newest report first, and the time of the cluster's clock
+GET   those of ?job=ID, or all; the one with the newest report first, and the time of the cluster's clock;
+      notes: which are not listed, and why
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ PATH = "/unistream/procedures"
 
 
 class ProceduresApi:
-    """The handlers. `wall_ms`: the clock of this process."""
+    """The handlers. `wall_ms`, `version`: clock and version of this process."""
 
-    def __init__(self, dispatcher: Dispatcher, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, dispatcher: Dispatcher, wall_ms: Callable[[], int], version: str) -> None:
         self._procedures = dispatcher.procedures
         self._wall_ms = wall_ms
+        self._version = version
 
     def routes(self, router: APIRouter) -> None:
         router.put(PATH)(self.report)
@@ -40,4 +42,5 @@ class ProceduresApi:
         """Of one job: those that were begun while it ran."""
         job = request.query_params.get("job")
         found = await run_in_threadpool(self._procedures.procedures, None if job is None else job_id(job))
-        return json_answer({"now_ms": self._wall_ms(), "procedures": list(found)})
+        notes = found.notes(self._version)
+        return json_answer({"now_ms": self._wall_ms(), "procedures": list(found.procedures), "notes": notes})

@@ -506,7 +506,9 @@ class Found(TypedDict):
 
 
 class ProceduresNow(TypedDict):
-    """Backfills and upgrades, and the time of the clock that stamps their reports."""
+    """Backfills and upgrades, and the time of the clock that stamps their reports. `notes`: which are not
+    listed, since this version cannot read them."""
 
     now_ms: int
     procedures: list[Procedure]
+    notes: list[str]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 
 import httpx
+import msgspec
 import pytest
+from msgspec import structs
 
 from tests.eventually import eventually
+from tests.metadata_rows import change
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.procedures import ProcedureReporter
 from unistream.client.rest_client import RestClient
+from unistream.metadata import tables as t
 from unistream.model.procedures import TEXT_CHARS_MAX, ProcedureKind, ProcedureReport, ProcedureState
 
 PATH = "/v1/unistream/procedures"
@@ -28,6 +32,7 @@ REPORT = ProcedureReport(
     goes_on="unistream upgrade orders",
 )
 LONG_S = 3_600.0
+JSON = {"content-type": "application/json"}
 
 
 def reporter(api: Api, report: ProcedureReport = REPORT, every_s: float = LONG_S) -> ProcedureReporter:
@@ -105,11 +110,24 @@ def test_long_texts_are_cut_off(api: Api) -> None:
     assert newest(api) == ("GIVEN_UP", 0, "x" * TEXT_CHARS_MAX, "")
 
 
+def test_what_this_version_cannot_read_is_said_and_the_others_are_listed(api: Api) -> None:
+    for name in ("upgrade 1", "later"):
+        body = msgspec.json.encode(structs.replace(REPORT, id=name))
+        assert api.http.put(PATH, content=body, headers=JSON).status_code == 200
+    change(api.cluster.url, t.procedures, "later", report=body.decode().replace("upgrade", "downgrade", 1))
+    for path in (PATH, f"{PATH}?job={JOB}"):
+        shown = api.get(path)
+        assert [one["report"]["id"] for one in shown["procedures"]] == ["upgrade 1"]
+        [note] = shown["notes"]
+        assert note.startswith("1 backfill or upgrade is not listed: 'later' was reported by another version")
+    assert api.get(f"{PATH}?job={'b' * 32}")["notes"] == []
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [(b"{", "truncated"), (b"{}", "missing required field"), (b'{"id":"","x":1}', "unknown field")],
 )
 def test_a_bad_report_is_named(api: Api, body: bytes, why: str) -> None:
-    answer: httpx.Response = api.http.put(PATH, content=body, headers={"content-type": "application/json"})
+    answer: httpx.Response = api.http.put(PATH, content=body, headers=JSON)
     assert (answer.status_code, newest(api)) == (400, None)
     assert why in answer.text
