@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { KEPT_MS, OTHER_CLOCK_MS, QUIET_MS, type Sample, rateOf, ratesOf, sampled } from "./rates";
+import { KEPT_MS, OTHER_CLOCK_MS, QUIET_MS, type Sample, fewer, rateOf, ratesOf, sampled } from "./rates";
 import { type TaskState, isOver, toneOfJob, toneOfVertex } from "./states";
 
 const at = (atMs: number, value: number): Sample => ({ atMs, value });
@@ -66,6 +66,16 @@ describe("rates", () => {
     expect([rateOf(still), ratesOf(still)]).toEqual([0, [10, 0]]);
     expect(rateOf(all(at(0, 7), at(1_000, 7)))).toBeNull();
     expect(rateOf(all(at(0, 7), at(QUIET_MS, 7)))).toBe(0);
+  });
+
+  test.each([
+    ["few stay as they are", [1, 2], [1, 2]],
+    ["as many as may be", [1, 2, 3, 4], [1, 2, 3, 4]],
+    ["the largest of each two", [1, 9, 3, 4, 5, 2, 7, 8], [9, 4, 5, 8]],
+    ["the oldest share less", [9, 1, 2, 3, 5], [9, 2, 5]],
+    ["none", [], []],
+  ])("of the values of a line: %s", (_, values, shown) => {
+    expect(fewer(values, 4)).toEqual(shown);
   });
 
   test("an attempt that begins again is no negative rate", () => {

@@ -58,15 +58,38 @@ export function ratesOf(samples: readonly Sample[]): number[] {
   return rateOf(samples) === 0 ? [...rates, 0] : rates;
 }
 
+/** At most so many: the largest of as many as share one, counted from the newest, so that nothing that stood out is lost. */
+export function fewer(values: readonly number[], most: number): readonly number[] {
+  const size = Math.ceil(values.length / most);
+  if (size <= 1) return values;
+  const short = values.length % size;
+  const starts = Array.from({ length: Math.ceil(values.length / size) }, (_, index) =>
+    short === 0 ? index * size : (index - 1) * size + short,
+  );
+  return starts.map((start) => Math.max(...values.slice(Math.max(0, start), start + size)));
+}
+
 /** Where it was found to have grown. */
 function stepsOf(samples: readonly Sample[]): Sample[] {
   return samples.filter((sample, index) => index > 0 && sample.value !== samples[index - 1]?.value);
 }
 
+/** Of each step, found when it was the newest: what was before it does not change, and a line has hundreds. */
+const found = new WeakMap<Sample, number | null>();
+
 function rateAt(steps: readonly Sample[], index: number): number | null {
+  const step = steps[index];
+  if (step === undefined) return null;
+  const known = found.get(step);
+  if (known !== undefined) return known;
+  const computed = rateUpTo(step, steps, index);
+  found.set(step, computed);
+  return computed;
+}
+
+function rateUpTo(last: Sample, steps: readonly Sample[], index: number): number | null {
   const gapMs = gapOf(steps, index);
-  const last = steps[index];
-  if (gapMs === null || last === undefined) return null;
+  if (gapMs === null) return null;
   const windowMs = gapMs > RARE_MS ? LONG_MS : SHORT_MS;
   let from = index - 1;
   while (from > 0 && (steps[from - 1]?.atMs ?? 0) >= last.atMs - windowMs) from -= 1;

@@ -5,13 +5,15 @@ import {
   type Edge,
   Handle,
   type Node,
+  type NodeMouseHandler,
   type NodeProps,
   Position,
   ReactFlow,
   ReactFlowProvider,
 } from "@xyflow/react";
 
-import { NODE, type Place } from "./layout";
+import type { Place } from "../model/layered";
+import { NODE } from "./layout";
 import { useIsFar } from "./useIsFar";
 import { useIsNarrow } from "./useIsNarrow";
 import { usePlaces } from "./usePlaces";
@@ -45,6 +47,7 @@ interface Props {
   readonly open?: (id: string) => void;
 }
 
+const FIT = { maxZoom: 1 };
 const TYPES = { flow: Box };
 
 /** Boxes and what flows between them, from left to right. Every picture has a list or table that says the same. */
@@ -84,20 +87,21 @@ function Drawn({ nodes, edge, open, places, isNarrow }: DrawnProps) {
       return { ...one, animated: moves === true, ...(text === undefined ? {} : { label: text }) };
     }),
   );
+  const onClick: NodeMouseHandler<Node<Shown>> = (_event, { id }) => {
+    open?.(id);
+  };
   return (
     <ReactFlow
       nodes={boxes}
       edges={edges}
       nodeTypes={TYPES}
       fitView
-      fitViewOptions={{ maxZoom: 1 }}
+      fitViewOptions={FIT}
       minZoom={0.1}
       nodesDraggable={false}
       nodesConnectable={false}
       onlyRenderVisibleElements
-      onNodeClick={(_event, { id }) => {
-        open?.(id);
-      }}
+      onNodeClick={onClick}
     >
       <Background />
     </ReactFlow>

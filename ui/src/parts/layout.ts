@@ -1,42 +1,62 @@
 import ELK from "elkjs/lib/elk-api";
+import type { ELK as Elk } from "elkjs/lib/elk-api";
 
-export interface Place {
-  readonly x: number;
-  readonly y: number;
-}
+import { type Place, type Placed, layered } from "../model/layered";
 
 /** Of each node, so that nothing has to be measured. */
 export const NODE = { width: 240, height: 76 } as const;
 
-/** From here on nobody looks at a single crossing, and a second is too long to wait. */
+const ACROSS = 32;
+const along = (downwards: boolean) => (downwards ? 48 : 96);
+
+/**
+ * From here on nobody looks at a single crossing, and ELK takes a second of a processor for 500 nodes, half of it to be
+ * loaded and compiled.
+ */
 const LARGE = 150;
-const QUICK = {
-  "elk.layered.thoroughness": "1",
-  "elk.layered.nodePlacement.strategy": "SIMPLE",
-  "elk.edgeRouting": "POLYLINE", // the page draws its own lines
-} as const;
+/** Graphs that somebody goes back to. */
+const KEPT = 8;
 
-const elk = new ELK({
-  workerFactory: () =>
-    new Worker(new URL("elkjs/lib/elk-worker.min.js", import.meta.url), { type: "module" }),
-});
+const kept = new Map<string, ReadonlyMap<string, Place>>();
+let elk: Elk | null = null;
 
-/** Layers from left to right, or downwards, as rows flow; computed in a worker, so that the page stays quick. */
-export async function laidOut(
-  vertices: readonly { readonly id: string; readonly reads: readonly string[] }[],
-  downwards: boolean,
-): Promise<ReadonlyMap<string, Place>> {
+/** Its places, if it has been laid out before. */
+export function placesOf(shape: string, downwards: boolean): ReadonlyMap<string, Place> | null {
+  return kept.get(`${downwards} ${shape}`) ?? null;
+}
+
+/** Layers from left to right, or downwards, as rows flow. `shape`: JSON of a list of [id, ids of what it reads]. */
+export async function laidOut(shape: string, downwards: boolean): Promise<ReadonlyMap<string, Place>> {
+  const nodes = (JSON.parse(shape) as [string, string[]][]).map(([id, reads]) => ({ id, reads }));
+  const places = nodes.length > LARGE ? quickly(nodes, downwards) : await carefully(nodes, downwards);
+  kept.set(`${downwards} ${shape}`, places);
+  for (const oldest of [...kept.keys()].slice(0, -KEPT)) kept.delete(oldest);
+  return places;
+}
+
+function quickly(nodes: readonly Placed[], downwards: boolean): ReadonlyMap<string, Place> {
+  const { width, height } = NODE;
+  const [length, breadth] = downwards ? [height, width] : [width, height];
+  const places = layered(nodes, { along: length + along(downwards), across: breadth + ACROSS });
+  return downwards ? new Map([...places].map(([id, { x, y }]) => [id, { x: y, y: x }])) : places;
+}
+
+/** By ELK in a worker, so that the page stays quick. */
+async function carefully(nodes: readonly Placed[], downwards: boolean): Promise<ReadonlyMap<string, Place>> {
+  elk ??= new ELK({
+    workerFactory: () =>
+      new Worker(new URL("elkjs/lib/elk-worker.min.js", import.meta.url), { type: "module" }),
+  });
   const graph = await elk.layout({
     id: "job",
     layoutOptions: {
       "elk.algorithm": "layered",
       "elk.direction": downwards ? "DOWN" : "RIGHT",
-      "elk.layered.spacing.nodeNodeBetweenLayers": downwards ? "48" : "96",
-      "elk.spacing.nodeNode": "32",
-      ...(vertices.length > LARGE ? QUICK : {}),
+      "elk.layered.spacing.nodeNodeBetweenLayers": `${along(downwards)}`,
+      "elk.spacing.nodeNode": `${ACROSS}`,
     },
-    children: vertices.map(({ id }) => ({ id, ...NODE })),
-    edges: vertices.flatMap(({ id, reads }) =>
+    children: nodes.map(({ id }) => ({ id, ...NODE })),
+    edges: nodes.flatMap(({ id, reads }) =>
       reads.map((source) => ({ id: `${source}-${id}`, sources: [source], targets: [id] })),
     ),
   });

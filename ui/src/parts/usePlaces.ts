@@ -1,26 +1,30 @@
-import { useEffect, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 
-import { type Place, laidOut } from "./layout";
+import type { Place, Placed } from "../model/layered";
+import { laidOut, placesOf } from "./layout";
 
-/** A node of a graph, and the nodes whose rows it takes. */
-export interface Placed {
-  readonly id: string;
-  readonly reads: readonly string[];
-}
+type Places = ReadonlyMap<string, Place>;
 
-/** Where each node stands; laid out again only if the shape of the graph or its direction changes. Null: not yet. */
-export function usePlaces(nodes: readonly Placed[], downwards: boolean): ReadonlyMap<string, Place> | null {
-  const [places, setPlaces] = useState<ReadonlyMap<string, Place> | null>(null);
-  const shape = JSON.stringify(nodes.map(({ id, reads }) => [id, reads]));
+/**
+ * Where each node stands; laid out only if this shape of a graph was not yet, or its direction is another one. Null: not
+ * yet. Until another shape is laid out, the places of the last one stay.
+ */
+export function usePlaces(nodes: readonly Placed[], downwards: boolean): Places | null {
+  const shape = useMemo(() => JSON.stringify(nodes.map(({ id, reads }) => [id, reads])), [nodes]);
+  const known = placesOf(shape, downwards);
+  const [last, setLast] = useState<Places | null>(null);
   useEffect(() => {
     let isWanted = true;
-    const graph = (JSON.parse(shape) as [string, string[]][]).map(([id, reads]) => ({ id, reads }));
-    void laidOut(graph, downwards).then((found) => {
-      if (isWanted) setPlaces(found);
+    void laidOutOnce(shape, downwards).then((found) => {
+      if (isWanted) setLast(found);
     });
     return () => {
       isWanted = false;
     };
   }, [shape, downwards]);
-  return places;
+  return known ?? last;
+}
+
+async function laidOutOnce(shape: string, downwards: boolean): Promise<Places> {
+  return placesOf(shape, downwards) ?? laidOut(shape, downwards);
 }

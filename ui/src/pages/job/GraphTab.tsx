@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { Suspense, lazy, memo, useMemo } from "react";
+import { Suspense, lazy, memo, useCallback, useMemo } from "react";
 
 import { jobQuery, planQuery, serverMsOf, useHoldsUntilMs, useNowMs } from "../../api/queries";
 import type { JobInfo, Plan } from "../../api/schema";
@@ -37,6 +37,7 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
   const nowMs = useNowMs();
   const chosen = useSearch({ from: "/jobs/$job/" }).vertex ?? null;
   const navigate = useNavigate({ from: "/jobs/$job" });
+  const choose = useCallback((vertex: string) => void navigate({ search: { vertex } }), [navigate]);
   const vertices = useMemo(() => verticesOf(plan, info), [plan, info]);
   const runs = info.ended_ms === null;
   const counters = vertices.flatMap((vertex): [string, number | null][] => [
@@ -58,7 +59,7 @@ function Vertices({ plan, info, atMs }: { plan: Plan; info: JobInfo; atMs: numbe
           rates={rates}
           bottleneck={bottlenecks[0]?.vertex.id ?? null}
           chosen={chosen}
-          choose={(vertex) => void navigate({ search: { vertex } })}
+          choose={choose}
         />
       </Suspense>
       {chosen !== null && <VertexPanel id={chosen} info={info} nowMs={nowMs} />}

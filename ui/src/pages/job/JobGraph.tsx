@@ -6,27 +6,38 @@ import {
   type Edge,
   Handle,
   type Node,
+  type NodeMouseHandler,
   type NodeProps,
   Position,
   ReactFlow,
   ReactFlowProvider,
 } from "@xyflow/react";
-import { useMemo } from "react";
+import { useCallback, useMemo } from "react";
 
 import { percent, rate } from "../../format/numbers";
-import { toneOfVertex } from "../../model/states";
+import { type Tone, toneOfVertex } from "../../model/states";
+import type { Place } from "../../model/layered";
 import { type Vertex, pressure } from "../../model/vertices";
-import { NODE, type Place } from "../../parts/layout";
+import { NODE } from "../../parts/layout";
 import { useIsFar } from "../../parts/useIsFar";
 import { useIsNarrow } from "../../parts/useIsNarrow";
+import { useSame } from "../../parts/useSame";
 import { usePlaces } from "../../parts/usePlaces";
 import "../../parts/flow.css";
 
+/** What is seen of a vertex. `small`: null from afar. */
+interface Look {
+  readonly id: string;
+  readonly name: string;
+  readonly tone: Tone;
+  readonly small: string | null;
+  readonly busy: number;
+}
+
 interface Shown extends Record<string, unknown> {
-  readonly vertex: Vertex;
+  readonly look: Look;
   readonly isBottleneck: boolean;
   readonly isChosen: boolean;
-  readonly isFar: boolean;
   readonly isNarrow: boolean;
 }
 
@@ -38,6 +49,7 @@ interface Props {
   readonly choose: (vertex: string) => void;
 }
 
+const FIT = { maxZoom: 1 };
 const TYPES = { vertex: VertexNode };
 
 /** The vertices and what flows between them; edges have the colour of what holds their source back. */
@@ -61,41 +73,40 @@ interface DrawnProps extends Props {
 
 function Drawn({ vertices, rates, bottleneck, chosen, choose, places, isNarrow }: DrawnProps) {
   const isFar = useIsFar();
+  // What changes each second is not shown from afar: then the library has nothing to compare, measure and draw.
+  const looks = useSame(vertices.map((vertex) => lookOf(vertex, isFar)));
   const nodes = useMemo(
     () =>
-      vertices.map((vertex): Node<Shown> => ({
-        id: vertex.id,
+      looks.map((look): Node<Shown> => ({
+        id: look.id,
         type: "vertex",
-        position: places.get(vertex.id) ?? { x: 0, y: 0 },
+        position: places.get(look.id) ?? { x: 0, y: 0 },
         ...NODE,
-        data: {
-          vertex,
-          isBottleneck: vertex.id === bottleneck,
-          isChosen: vertex.id === chosen,
-          isFar,
-          isNarrow,
-        },
-        ariaLabel: vertex.name,
+        data: { look, isBottleneck: look.id === bottleneck, isChosen: look.id === chosen, isNarrow },
+        ariaLabel: look.name,
       })),
-    [vertices, places, bottleneck, chosen, isFar, isNarrow],
+    [looks, places, bottleneck, chosen, isNarrow],
   );
-  const flows = isFar ? null : rates; // what changes each second, and is not shown from afar
-  const edges = useMemo(() => edgesOf(vertices, flows), [vertices, flows]);
+  const edges = useSame(edgesOf(vertices, isFar ? null : rates));
+  // The very same each time, or every node is drawn again.
+  const onClick = useCallback<NodeMouseHandler<Node<Shown>>>(
+    (_event, { id }) => {
+      choose(id);
+    },
+    [choose],
+  );
   return (
     <ReactFlow
       nodes={nodes}
       edges={edges}
       nodeTypes={TYPES}
       fitView
-      fitViewOptions={{ maxZoom: 1 }}
+      fitViewOptions={FIT}
       minZoom={0.1}
       nodesDraggable={false}
       nodesConnectable={false}
       onlyRenderVisibleElements
-      onNodeClick={(_event, { id }) => {
-        choose(id);
-      }}
-      proOptions={{ hideAttribution: false }}
+      onNodeClick={onClick}
     >
       <Background />
       <Controls showInteractive={false} />
@@ -121,24 +132,28 @@ function edgesOf(vertices: readonly Vertex[], rates: Props["rates"] | null): Edg
   );
 }
 
-function VertexNode({ data: { vertex, isBottleneck, isChosen, isFar, isNarrow } }: NodeProps<Node<Shown>>) {
-  const tone = toneOfVertex(vertex.states);
+function lookOf({ id, name, states, parallelism, busy }: Vertex, isFar: boolean): Look {
+  const tone = toneOfVertex(states);
+  if (isFar) return { id, name, tone, small: null, busy: 0 };
+  return { id, name, tone, small: `${parallelism} × · busy ${percent(busy)}`, busy };
+}
+
+function VertexNode({ data: { look, isBottleneck, isChosen, isNarrow } }: NodeProps<Node<Shown>>) {
+  const { name, tone, small, busy } = look;
   return (
     <div
-      className={`vertex tone-edge-${tone}${isBottleneck ? " is-bottleneck" : ""}${isChosen ? " is-chosen" : ""}${isFar ? " is-far" : ""}`}
-      title={vertex.name}
+      className={`vertex tone-edge-${tone}${isBottleneck ? " is-bottleneck" : ""}${isChosen ? " is-chosen" : ""}${small === null ? " is-far" : ""}`}
+      title={name}
     >
       <Handle type="target" position={isNarrow ? Position.Top : Position.Left} isConnectable={false} />
-      {!isFar && (
+      {small !== null && (
         <>
           <strong>
-            <bdi>{vertex.name}</bdi>
+            <bdi>{name}</bdi>
           </strong>
-          <span className="quiet">
-            {vertex.parallelism} × · busy {percent(vertex.busy)}
-          </span>
+          <span className="quiet">{small}</span>
           <span className="meter" aria-hidden="true">
-            <span style={{ width: `${vertex.busy * 100}%` }} />
+            <span style={{ width: `${busy * 100}%` }} />
           </span>
         </>
       )}
