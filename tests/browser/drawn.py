@@ -30,7 +30,7 @@ Json: TypeAlias = Any
 Answers: TypeAlias = dict[str, list[Json]]  # path -> status, body
 
 HERE: Final = Path(__file__).parent
-RECORDED: Final = HERE / "drawn_answers.json"
+RECORDED: Final = HERE.parents[1] / "ui" / "stories" / "recorded.json"
 PICTURES: Final = HERE / "pictures"
 OF_JOB: Final = ("", "/timeline", "/checkpoints", "/state", "/commits", "/log", "/explain", "/vertices")
 OF_CLUSTER: Final = ("/config", "/unistream/overview", "/unistream/workers", "/unistream/cluster")

@@ -37,4 +37,9 @@ Object.assign(globalThis, {
   matchMedia: () => ({ matches: false, addEventListener: NOTHING, removeEventListener: NOTHING }),
 });
 
+HTMLDialogElement.prototype.showModal = function (this: HTMLDialogElement) {
+  this.open = true;
+};
+URL.createObjectURL = () => "blob:";
+URL.revokeObjectURL = NOTHING;
 HTMLCanvasElement.prototype.getContext = () => null;

@@ -6,11 +6,18 @@ import "../src/parts/parts.css";
 import { StrictMode, useSyncExternalStore } from "react";
 import { createRoot } from "react-dom/client";
 
+import { DIALOGS_AND_FILES } from "./dialogs";
 import { PAGES } from "./pages";
 import { PARTS } from "./parts";
 import { type Story, answering } from "./story";
+import { TABS_AND_PAGES } from "./tabs";
 
-const ALL = new Map([...PARTS, ...PAGES].map((story) => [`${story.group}: ${story.name}`, story]));
+const ALL = new Map(
+  [...PARTS, ...PAGES, ...TABS_AND_PAGES, ...DIALOGS_AND_FILES].map((story) => [
+    `${story.group}: ${story.name}`,
+    story,
+  ]),
+);
 
 function onHash(changed: () => void): () => void {
   addEventListener("hashchange", changed);

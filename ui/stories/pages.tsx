@@ -2,7 +2,6 @@ import type { JobInfo } from "../src/api/schema";
 import { NAMES, NOW_MS, JOB, PROCEDURES, chains, job, jobInList, overview, plan, wide } from "./fixtures";
 import { type Answer, Page, type Story } from "./story";
 
-const REFUSED = { status: 503, errors: ["The metadata database does not answer."] } as const;
 const FEATURES = { body: { features: { "web-cancel": true } } } as const;
 const EMPTY = { body: overview([]) } as const;
 
@@ -11,7 +10,7 @@ function page(
   name: string,
   path: string,
   shows: string,
-  paths: Readonly<Record<string, Answer>>,
+  paths: Readonly<Record<string, Answer>> = {},
   otherwise: Answer = "never",
 ): Story {
   return {
@@ -20,21 +19,10 @@ function page(
     shows,
     show: () => <Page path={path} />,
     answers: { paths, otherwise },
-    isHuge: name === "huge",
   };
 }
 
 const OVERVIEW = "/unistream/overview";
-const CLUSTER = [
-  ["Overview", "/", "Jobs"],
-  ["Workers", "/workers", "Workers"],
-  ["Cluster", "/cluster", "Cluster"],
-  ["History", "/history", "History"],
-  ["Backfills and upgrades", "/procedures", "Backfills and upgrades"],
-] as const;
-
-const TABS = ["checkpoints", "commits", "state", "timeline", "log", "plan"] as const;
-
 /** A page of a job of which all but `paths` is known. */
 function ofJob(
   name: string,
@@ -81,10 +69,6 @@ const graphOf = (vertices: number): Record<string, Answer> => ({
 });
 
 export const PAGES: readonly Story[] = [
-  ...CLUSTER.flatMap(([group, path, title]) => [
-    page(group, "loading", path, title, {}),
-    page(group, "refused", path, "does not answer", {}, REFUSED),
-  ]),
   page("Overview", "away", "/", "The JobManager does not answer", {}, "away"),
   page("Overview", "empty", "/", "starts one", { [OVERVIEW]: EMPTY }),
   page("Overview", "full", "/?which=all", NAMES.rightToLeft, {
@@ -123,6 +107,8 @@ export const PAGES: readonly Story[] = [
   page("Backfills and upgrades", "full", "/procedures", "may have died", {
     "/unistream/procedures": { body: { now_ms: NOW_MS, procedures: PROCEDURES, notes: [] } },
   }),
+  page("Plan of a pipeline", "empty", "/explain", "before it is submitted"),
+  page("Story of a run", "empty", "/simulation", "unistream simulate"),
   page("Job", "loading", `/jobs/${JOB}`, "unistream", {}),
   page(
     "Job",
@@ -141,18 +127,4 @@ export const PAGES: readonly Story[] = [
   ...(["html", "long", "rightToLeft"] as const).map((name) =>
     ofJob(`named: ${name}`, wide(1, 1, { name: NAMES[name] }), "Checkpoints", graphOf(1)),
   ),
-  ...TABS.flatMap((tab) => [
-    page(`Job: ${tab}`, "loading", `/jobs/${JOB}/${tab}`, "flights", {
-      [OVERVIEW]: EMPTY,
-      [`/unistream/jobs/${JOB}`]: { body: wide(1, 1) },
-    }),
-    page(
-      `Job: ${tab}`,
-      "refused",
-      `/jobs/${JOB}/${tab}`,
-      "does not answer",
-      { [OVERVIEW]: EMPTY, "/config": FEATURES, [`/unistream/jobs/${JOB}`]: { body: wide(1, 1) } },
-      REFUSED,
-    ),
-  ]),
 ];

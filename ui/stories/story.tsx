@@ -1,6 +1,6 @@
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { QueryClient, QueryClientProvider, useQueryClient } from "@tanstack/react-query";
 import { RouterProvider, createMemoryHistory } from "@tanstack/react-router";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useEffect, useState } from "react";
 
 import { routerAt } from "../src/router";
 
@@ -11,35 +11,53 @@ export type Answer =
   | "never"
   | "away";
 
-/**
- * One component, or one page, in one of its states. `shows`: a text that proves the state. `isHuge`: the same as a smaller
- * one, so that axe, which needs seconds for it, would find nothing new.
- */
+/** One component, or one page, in one of its states. `shows`: a text that proves the state. */
 export interface Story {
-  readonly isHuge?: boolean;
+  /** In which state its components are; by itself its name, if that is one. */
+  readonly state?: State;
   readonly group: string;
   readonly name: string;
   readonly shows: string;
+  /** A button that is pressed first. */
+  readonly press?: string;
   readonly show: () => ReactNode;
   readonly answers: Answers;
+}
+
+/** Of everything that is shown. `stale`: it was answered once, and is refused since then. */
+export const STATES = ["loading", "refused", "stale", "empty", "full", "huge"] as const;
+export type State = (typeof STATES)[number];
+
+/** Null: of no answer. */
+export function stateOf({ state, name }: Story): State | null {
+  return state ?? STATES.find((one) => one === name) ?? null;
 }
 
 /** Ends of paths, the first one that fits, to what is answered; all else is `otherwise`. */
 export interface Answers {
   readonly paths: Readonly<Record<string, Answer>>;
   readonly otherwise: Answer;
+  /** What each path is answered from the second time on; by itself the same. */
+  readonly later?: Answer;
 }
 
 /** Of a component that asks nobody. */
 export const NOBODY: Answers = { paths: {}, otherwise: "never" };
 
 /** `fetch` of a story: what stands between a page and its server. */
-export function answering({ paths, otherwise }: Answers): (input: RequestInfo | URL) => Promise<Response> {
+export function answering({
+  paths,
+  otherwise,
+  later,
+}: Answers): (input: RequestInfo | URL) => Promise<Response> {
+  const asked = new Set<string>();
   return async (input) => {
     const url = input instanceof Request ? input.url : String(input);
     const { pathname } = new URL(url, location.href);
     const found = Object.entries(paths).find(([end]) => pathname.endsWith(end));
-    const answer = found === undefined ? otherwise : found[1];
+    const first = found === undefined ? otherwise : found[1];
+    const answer = asked.has(pathname) && later !== undefined ? later : first;
+    asked.add(pathname);
     if (answer === "never") return new Promise<Response>(() => undefined);
     if (answer === "away") throw new TypeError("Failed to fetch");
     const [status, body] = "body" in answer ? [200, answer.body] : [answer.status, { errors: answer.errors }];
@@ -50,14 +68,34 @@ export function answering({ paths, otherwise }: Answers): (input: RequestInfo | 
   };
 }
 
-/** A path of the UI, with all that stands around a page. */
-export function Page({ path }: { path: string }) {
+/** A path of the UI, with all that stands around a page. `asksAgain`: for all that was answered, once this text is there. */
+export function Page({ path, asksAgain = null }: { path: string; asksAgain?: string | null }) {
   const [router] = useState(() => routerAt(createMemoryHistory({ initialEntries: [`/ui${path}`] })));
   return (
     <Queries>
+      {asksAgain !== null && <AskedAgain behind={asksAgain} />}
       <RouterProvider router={router} />
     </Queries>
   );
+}
+
+const AGAIN_MS = 50;
+
+/** Each query that has an answer is asked for once more. */
+function AskedAgain({ behind }: { behind: string }) {
+  const queries = useQueryClient();
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (!document.body.textContent.includes(behind)) return;
+      const predicate = ({ state }: { state: { dataUpdateCount: number; status: string } }) =>
+        state.dataUpdateCount > 0 && state.status === "success";
+      void queries.refetchQueries({ predicate, type: "active" }, { cancelRefetch: false });
+    }, AGAIN_MS);
+    return () => {
+      clearInterval(timer);
+    };
+  }, [queries, behind]);
+  return null;
 }
 
 /** Each story begins without knowing anything, and asks once. */
