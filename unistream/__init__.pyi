@@ -7,7 +7,7 @@ from unistream import testing
 from unistream.api.commit_group import CommitGroup
 from unistream.api.environment import Environment
 from unistream.api.finalizing import finalize_savepoint
-from unistream.api.functions import Expression, col, lit
+from unistream.api.functions import Expression, col, concat, lit, when
 from unistream.api.keyed import BroadcastConnectedStream, KeyedStream, WindowedStream
 from unistream.api.sinks import DataStreamSink
 from unistream.api.slots import SlotSharingGroup
@@ -263,6 +263,7 @@ __all__ = [
     "WithPreCommitStages",
     "__version__",
     "col",
+    "concat",
     "count",
     "datagen",
     "finalize_savepoint",
@@ -271,6 +272,7 @@ __all__ = [
     "read_group",
     "read_savepoint",
     "testing",
+    "when",
     "write_savepoint",
 ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import unistream as us
 from unistream.testing import MiniCluster
@@ -36,10 +37,13 @@ def expressions(rows: us.DataStream) -> None:
     us.col(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     _ = us.col("n") + None  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
     _ = us.col("n") & 1  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
-    _ = 2 * us.col("n")  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
-    _ = us.col("n") % 2  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
-    _ = -us.col("n")  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
-    us.col("n").round(2)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    _ = [1] * us.col("n")  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
+    us.col("n").alias("m")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    us.col("n").isin(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    us.col("t").contains(us.col("n"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    us.col("at").floor_to("days")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    us.concat(us.col("t"), 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    rows.select(x=us.when(us.col("n") > 1, 2))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     rows.filter("n > 3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     rows.select(us.col("n") * 2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     rows.with_columns(n=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -77,6 +81,13 @@ def right(rows: us.DataStream, cluster: MiniCluster, env: us.Environment) -> us.
     """The same things as they are meant: no line is refused."""
     late = rows.filter((us.col("delay") > 15) & ~us.col("cancelled").is_null())
     more = late.with_columns(double=us.col("n") * 2, day=us.col("at") >= datetime.date(2013, 1, 1), k="n")
+    half = more.with_columns(
+        half=(1 - us.col("n")) / 2 % 3 // abs(-us.col("n")) ** 0.5,
+        kind=us.when(us.col("n").between(1, 3), "few").otherwise(us.concat(us.col("t").lower(), "-")),
+        month=us.col("at").floor_to("month"),
+        even=True & (us.col("n") % 2 == 0) | us.col("n").isin([1, 3]) ^ us.col("t").starts_with("x"),
+    )
+    half.filter(us.col("half") > pc.field("n")).select(x=us.Expression(pc.field("half")) * 2)
     more.key_by("k").window(us.TumblingEventTimeWindows.of("1 min")).aggregate(n=us.count())
     more.key_by(lambda row: row["k"] % 7, returns=pa.int64()).uid("key").process(Handles())
     return cluster.execute(env, "right")

@@ -1,81 +1,27 @@
-"""Expressions over columns; the rest of their functions are in `pyarrow.compute`."""
+"""Where an expression over columns begins: a column, a value, a choice, texts that are joined."""
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from unistream.base.errors import ConfigError
+from unistream.model.expression import Expression, Operand, Truth, literal
 
-
-class Expression(Protocol):  # noqa: PLW1641  (nor has it a hash: two that are equal are an expression)
-    """What `us.col` and `us.lit` return, for type checkers: a value of each row, computed from its columns.
-
-    It is a `pyarrow.compute.Expression`, which the functions of `pyarrow.compute` take and return. Here is
-    what it can do itself; `&`, `|` and `~` are Python's *and*, *or* and *not* of rows. An operator takes a
-    plain value on its right only: ``us.col("n") * 2``, or ``us.lit(2) * us.col("n")``; remainders and
-    negation are `pyarrow.compute.modulo` and `negate`.
-    """
-
-    def __add__(self, other: Operand, /) -> Expression: ...
-    def __sub__(self, other: Operand, /) -> Expression: ...
-    def __mul__(self, other: Operand, /) -> Expression: ...
-    def __truediv__(self, other: Operand, /) -> Expression: ...
-    def __and__(self, other: Expression, /) -> Expression: ...
-    def __or__(self, other: Expression, /) -> Expression: ...
-    def __invert__(self) -> Expression: ...
-    def __lt__(self, other: Operand, /) -> Expression: ...
-    def __le__(self, other: Operand, /) -> Expression: ...
-    def __gt__(self, other: Operand, /) -> Expression: ...
-    def __ge__(self, other: Operand, /) -> Expression: ...
-    def __eq__(self, other: Operand, /) -> Expression: ...  # type: ignore[override]
-    def __ne__(self, other: Operand, /) -> Expression: ...  # type: ignore[override]
-
-    def is_null(self, nan_is_null: bool = False) -> Expression:
-        """True where there is no value; with `nan_is_null` also where it is NaN."""
-
-    def is_valid(self) -> Expression:
-        """True where there is a value."""
-
-    def is_nan(self) -> Expression:
-        """True where a float is NaN."""
-
-    def isin(self, values: Sequence[object]) -> Expression:
-        """True where the value is one of these."""
-
-    def cast(self, type: pa.DataType | str, safe: bool = True) -> Expression:
-        """The value as another type. One that does not fit fails (`on_error` of the operator); not `safe`: it
-        is cut, or wraps."""
-
-
-Operand: TypeAlias = (
-    Expression
-    | bool
-    | int
-    | float
-    | str
-    | bytes
-    | datetime.date
-    | datetime.time
-    | datetime.timedelta
-    | decimal.Decimal
-)
-"""What stands on the right of an operator: an expression, or the same value in each row (a `datetime` is a
-`date`)."""
+__all__ = ["Expression", "When", "col", "concat", "lit", "when"]
 
 
 def col(name: str) -> Expression:
     """The column `name`, for `filter`, `select` and `with_columns`.
 
     >>> str((col("delay") > 15) & ~col("cancelled"))
-    '((delay > 15) and invert(cancelled))'
+    '((delay > 15) & ~cancelled)'
     """
-    return cast(Expression, pc.field(name))
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"col takes the name of a column, not {name!r:.100}")
+    return Expression(pc.field(name), name)
 
 
 def lit(value: Any) -> Expression:
@@ -84,4 +30,50 @@ def lit(value: Any) -> Expression:
     >>> str(col("n") < lit(5))
     '(n < 5)'
     """
-    return cast(Expression, pc.scalar(value))
+    return literal(value)
+
+
+def concat(*texts: Expression | str) -> Expression:
+    """The texts of a row, joined; null if one of them is. Other values are cast: ``col("n").cast("string")``.
+
+    >>> str(concat(col("origin"), "-", col("carrier")))
+    "concat(origin, '-', carrier)"
+    """
+    if not texts:
+        raise ConfigError("concat needs at least one text")
+    every = [lit(text) for text in texts]
+    joined = pc.binary_join_element_wise(*(one.arrow for one in every), pc.scalar(""))
+    return Expression(joined, f"concat({', '.join(one.text for one in every)})")
+
+
+def when(condition: Truth, value: Operand | None) -> When:
+    """`value` in the rows for which `condition` is true; what it is in the others, `otherwise` says.
+
+    >>> str(when(col("delay") > 15, "late").when(col("delay") < 0, "early").otherwise("on time"))
+    "when((delay > 15), 'late').when((delay < 0), 'early').otherwise('on time')"
+    """
+    return When(((condition, value),))
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A choice that `otherwise` ends; the first condition that is true has it, and null is not true.
+
+    Values are computed for all rows, and then chosen: a division by zero fails also where it is not chosen.
+    """
+
+    cases: tuple[tuple[Truth, Operand | None], ...]
+
+    def when(self, condition: Truth, value: Operand | None) -> When:
+        """`value`, if none of the conditions before is true and this one is."""
+        return When((*self.cases, (condition, value)))
+
+    def otherwise(self, value: Operand | None) -> Expression:
+        """`value` in all other rows; None: null."""
+        chosen = lit(value)
+        arrow, text = chosen.arrow, ""
+        for condition, one in reversed(self.cases):
+            holds = lit(condition)
+            arrow = pc.if_else(pc.coalesce(holds.arrow, pc.scalar(value=False)), lit(one).arrow, arrow)
+            text = f".when({holds.text}, {lit(one).text}){text}"
+        return Expression(arrow, f"{text[1:]}.otherwise({chosen.text})")

@@ -20,6 +20,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.model.expression import readable
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.common import expression_columns
 from unistream.port.operator import SourceOperatorSpec
@@ -107,7 +108,7 @@ def select_in_sources(graph: StreamGraph, schemas: Schemas) -> None:
         if isinstance(spec.source, ReadsSelectedRows):
             selection = Selection(expression, tuple(sorted(expression_columns(expression, schema))))
             node.operator = replace(spec, source=spec.source.reading_rows(selection))
-            node.selection = _shown(expression)
+            node.selection = shown_expression(readable(expression))
 
 
 def _dropping(node: StreamNode, behind: pc.Expression | None) -> pc.Expression | None:
@@ -116,7 +117,6 @@ def _dropping(node: StreamNode, behind: pc.Expression | None) -> pc.Expression |
     return own if own is None or behind is None else own & behind
 
 
-def _shown(expression: pc.Expression) -> str:
-    """In one line, which is cut off: a list of values may be long."""
-    text = " ".join(str(expression).split())
+def shown_expression(text: str) -> str:
+    """It is cut off: a list of values may be long."""
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,13 +12,15 @@ import pyarrow.compute as pc
 from unistream.api.columns import side_schemas
 from unistream.api.commit_group import CommitGroup, check_member
 from unistream.api.described import is_described
-from unistream.api.functions import Expression
+from unistream.api.functions import When
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_names, check_timestamp_column
 from unistream.api.joins import join_schema
+from unistream.api.projection import shown_expression
 from unistream.api.results import Results
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
 from unistream.base.errors import ConfigError
 from unistream.model.column_names import refused_keys
+from unistream.model.expression import Expression, as_arrow, readable
 from unistream.model.given_schema import Returns, as_schema
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
@@ -165,20 +167,25 @@ class DataStream(Results):
         if not columns:
             raise ConfigError(f"{what} needs at least one column")
         for name, column in columns.items():
-            if not isinstance(column, str | pc.Expression):
+            if isinstance(column, When):
+                raise ConfigError(f"{what}: {name}: end us.when(…) by .otherwise(…); None is null")
+            if not isinstance(column, str | Expression | pc.Expression):
                 raise ConfigError(f"{what}: {name} is {column!r:.200}; use us.col(...) or us.lit(...)")
-            if isinstance(column, pc.Expression):
+            if not isinstance(column, str):
                 check_comparisons(column, what)
         schema = None
         if self.schema is not None:
             check_columns(self.schema, [c for c in columns.values() if isinstance(c, str)], what)
-            computed = {n: c for n, c in columns.items() if isinstance(c, pc.Expression)}
-            made = check_expressions(self.schema, computed, what)
+            computed = {n: c for n, c in columns.items() if not isinstance(c, str)}
+            found = check_expressions(self.schema, computed, what)
             known = {field.name: field.type for field in self.schema}
-            types = {n: known[c] if isinstance(c, str) else made.field(n).type for n, c in columns.items()}
+            types = {n: known[c] if isinstance(c, str) else found.field(n).type for n, c in columns.items()}
             schema = pa.schema(list((known | types if keep else types).items()))
-        operator = Project(columns, keep=keep, on_error=on_error)
-        return self._then(what, operator, schema, on_error=on_error)
+        plain = {name: as_arrow(column) for name, column in columns.items()}
+        operator = Project(plain, keep=keep, on_error=on_error)
+        made = [f"{n} = {readable(c)}" for n, c in columns.items() if not isinstance(c, str)]
+        shown = shown_expression(f"computes {', '.join(made)}") if made else ""
+        return self._then(what, operator, schema, on_error=on_error, expression=shown)
 
     # --- rows one by one -------------------------------------------------------------------------
 
@@ -226,16 +233,17 @@ class DataStream(Results):
             ConfigError: an unknown column, or an expression that is not boolean.
         """
         check_on_error(on_error, "filter")
-        if isinstance(predicate, pc.Expression):
+        if isinstance(predicate, Expression | pc.Expression):
             self._check_predicate(predicate, "filter")
-            operator = FilterBatches(predicate, on_error=on_error)
-            return self._then("filter", operator, self.schema, on_error=on_error)
+            operator = FilterBatches(as_arrow(predicate), on_error=on_error)
+            shown = shown_expression(f"keeps {readable(predicate)}")
+            return self._then("filter", operator, self.schema, on_error=on_error, expression=shown)
         if isinstance(predicate, str):
             raise ConfigError(
                 f"filter takes an expression such as us.col('n') > 3, or a function of the row, not the text "
                 f"{predicate!r:.200}"
             )
-        rows = FilterRows(cast(FilterFunction, predicate), on_error=on_error)
+        rows = FilterRows(predicate, on_error=on_error)
         return self._then(_named("filter", predicate), rows, self.schema, on_error=on_error)
 
     def side_output(
@@ -259,11 +267,13 @@ class DataStream(Results):
         ['n']
         """
         check_tag(tag, "side_output")
-        if isinstance(predicate, pc.Expression):
+        shown = ""
+        if isinstance(predicate, Expression | pc.Expression):
             self._check_predicate(predicate, "side_output")
+            shown = shown_expression(f"moves {readable(predicate)}")
         check_on_error(on_error, "side_output")
-        operator = SideSplit(tag, predicate, on_error=on_error, row_wise=row_wise)
-        stream = self._then(f"split {tag}", operator, self.schema, on_error=on_error)
+        operator = SideSplit(tag, as_arrow(predicate), on_error=on_error, row_wise=row_wise)
+        stream = self._then(f"split {tag}", operator, self.schema, on_error=on_error, expression=shown)
         self._builder.schemas[stream._ports[0].node, tag] = self.schema
         return stream
 
@@ -527,8 +537,10 @@ class DataStream(Results):
         *,
         stateful: bool = False,
         on_error: OnError = "fail",
+        expression: str = "",
     ) -> DataStream:
         node = self._builder.add(name, operator, [self._ports], stateful=stateful)
+        node.expression = expression
         if on_error == "dead-letter":
             self._builder.schemas[node.id, DEAD_LETTERS_TAG] = LETTER_SCHEMA
         return DataStream(self._builder, (Port(node.id),), schema)
@@ -541,13 +553,13 @@ class DataStream(Results):
             raise ConfigError(f"{what}: this stream is a union or an exchange, not an operator")
         return self._builder.graph.nodes[self._ports[0].node]
 
-    def _check_predicate(self, predicate: pc.Expression, what: str) -> None:
+    def _check_predicate(self, predicate: Expression | pc.Expression, what: str) -> None:
         check_comparisons(predicate, what)
         if self.schema is None:
             return
         data_type = check_expressions(self.schema, {"predicate": predicate}, what).field(0).type
         if not pa.types.is_boolean(data_type):
-            raise ConfigError(f"{what}: {predicate} is {data_type}, not a boolean")
+            raise ConfigError(f"{what}: {readable(predicate)} is {data_type}, not a boolean")
 
 
 def check_process(on_error: OnError, returns: pa.Schema | None) -> None:
@@ -564,7 +576,7 @@ def _check_names_given(what: str, columns: Sequence[object]) -> None:
     for column in columns:
         if isinstance(column, str):
             continue
-        if isinstance(column, pc.Expression):
+        if isinstance(column, Expression | pc.Expression):
             named = "select(name=…)" if what == "select" else "with_columns(name=…), then key_by('name')"
             why = f"{column!s:.200} is an expression: give the name of a column, or name it in {named}"
         elif isinstance(column, list | tuple):

@@ -89,6 +89,7 @@ class StreamNode:
         endless: Its source stands for one that is unbounded, as in simulations.
         left_out: Of a source: its columns that nobody uses, and that it does not give.
         selection: Of a source: true for the rows that its readers need; empty: all of them.
+        expression: What it computes or keeps, where that is said by expressions; empty: by a function.
         needs_batch_form: It may have no watermark before its end: the error if it has.
         declared_at: ``FILE:LINE`` of the user's program that has added it; empty: nobody knows.
     """
@@ -105,6 +106,7 @@ class StreamNode:
     needs_batch_form: str | None = None
     left_out: tuple[str, ...] = ()
     selection: str = ""
+    expression: str = ""
     source: SourceInfo | None = None
     inputs: int = 1
     stateful: bool = False

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.model.expression import Expression, as_arrow, readable
 
 _COLUMN: Final = "holds"
 
@@ -19,37 +20,37 @@ def check_delete_when(delete_when: object, key: Sequence[str]) -> None:
         return
     if not key:
         raise ConfigError("delete_when needs mode='upsert' and a key")
-    if not isinstance(delete_when, pc.Expression):
+    if not isinstance(delete_when, Expression | pc.Expression):
         raise ConfigError(
             f"delete_when is an expression such as us.col('kind') == 'delete', not {delete_when!r:.100}"
         )
 
 
-def check_condition(delete_when: pc.Expression | None, schema: pa.Schema) -> None:
+def check_condition(delete_when: Expression | pc.Expression | None, schema: pa.Schema) -> None:
     """Raises ConfigError: it cannot be computed for rows of these columns, or is not true or false."""
     if delete_when is None:
         return
     try:
         kind = values_of(delete_when, pa.RecordBatch.from_pylist([], schema=schema)).type
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise ConfigError(f"delete_when={delete_when}: {error}") from error
+        raise ConfigError(f"delete_when={readable(delete_when)}: {error}") from error
     if not pa.types.is_boolean(kind):
-        raise ConfigError(f"delete_when={delete_when} is {kind}, and has to be true or false")
+        raise ConfigError(f"delete_when={readable(delete_when)} is {kind}, and has to be true or false")
 
 
-def values_of(condition: pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
+def values_of(condition: Expression | pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
     """Of an expression, for each row. Raises as Arrow."""
     from pyarrow import acero  # late: it imports pandas, if that is installed
 
     plan = acero.Declaration.from_sequence(
         [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows]))),
-            acero.Declaration("project", acero.ProjectNodeOptions([condition], [_COLUMN])),
+            acero.Declaration("project", acero.ProjectNodeOptions([as_arrow(condition)], [_COLUMN])),
         ]
     )
     return plan.to_table(use_threads=False).column(0).combine_chunks()
 
 
-def deletes(condition: pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
+def deletes(condition: Expression | pc.Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
     """True for each row for which it holds; null is no. Raises as Arrow."""
     return pc.fill_null(values_of(condition, rows), fill_value=False)

@@ -8,7 +8,6 @@ from copy import copy
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
@@ -29,6 +28,7 @@ from unistream.connector.delta.schema import check_fits, check_rewritable, store
 from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.table_uri import checked_uri
 from unistream.connector.delta.writer import DeltaWriter
+from unistream.model.expression import Expression, as_arrow
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.replacement import RangeTarget
@@ -84,7 +84,7 @@ class DeltaSink:
         partition_by: Sequence[str] = (),
         mode: Mode = "append",
         key: str | Sequence[str] = (),
-        delete_when: pc.Expression | None = None,
+        delete_when: Expression | None = None,
         create: bool = True,
         on_rewind: OnRewind = "refuse",
         on_foreign: OnForeign = "refuse",
@@ -96,7 +96,7 @@ class DeltaSink:
     ) -> None:
         require("delta", "DeltaSink")
         self._upsert = _checked_upsert(mode, key, delete_when)
-        self._delete_when = delete_when
+        self._delete_when = as_arrow(delete_when)
         self._overwrite = mode == "overwrite-partitions"
         check_sink_options(target_file_bytes, on_rewind)
         self._table_uri = checked_uri(table_uri, "sink")

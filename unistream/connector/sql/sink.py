@@ -10,7 +10,6 @@ from copy import copy
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from unistream.base.config import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
@@ -29,6 +28,7 @@ from unistream.connector.sql.stage import SqlTable
 from unistream.connector.sql.statements import DELETED, OURS, OWN_BEGIN, STAGE_BEGIN, Target
 from unistream.connector.sql.trial import explain_commit
 from unistream.connector.sql.writer import SqlWriter
+from unistream.model.expression import Expression, as_arrow
 from unistream.model.lineage import LineageDataset
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.sink import Committer, RowCheck, SinkWriter
@@ -79,7 +79,7 @@ class SqlSink:
         *,
         mode: Mode = "append",
         key: str | Sequence[str] = (),
-        delete_when: pc.Expression | None = None,
+        delete_when: Expression | None = None,
         create: bool = True,
         batch_rows: int = BATCH_ROWS,
         commit_timeout: DurationLike = COMMIT_TIMEOUT,
@@ -92,7 +92,7 @@ class SqlSink:
         if bool(self._key) is not (mode == "upsert"):
             raise ConfigError("SQL sink: mode='upsert' needs a key, and mode='append' has none")
         check_delete_when(delete_when, self._key)
-        self._delete_when = delete_when
+        self._delete_when = as_arrow(delete_when)
         if on_rewind not in ("refuse", "allow_duplicates"):
             raise ConfigError(f"SQL sink: on_rewind must be refuse or allow_duplicates, not {on_rewind!r}")
         if batch_rows < 1:

@@ -73,6 +73,8 @@ def _operators(resolved: Resolved) -> Iterator[str]:
             marks.append(f"co-located {found.node.colocation_group}")
         if found.node.left_out:
             marks.append(f"without {', '.join(found.node.left_out)}, which nobody uses")
+        if found.node.expression:
+            marks.append(found.node.expression)
         if found.node.selection:
             marks.append(f"where {found.node.selection}, as far as statistics say")
         yield f"  {place}: {found.node.name}  ({', '.join(marks)})"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.model.expression import Expression, as_arrow, readable
 from unistream.operator.common import acero
 from unistream.operator.common.base import BaseOperator
 
@@ -21,6 +22,15 @@ _TEXTS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')  # of an expression as it is sh
 _NULL: Final = r"null\[[^\]]*\]"
 _COMPARED: Final = r" (?:==|!=|<=?|>=?) "
 _WITH_NULL: Final = re.compile(rf"{_COMPARED}{_NULL}\)|\({_NULL}{_COMPARED}")
+_HINTS: Final = (
+    (re.compile(r"No match for FieldRef"), "there is no such column"),
+    (re.compile(r"'add_checked' has no kernel.*string"), "texts are joined by us.concat(…)"),
+    (re.compile(r"no kernel .*(dictionary|string_view)"), "cast it to 'string' first"),
+    (re.compile(r"no kernel .*string"), "a text is no number: cast it, .cast('int64')"),
+    (re.compile(r"no kernel .*bool"), "true and false are no numbers: write us.when(…, 1).otherwise(0)"),
+    (re.compile(r"'negate_checked' has no kernel.*uint"), "cast what has no sign: .cast('int64')"),
+    (re.compile(r"Precision is not great enough"), "next to decimals write whole numbers as decimal.Decimal"),
+)
 
 
 class Projection:
@@ -46,7 +56,9 @@ class Projection:
         return {name: _one_array(table.column(name)) for name in self._names}
 
 
-def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression], what: str) -> pa.Schema:
+def check_expressions(
+    schema: pa.Schema, expressions: Mapping[str, Expression | pc.Expression], what: str
+) -> pa.Schema:
     """Types of `expressions` over rows of `schema`.
 
     Raises:
@@ -55,18 +67,24 @@ def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression
     fields = []
     for name, expression in expressions.items():
         try:
-            array = Projection({name: expression}).evaluate(empty_rows(schema))[name]
-            _check_for_each_row(expression, schema)
+            array = Projection({name: as_arrow(expression)}).evaluate(empty_rows(schema))[name]
+            _check_for_each_row(as_arrow(expression), schema)
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(
-                f"{what}: {name} = {expression} cannot be computed: {str(error).partition(chr(10))[0]}; "
+                f"{what}: {name} = {readable(expression)} cannot be computed: {_why(error)}; "
                 f"columns here: {describe(schema)}"
             ) from None
         fields.append(pa.field(name, array.type))
     return pa.schema(fields)
 
 
-def check_comparisons(expression: pc.Expression, what: str) -> None:
+def _why(error: Exception) -> str:
+    """What Arrow says, and what to do where it says only that it has no function for some types."""
+    line = str(error).partition("\n")[0]
+    return next((f"{line} ({hint})" for found, hint in _HINTS if found.search(line)), line)
+
+
+def check_comparisons(expression: Expression | pc.Expression, what: str) -> None:
     """Raises ConfigError: something is compared with null, which is null in each row and never true.
 
     >>> check_comparisons(pc.field("a") == "a == null[null]", "filter")
@@ -74,8 +92,8 @@ def check_comparisons(expression: pc.Expression, what: str) -> None:
     Traceback (most recent call last):
     unistream.base.errors.ConfigError: filter: (a == null[null]) is never true: use .is_null() or .is_valid()
     """
-    if _WITH_NULL.search(_TEXTS.sub('""', str(expression))) is not None:
-        raise ConfigError(f"{what}: {expression!s:.200} is never true: use .is_null() or .is_valid()")
+    if _WITH_NULL.search(_TEXTS.sub('""', str(as_arrow(expression)))) is not None:
+        raise ConfigError(f"{what}: {readable(expression):.200} is never true: use .is_null() or .is_valid()")
 
 
 def _check_for_each_row(expression: pc.Expression, schema: pa.Schema) -> None:

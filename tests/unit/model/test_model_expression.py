@@ -1,0 +1,348 @@
+"""Expressions: the same results as SQL, by the same kernels as pyarrow; and what has no value of a row is
+refused where it is written, with what to write instead."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import unistream as us
+from unistream.base.errors import ConfigError
+from unistream.operator.common import Projection, check_expressions
+
+NAN = math.nan
+AT = datetime.datetime.fromisoformat("1969-12-30 23:59:58.999")
+ROWS = pa.table(
+    {
+        "i": pa.array([7, -7, 0, None, 2**40], pa.int64()),
+        "j": pa.array([2, 2, -3, 5, None], pa.int64()),
+        "s": pa.array([7, -8, 0, None, 100], pa.int16()),
+        "u": pa.array([7, 8, 0, None, 100], pa.uint16()),
+        "f": pa.array([7.5, -7.5, NAN, None, 0.0], pa.float64()),
+        "g": pa.array([2.0, 2.0, 1.0, 3.0, -0.5], pa.float64()),
+        "d": pa.array([*map(decimal.Decimal, ("7.25", "-7.25", "0.00")), None, decimal.Decimal("9.99")]),
+        "e": pa.array([decimal.Decimal(x) for x in ("2.00", "2.00", "1.50", "3.00", "0.25")]),
+        "b": pa.array([True, False, None, True, False]),
+        "c": pa.array([True, None, None, False, False]),
+        "t": pa.array(["Straße", "élan", "", None, " x%y_z "]),
+        "w": pa.array(["a", "b", "c", "d", None]),
+        "ts": pa.array(
+            [AT, datetime.datetime.fromisoformat("2024-02-29 12:00"), AT, None, AT], pa.timestamp("us")
+        ),
+        "tz": pa.array([AT, AT, datetime.datetime.fromisoformat("2024-01-01"), AT, None], pa.timestamp("us")),
+        "day": pa.array([AT.date(), datetime.date(2024, 12, 30), None, AT.date(), datetime.date(1970, 1, 1)]),
+    }
+)
+c = us.col
+D = decimal.Decimal
+ANY: Any = c("a")
+ANY_I: Any = c("i")
+
+SAME_AS_SQL: dict[str, us.Expression] = {
+    "i + j": c("i") + c("j"),
+    "i - 1": c("i") - 1,
+    "1 - i": 1 - c("i"),
+    "2 * i": 2 * c("i"),
+    "i * 0.5::double": c("i") * 0.5,
+    "i / j": c("i") / c("j"),
+    "i / 2": c("i") / 2,
+    "100 / j": 100 / c("j"),
+    "i // j": c("i") // c("j"),
+    "100 // j": 100 // c("j"),
+    "i % j": c("i") % c("j"),
+    "i % (-2)": c("i") % -2,
+    "100 % j": 100 % c("j"),
+    "s % 3": c("s") % 3,
+    "u % 3": c("u") % 3,
+    "i ** 2": c("i") ** 2,
+    "2 ** j": 2 ** c("j"),
+    "-i": -c("i"),
+    "abs(i)": abs(c("i")),
+    "abs(f)": c("f").abs(),
+    "s + j": c("s") + c("j"),
+    "f + g": c("f") + c("g"),
+    "f - i": c("f") - c("i"),
+    "f / g": c("f") / c("g"),
+    "f // g": c("f") // c("g"),
+    "f % g": c("f") % c("g"),
+    "f ** 2": c("f") ** 2,
+    "round(f)": c("f").round(),
+    "round(f / 7, 2)": (c("f") / 7).round(2),
+    "d + e": c("d") + c("e"),
+    "d - e": c("d") - c("e"),
+    "d * e": c("d") * c("e"),
+    "d / e": c("d") / c("e"),
+    "d % e": c("d") % c("e"),
+    "d * 2": c("d") * D(2),
+    "-d": -c("d"),
+    "d < e": c("d") < c("e"),
+    "i < j": c("i") < c("j"),
+    "3 < i": c("i") > 3,
+    "i >= 0": c("i") >= 0,
+    "i = j": c("i") == c("j"),
+    "i <> 7": c("i") != 7,
+    "f > 0.5 and not isnan(f)": c("f") > 0.5,
+    "d = 7.25": c("d") == D("7.25"),
+    "t < 'b'": c("t") < "b",
+    "b and c": c("b") & c("c"),
+    "b or c": c("b") | c("c"),
+    "b and false": False & c("b"),
+    "b or true": True | c("b"),
+    "xor(b::int, c::int)::boolean": c("b") ^ c("c"),
+    "not b": ~c("b"),
+    "i between -7 and 7": c("i").between(-7, 7),
+    "coalesce(i in (7, 0), false)": c("i").isin([7, 0]),
+    "coalesce(t in ('élan'), false)": c("t").is_in({"élan"}),
+    "i is null": c("i").is_null(),
+    "i is not null": c("i").is_valid(),
+    "f is null or isnan(f)": c("f").is_null(nan_is_null=True),
+    "isnan(f)": c("f").is_nan(),
+    "i::double": c("i").cast("float64"),
+    "s::varchar": c("s").cast(pa.string()),
+    "coalesce(i, j)": c("i").coalesce(c("j")),
+    "coalesce(i, 0)": c("i").fill_null(0),
+    "coalesce(t, w, '-')": c("t").coalesce(c("w"), "-"),
+    "lower(t)": c("t").lower(),
+    "upper(w)": c("w").upper(),
+    "trim(t)": c("t").strip(),
+    "length(t)": c("t").length(),
+    "starts_with(t, 'é')": c("t").starts_with("é"),
+    "ends_with(t, 'n')": c("t").ends_with("n"),
+    "contains(t, '%')": c("t").contains("%"),
+    "regexp_matches(t, '^[a-zé]+$')": c("t").matches("^[a-zé]+$"),
+    "substring(t, 2, 3)": c("t").substring(1, 3),
+    "substring(t, 2)": c("t").substring(1),
+    "t[-2:]": c("t").substring(-2),
+    "substring(t, -3, 2)": c("t").substring(-3, 2),
+    "right(t, 2)": c("t").substring(-2, 2),
+    "t || '-' || w": us.concat(c("t"), "-", c("w")),
+    "year(ts)": c("ts").year(),
+    "month(ts)": c("ts").month(),
+    "day(ts)": c("ts").day(),
+    "isodow(ts)": c("ts").day_of_week(),
+    "hour(ts)": c("ts").hour(),
+    "minute(ts)": c("ts").minute(),
+    "second(ts)": c("ts").second(),
+    "year(day)": c("day").year(),
+    "isodow(day)": c("day").day_of_week(),
+    "date_trunc('day', ts)": c("ts").floor_to("day"),
+    "date_trunc('week', ts)": c("ts").floor_to("week"),
+    "date_trunc('quarter', ts)": c("ts").floor_to("quarter"),
+    "date_trunc('second', ts)": c("ts").floor_to("second"),
+    "epoch_us(ts) - epoch_us(tz)": (c("ts") - c("tz")).cast("int64"),
+    "ts + interval 36 hours": c("ts") + datetime.timedelta(hours=36),
+    "ts < timestamp '1970-01-01'": c("ts") < datetime.datetime.fromisoformat("1970-01-01"),
+    "day >= date '1970-01-01'": c("day") >= datetime.date(1970, 1, 1),
+    "case when i > 0 then 'more' when i < 0 then 'less' else t end": us.when(c("i") > 0, "more")
+    .when(c("i") < 0, "less")
+    .otherwise(c("t")),
+    "case when b then i end": us.when(c("b"), c("i")).otherwise(None),
+    "case when b then 0.5::double else i end": us.when(c("b"), 0.5).otherwise(c("i")),
+}
+
+
+def computed(expression: us.Expression | pc.Expression, rows: pa.Table = ROWS) -> pa.Array:
+    arrow = expression.arrow if isinstance(expression, us.Expression) else expression
+    (batch,) = rows.combine_chunks().to_batches()
+    return Projection({"it": arrow}).evaluate(batch)["it"]
+
+
+def plain(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """NaN is itself, -0.0 is 0.0, and a decimal is its value, whatever its type."""
+    found = values.to_pylist()
+    return ["NaN" if isinstance(v, float) and math.isnan(v) else v for v in found]
+
+
+@pytest.mark.parametrize("sql", SAME_AS_SQL)
+def test_it_is_what_sql_says(sql: str) -> None:
+    with duckdb.connect() as db:
+        db.register("rows", ROWS)
+        wanted = db.sql(f"select {sql} as it from rows").to_arrow_table()
+    assert plain(computed(SAME_AS_SQL[sql])) == plain(wanted["it"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        pytest.param(c("f") == c("f"), [True, True, False, None, True], id="NaN equals nothing"),
+        pytest.param(c("f") > 0.5, [True, False, False, None, False], id="NaN is not more than anything"),
+        pytest.param(c("i").isin([7, None]), [True, False, False, True, False], id="null may be one"),
+        pytest.param(~c("i").isin([7]), [False, True, True, True, True], id="null is not one of others"),
+        pytest.param(c("day").floor_to("month"), None, id="the month of a date is a date"),
+        pytest.param(2 + c("i") * us.lit(1), [9, -5, 2, None, 2**40 + 2], id="values on both sides"),
+        pytest.param(np.int64(2) * ANY_I, [14, -14, 0, None, 2**41], id="numpy leaves it to the column"),
+        pytest.param(pc.field("i") + pc.scalar(1), [8, -6, 1, None, 2**40 + 1], id="one of pyarrow"),
+        pytest.param(c("i") + pc.field("i"), [14, -14, 0, None, 2**41], id="with one of pyarrow"),
+        pytest.param(us.Expression(pc.sign(c("i").arrow)) * 2, [2, -2, 0, None, 2], id="its function"),
+    ],
+)
+def test_what_differs_from_sql(expression: Any, wanted: list[object] | None) -> None:
+    found = computed(expression)
+    assert pa.types.is_date(found.type) if wanted is None else plain(found) == wanted
+
+
+def test_a_float_next_to_integers_has_64_bits() -> None:
+    for one in (c("s") * 0.5, c("s").fill_null(0.5), us.when(c("b"), 0.5).otherwise(c("s")), c("s") / 2):
+        assert computed(one).type == pa.float64()
+
+
+INTS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9))
+SIGNS = {
+    "+": (operator.add, operator.add),
+    "-": (operator.sub, operator.sub),
+    "*": (operator.mul, operator.mul),
+    "//": (operator.floordiv, lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)),
+    "%": (operator.mod, lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1)),
+    "<": (operator.lt, operator.lt),
+    "==": (operator.eq, operator.eq),
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@given(one=INTS, other=INTS)
+def test_an_integer_is_right_or_refused(sign: str, one: int, other: int) -> None:
+    """And never another one: Python's integers have no end."""
+    ours, of_python = SIGNS[sign]
+    rows = pa.table({"a": pa.array([one], pa.int64()), "b": pa.array([other], pa.int64())})
+    wanted = None if other == 0 and sign in {"//", "%"} else of_python(one, other)
+    has_none = wanted is None or not -(2**63) <= wanted < 2**63
+    for expression in (ours(c("a"), c("b")), ours(c("a"), other), ours(one, c("b"))):
+        if has_none or (sign == "%" and -(2**63) in {one, other}):
+            with pytest.raises(pa.ArrowInvalid, match=r"overflow|divide by zero"):
+                computed(expression, rows)
+        else:
+            assert computed(expression, rows).to_pylist() == [wanted]
+
+
+@given(one=INTS)
+def test_a_sign_is_right_or_refused(one: int) -> None:
+    rows = pa.table({"a": pa.array([one], pa.int64())})
+    for expression, wanted in ((-c("a"), -one), (abs(c("a")), abs(one))):
+        if wanted == 2**63:
+            with pytest.raises(pa.ArrowInvalid, match="overflow"):
+                computed(expression, rows)
+        else:
+            assert computed(expression, rows).to_pylist() == [wanted]
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64()])
+@pytest.mark.parametrize("sign", ["+", "*"])
+def test_nothing_wraps_in_any_width(kind: pa.DataType, sign: str) -> None:
+    top = 2 ** (kind.bit_width - (not pa.types.is_unsigned_integer(kind))) - 1
+    rows = pa.table({"a": pa.array([top], kind)})
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        computed(SIGNS[sign][0](c("a"), c("a")), rows)
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: c("a") and c("b"), "& for `and`"),
+    (lambda: c("a") or c("b"), "| for `or`"),
+    (lambda: not c("a"), "~ for `not`"),
+    (lambda: 1 if c("a") > 3 else 2, "us.when"),
+    (lambda: 1 < c("a") < 3, r"\.between"),
+    (lambda: c("a") in [1, 2], r"\.isin\(\[1, 2\]\)"),
+    (lambda: c("a") in {1, 2}, r"\.isin"),
+    (lambda: {c("a"): 1}, r"\.isin"),
+    (lambda: operator.contains(ANY, 3), r"\.contains"),
+    (lambda: [*c("a")], r"\.substring"),
+    (lambda: c("a") == None, r"null in each row.*\.is_null\(\)"),  # noqa: E711
+    (lambda: c("a") + None, r"\.fill_null"),  # type: ignore[operator]
+    (lambda: c("a") == [1], r"\.isin"),
+    (lambda: c("a") > object(), "no value of a column"),  # type: ignore[operator]
+    (lambda: c("a") + 2**70, "no value of a column"),
+    (lambda: np.array([1]) + ANY, r"\.isin"),
+    (lambda: f"{c('a')}", "us.concat"),
+    (lambda: c("a").cast("integer"), "'integer' is no type"),
+    (lambda: c("a").cast(int), "<class 'int'> is no type"),
+    (lambda: c("a").isin("ab"), "several values"),
+    (lambda: c("a").isin([1, "x"]), "not values of one type"),
+    (lambda: c("a").floor_to("d"), "none of year, quarter"),  # type: ignore[arg-type]
+    (lambda: c("a").contains(3), "takes a text, not 3"),  # type: ignore[arg-type]
+    (lambda: c("a").substring(0, -1), "0 or more"),
+    (lambda: c(""), "name of a column"),
+    (lambda: us.Expression("a"), "us.col"),
+    (us.concat, "at least one"),
+]
+
+
+@pytest.mark.parametrize(("write", "said"), REFUSED)
+def test_what_has_no_value_of_a_row_is_refused(write: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        write()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("alias", "select\\(new_name="),
+        ("isNotNull", "is_valid"),
+        ("startswith", "starts_with"),
+        ("toUpper", "upper"),
+        ("str", "lower"),
+        ("mean", "window"),
+        ("frobnicate", "pyarrow.compute"),
+    ],
+)
+def test_an_attribute_of_others_names_ours(name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=said):
+        getattr(c("a"), name)
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        (c("t") + "x", "us.concat"),
+        (c("t") * 2, "cast it"),
+        (c("b") + 1, "us.when"),
+        (c("d") * 2, "decimal.Decimal"),
+        (c("nobody") + 1, "no such column"),
+        (c("i").lower(), "no kernel"),
+        (-c("u"), "no sign"),
+        (c("i") % c("t"), r"\(i % t\)"),
+    ],
+)
+def test_types_that_do_not_fit_are_said_with_a_remedy(expression: us.Expression, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_expressions(ROWS.schema, {"it": expression}, "select")
+
+
+def test_it_travels_and_cannot_be_changed() -> None:
+    one = (c("i") % 2 == 1) & c("t").contains("{x}")
+    again = copy.deepcopy(one)
+    assert str(again) == str(one) == "(((i % 2) == 1) & contains(t, '{x}'))"
+    assert again.arrow.equals(one.arrow)
+    with pytest.raises(AttributeError):
+        one.text = "other"  # type: ignore[misc]
+
+
+def test_one_of_pyarrow_is_read_without_its_options() -> None:
+    raw = pc.field("i").cast(pa.decimal128(9, 2)).isin([D("1.00")]) | (pc.field("t") == 'a, {b="c"}')
+    assert (
+        str(us.Expression(raw)) == '(is_in(cast(i, decimal128(9, 2)), [ 1.00 ]) or (t == "a, {b=\\"c\\"}"))'
+    )
+    assert str(us.Expression(pc.add_checked(pc.field("i"), 1))) == "add(i, 1)"
+
+
+def test_the_plan_is_the_one_of_pyarrow() -> None:
+    """A pipeline that is written with either is the same job, with the same kernels."""
+    a, b = pc.field("i"), pc.field("j")
+    for ours, arrow in (
+        ((c("i") > 15) & ~c("j").is_null(), (a > 15) & ~b.is_null()),
+        (c("i") * 2 + c("j"), a * 2 + b),
+        (c("i").isin([1, 2]), a.isin([1, 2])),
+        (c("i").cast("float64"), a.cast("float64")),
+    ):
+        assert ours.arrow.equals(arrow)
