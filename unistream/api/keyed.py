@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from unistream.api.columns import side_schemas
 from unistream.api.commit_group import CommitGroup
 from unistream.api.event_times import check_event_times
 from unistream.api.graph import GraphBuilder, Port
+from unistream.api.other_names import OF_A_KEYED_STREAM, OF_WINDOWS, no_such_method
 from unistream.api.sinks import DataStreamSink
 from unistream.api.stream import KEY_COLUMN, DataStream, check_process
 from unistream.base.config import duration_text
@@ -223,6 +225,11 @@ class KeyedStream:
         )
         return DataStream(self._builder, (Port(node.id),), schema)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_such_method("a stream with a key", type(self), name, OF_A_KEYED_STREAM)
+
 
 class BroadcastConnectedStream:
     """A keyed stream and a broadcast one, which one function reads."""
@@ -368,3 +375,8 @@ class WindowedStream:
         time = pa.timestamp("ms", tz="UTC")
         keys = len(self._keyed.key_columns)
         return pa.schema([*fields[:keys], (WINDOW_START, time), (WINDOW_END, time), *fields[keys:]])
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_such_method("a stream in windows", type(self), name, OF_WINDOWS)

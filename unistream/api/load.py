@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 from collections.abc import Callable
@@ -29,7 +30,9 @@ def load_function(reference: str) -> Callable[[Environment], object]:
     found: object = _import(module_name)
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ConfigError(f"module {module_name!r} has no {name!r}")
+            close = difflib.get_close_matches(part, [one for one in dir(found) if one[0] != "_"], n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ConfigError(f"module {module_name!r} has no {name!r}{hint}")
         found = getattr(found, part)
     if not callable(found):
         raise ConfigError(f"{reference} is not a function but {type(found).__name__}")

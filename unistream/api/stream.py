@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ from unistream.api.described import is_described
 from unistream.api.functions import When
 from unistream.api.graph import GraphBuilder, Port, check_columns, check_names, check_timestamp_column
 from unistream.api.joins import join_schema
+from unistream.api.other_names import OF_A_STREAM, no_such_method
 from unistream.api.projection import shown_expression
 from unistream.api.results import Results
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, check_sink, sink_used
@@ -528,6 +529,11 @@ class DataStream(Results):
         return self.sink_to(PrintSink(prefix))
 
     # --- helpers ---------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_such_method("a stream", type(self), name, OF_A_STREAM)
 
     def _then(
         self,

@@ -56,7 +56,7 @@ def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
             return list(face_of(package).exported)
         home = None if name.startswith("__") else face_of(package).homes.get(name)
         if home is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{_instead(name, names())}")
         module, its_name = home
         value = _submodule(module, its_name) if module == package else _found(module, its_name)
         setattr(sys.modules[package], name, value)
@@ -67,6 +67,13 @@ def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
         return sorted({*face.homes, *face.exported})
 
     return get, names
+
+
+def _instead(name: str, names: list[str]) -> str:
+    from difflib import get_close_matches
+
+    close = [] if name.startswith("_") else get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _found(module: str, name: str) -> Any:

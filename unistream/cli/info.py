@@ -124,7 +124,7 @@ def _rows(info: JobInfo) -> Iterator[tuple[str, Cell]]:
     read, per_s, behind = rows_read(info), read_per_s(info), info.records_behind
     if read is not None:
         left = rows_left(info)
-        parts = [f"{count(read)} rows{again}"]
+        parts = [f"{several(read, 'row')}{again}"]
         parts += [rate(per_s)] if per_s is not None else []
         if behind is not None and not info.is_terminal:
             parts.append(f"{count(behind)} {'left' if left is not None else 'behind'}")
@@ -135,7 +135,7 @@ def _rows(info: JobInfo) -> Iterator[tuple[str, Cell]]:
         said = "what reads records, once on its machine: `unistream connectors compile` does it beforehand"
         yield "compiling", said
     written, committed = rows_written(info), info.metrics.get("rows_committed")
-    parts = [f"{count(committed)} rows committed"] if committed is not None else []
+    parts = [f"{several(committed, 'row')} committed"] if committed is not None else []
     if written is not None and info.restarts:
         parts.append(f"{count(written)} written{again}")
     elif written is not None and not info.is_terminal and written > (committed or 0):
@@ -172,7 +172,9 @@ def _tables(info: JobInfo) -> Iterator[tuple[str, Cell]]:
     """Each sink, and what it writes to."""
     for uid in dict.fromkeys((*info.sinks, *info.writes)):
         sink = info.sinks.get(uid)
-        said = UNKNOWN if sink is None else f"{count(sink.rows)} rows in {several(sink.commits, 'commit')}"
+        said = (
+            UNKNOWN if sink is None else f"{several(sink.rows, 'row')} in {several(sink.commits, 'commit')}"
+        )
         said = "nothing committed yet" if sink is None and not info.incomplete else said
         yield "sink", f"{uid}: {said}" + ("" if sink is None else version_of(sink))
         for uri in info.writes.get(uid, ()):  # type: ignore[call-overload]

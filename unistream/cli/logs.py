@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from unistream.cli.errors import report
 from unistream.cli.formats import moment
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.client.lookup import find_shown_job
@@ -31,14 +32,19 @@ def logs(
 
     The newest thousand lines are kept; of a job that has ended those in the last 256 KiB.
     """
-    seq = 0
+    seq, shown = 0, 0
     with find_shown_job(configuration(defines, jobmanager=jobmanager), job) as client:
         while True:
             has_ended = not follow or client.status().is_terminal
             lines = client.log(seq)
             _print(lines, as_json=as_json)
+            shown += len(lines)
             seq = lines[-1].seq if lines else seq
             if has_ended:
+                if not shown and not as_json:
+                    report(
+                        f"the functions of job {job!r} have logged nothing; why it failed is in 'exceptions'"
+                    )
                 return
             time.sleep(POLL_S)
 

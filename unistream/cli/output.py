@@ -118,7 +118,8 @@ def result_lines(result: JobResult) -> list[Cell]:
         )
     ]
     lines += [
-        f"{uid}: {count(sink.rows)} rows committed{version_of(sink)}" for uid, sink in result.sinks.items()
+        f"{uid}: {several(sink.rows, 'row')} committed{version_of(sink)}"
+        for uid, sink in result.sinks.items()
     ]
     restarts = result.restarts
     lines += [f"{operator}: {dropped(rows, restarts)}" for operator, rows in result.late_rows.items()]
@@ -143,7 +144,7 @@ def version_of(sink: SinkInfo) -> str:
     """What is to be said of the table behind a sink that has versions."""
     if sink.table_version is None:
         return ""
-    rows = "" if sink.table_rows is None else f" with {sink.table_rows:,} rows"
+    rows = "" if sink.table_rows is None else f" with {several(sink.table_rows, 'row')}"
     return f", table version {sink.table_version}{rows}"
 
 

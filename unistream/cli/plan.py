@@ -13,12 +13,14 @@ import typer
 from rich.text import Text
 
 from unistream.api.load import build
+from unistream.base.errors import ConfigError
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
 from unistream.cli.load import load_function
 from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
 from unistream.cli.output import console, paragraph, print_json
 from unistream.cli.tables import Cell, Column, Fit, Grid
+from unistream.client.resume import LATEST
 from unistream.core.restore import RestorePlan, StateOutcome
 
 _STYLES: Final = {
@@ -51,7 +53,13 @@ def explain(
 def plan(  # noqa: PLR0917  # typer passes them by name
     function: Pipeline,
     against: Annotated[
-        str, typer.Option("--against", metavar="PATH", help="Directory of a savepoint or checkpoint.")
+        str,
+        typer.Option(
+            "--against",
+            metavar="PATH",
+            help="Directory of a savepoint or checkpoint; 'latest': the one that 'unistream run -s latest' "
+            "would go on from.",
+        ),
     ],
     parallelism: Parallelism = None,
     allow_non_restored: AllowNonRestored = False,
@@ -67,9 +75,14 @@ def plan(  # noqa: PLR0917  # typer passes them by name
     from unistream.savepoint.reading import read_savepoint
 
     config = configuration(defines, parallelism)
-    savepoint = read_savepoint(absolute(against) or against)
     environment = Environment(config)
     build(load_function(function), environment)
+    found_at = environment.latest_snapshot() if against == LATEST else absolute(against)
+    if found_at is None:
+        raise ConfigError(
+            "there is no snapshot that the pipeline would go on from; it starts from the beginning"
+        )
+    savepoint = read_savepoint(found_at)
     graph, code = environment.job_graph()
     found = plan_against(savepoint, graph, code, environment.config, allow_non_restored=allow_non_restored)
     if as_json:

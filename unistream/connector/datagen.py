@@ -143,6 +143,14 @@ class DatagenSource:
     ) -> None:
         if not columns:
             raise ConfigError("a datagen source needs at least one column")
+        for name, kind in columns.items():
+            if not isinstance(kind, Column):
+                raise ConfigError(
+                    f"column {name!r} of a datagen source is of us.datagen, such as us.datagen.Sequential(), "
+                    f"not {kind!r:.100}"
+                )
+        if rows is not None and not isinstance(rows, int):
+            raise ConfigError(f"rows of a datagen source are a whole number, not {rows!r:.100}")
         if rows is None and bounded:
             raise ConfigError("a datagen source without a number of rows never ends: set bounded=False")
         if rows is not None and not 0 <= rows < 2**62:

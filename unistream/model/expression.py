@@ -27,6 +27,29 @@ TimeUnit: TypeAlias = Literal[
 ]
 TIME_UNITS: Final = TimeUnit.__args__  # type: ignore[attr-defined]  # pyright: ignore
 SHOWN_CHARS: Final = 200  # of a value in a message
+_NO_KERNEL: Final = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
+_NO_COLUMN: Final = re.compile(r"No match for FieldRef\.Name\((.*)\) in ")
+_HINTS: Final = (  # function, types of its arguments
+    (r"add_checked .*string", "texts are joined by us.concat(…)"),
+    (r"binary_join", "what is no text is cast first: .cast('string')"),
+    (
+        r"(year|month|day|day_of_week|hour|minute|second|floor_temporal) ",
+        "a time is a timestamp: cast it first",
+    ),
+    (r"\w+ .*(dictionary|string_view)", "cast it to 'string' first"),
+    (r"\w+ (?=.*(date|timestamp))(?=.*string)", "a time is compared with a datetime, not with a text"),
+    (r"\w+ (?=.*timestamp)(?=.*\bu?int)", "a time is compared with a datetime, not with a number"),
+    (r"\w+ (?=.*timestamp\[\w+\])(?=.*tz=)", "one of the times has a zone, and the other has none"),
+    (r"(if_else|coalesce|case_when) ", "all values are of one type: cast those that are not"),
+    (r"negate_checked .*uint", "cast what has no sign: .cast('int64')"),
+    (
+        r"\w+ (?=.*string).*(int|float|double|decimal)",
+        "a text and a number: cast one of them, .cast('int64')",
+    ),
+    (r"utf8_|match_|starts_with|ends_with", "it is no text: .cast('string')"),
+    (r"\w+ .*string", "a text is no number: .cast('int64')"),
+    (r"\w+ .*bool", "true and false are no numbers: write us.when(…, 1).otherwise(0)"),
+)
 _TEXTS: Final = re.compile(r'("(?:[^"\\]|\\.)*")')
 _OPTIONS: Final = (
     (re.compile(r"\{to_type=((?:[^,{}\[\]()]|\[[^\]]*\]|\([^)]*\))+), allow_[^{}]*\}"), r"\1"),
@@ -426,6 +449,24 @@ def literal(value: Any) -> Expression:
 def as_arrow(value: Any) -> Any:
     """What pyarrow computes, of an expression; anything else as it is."""
     return value.arrow if isinstance(value, Expression) else value
+
+
+def why_not(error: Exception) -> str:
+    """Why Arrow does not compute an expression, and what to do.
+
+    >>> why_not(TypeError("Function 'greater' has no kernel matching input types (timestamp[ms], string)"))
+    "no 'greater' of timestamp[ms], string: a time is compared with a datetime, not with a text"
+    """
+    line = _first_line(error)
+    if column := _NO_COLUMN.search(line):
+        return f"there is no column {column[1]!r}"
+    if "Precision is not great enough" in line:
+        return f"{line}: next to decimals write whole numbers as decimal.Decimal"
+    if kernel := _NO_KERNEL.search(line):
+        which = f"{kernel[1]} {kernel[2]}"
+        hint = next((f": {hint}" for found, hint in _HINTS if re.match(found, which)), "")
+        return f"no {kernel[1].removesuffix('_checked')!r} of {kernel[2]}{hint}"
+    return line
 
 
 def readable(expression: pc.Expression | Expression) -> str:

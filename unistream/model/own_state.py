@@ -104,8 +104,8 @@ def other_setting(stored: str, wanted: str) -> str:
     """
     return (
         f"it was made by {stored}, and the pipeline now has {wanted}; go back to the former, or give the "
-        "operator another uid and allow non-restored state, which drops the stored rows (a drain emits them "
-        "first: then start from the resumable savepoint)"
+        "operator another uid and allow non-restored state (--allow-non-restored-state), which drops the "
+        "stored rows (a drain emits them first: then start from the resumable savepoint)"
     )
 
 

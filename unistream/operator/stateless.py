@@ -11,6 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.base.errors import UserCodeError
 from unistream.model.column_names import refused_names
 from unistream.model.elements import Batch
 from unistream.operator.common import (
@@ -245,11 +246,26 @@ class Project(RowOperator):
             projected = self._projected(batch)
         except (pa.ArrowException, KeyError) as error:
             if not self.errors.takes(error) or not computes_anything(self._projected, batch):
-                raise self.user_error("a column could not be computed; this", error) from error
+                raise self._not_computed(batch, error) from error
             for part in self.apart(batch, error, self._projected)[1]:
                 self.output.emit(part)
             return
         self.output.emit(projected)
+
+    def _not_computed(self, batch: Batch, error: Exception) -> UserCodeError:
+        """Names the column, and its first row that fails: half of the rows, and half of those, …"""
+        columns = {name: c for name, c in self._columns.items() if isinstance(c, pc.Expression)}
+        for name, column in columns.items():
+            alone = Projection({name: column})
+            if _fails(alone, batch.records):
+                start, stop = 0, batch.num_rows
+                while stop - start > 1:
+                    middle = (start + stop) // 2
+                    in_first = _fails(alone, batch.records.slice(start, middle - start))
+                    start, stop = (start, middle) if in_first else (middle, stop)
+                row = None if _fails(alone, batch.records.slice(0, 0)) else start
+                return self.user_error(f"column {name!r} could not be computed; this", error, row=row)
+        return self.user_error("a column could not be computed; this", error)
 
     def _projected(self, batch: Batch) -> Batch:
         records = batch.records
@@ -260,3 +276,11 @@ class Project(RowOperator):
         for name, column in self._columns.items():
             arrays[name] = records.column(column) if isinstance(column, str) else computed[name]
         return Batch(pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)), batch.timestamps)
+
+
+def _fails(column: Projection, records: pa.RecordBatch) -> bool:
+    try:
+        column.evaluate(records)
+    except pa.ArrowException:
+        return True
+    return False

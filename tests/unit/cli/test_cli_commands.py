@@ -57,6 +57,7 @@ REFUSED = [
     pytest.param(["pipe lines:x"], "is not MODULE:FUNCTION", id="no identifier"),
     pytest.param(["no_such_module_here:f"], "there is no module 'no_such_module_here'", id="no module"),
     pytest.param(["pipelines:missing"], "has no 'missing'", id="no such function"),
+    pytest.param(["pipelines:bunded"], "has no 'bunded'; did you mean 'bounded'?", id="a slip"),
     pytest.param(["pipelines:not_callable"], "is not a function but int", id="not a function"),
     pytest.param(["pipelines:raising"], "raising raised KeyError: 'missing' at", id="function raises"),
     pytest.param(["pipelines:refused"], "parallelism", id="pipeline refused"),

@@ -324,6 +324,12 @@ class TestPlan:
         assert main(["plan", f"{module}:same", "--against", users]) == 2
         assert "a BATCH job reads its inputs from their beginning" in capsys.readouterr().err
 
+    def test_latest_is_what_a_run_would_go_on_from(
+        self, capsys: pytest.CaptureFixture[str], users: str, module: str
+    ) -> None:
+        assert main(["plan", f"{module}:same", "--against", "latest", *STREAM]) == 2
+        assert "there is no snapshot that the pipeline would go on from" in capsys.readouterr().err
+
     def test_for_people(self, capsys: pytest.CaptureFixture[str], users: str, module: str) -> None:
         words = ["plan", f"{module}:elsewhere", "--against", users, *STREAM]
         assert main(words) == 1

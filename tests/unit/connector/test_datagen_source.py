@@ -183,6 +183,7 @@ def test_the_schema_is_that_of_the_columns() -> None:
         ({"rows": 1, "rows_per_second": 0}, "above 0"),
         ({"rows": 1, "rows_per_second": math.inf}, "above 0"),
         ({"rows": 1, "splits": 0}, "splits must be"),
+        ({"rows": "1"}, "a whole number, not '1'"),
     ],
     ids=str,
 )

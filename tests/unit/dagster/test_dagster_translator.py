@@ -37,7 +37,7 @@ def orders(env: us.Environment) -> None:
     kinds = env.from_source(
         us.FileSource("/not/there/kinds.csv", format="csv", schema=kind), NO_TIME, "kinds"
     )
-    known = read.join(kinds.uid("kinds"), on="kind").with_columns(euros=us.col("cents") / 100)
+    known = read.join(kinds.uid("kinds"), on="kind").with_columns(euros=us.col("cents") // 100)
     known.sink_to(us.DeltaSink(f"{LAKE}/orders")).uid("lake")
     read.map(lambda row: row).sink_to(us.FileSink(f"{LAKE}/raw.v1", format="json")).uid("raw")
     read.dead_letters_to(us.FileSink(f"{LAKE}/bad orders"))

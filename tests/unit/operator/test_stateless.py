@@ -157,7 +157,12 @@ def broken(records: pa.RecordBatch) -> pa.RecordBatch:
         ),
         pytest.param(MapRows(lambda _: {"n": object()}), "no Arrow type", id="value without a type"),
         pytest.param(
-            Project({"m": pc.field("zz")}, keep=True), "column could not be computed", id="no such column"
+            Project({"m": pc.field("zz")}, keep=True), "column 'm' could not be computed", id="no such column"
+        ),
+        pytest.param(
+            Project({"a": pc.field("n") + 1, "b": pc.scalar(6) / (pc.field("n") - 3)}, keep=True),
+            "column 'b' could not be computed; .* divide by zero at row 2 of the batch",
+            id="a value that cannot be computed",
         ),
         pytest.param(
             MapBatches(twice, timestamp_column="at"),

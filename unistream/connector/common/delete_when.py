@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.expression import Expression, as_arrow, readable
+from unistream.model.expression import Expression, as_arrow, readable, why_not
 
 _COLUMN: Final = "holds"
 
@@ -33,7 +33,9 @@ def check_condition(delete_when: Expression | pc.Expression | None, schema: pa.S
     try:
         kind = values_of(delete_when, pa.RecordBatch.from_pylist([], schema=schema)).type
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise ConfigError(f"delete_when={readable(delete_when)}: {error}") from error
+        raise ConfigError(
+            f"delete_when={readable(delete_when)}: {why_not(error)}; columns here: {', '.join(schema.names)}"
+        ) from error
     if not pa.types.is_boolean(kind):
         raise ConfigError(f"delete_when={readable(delete_when)} is {kind}, and has to be true or false")
 

@@ -157,8 +157,8 @@ def check_fits(shape: TableShape, wanted: pa.Schema, partition_by: Sequence[str]
         index = found.get_field_index(field.name)
         if index < 0:
             raise ConfigError(
-                f"table {table} has no column {field.name!r} ({field.type}); "
-                "add it, or remove it from the stream"
+                f"table {table} has no column {field.name!r} ({field.type}), but {', '.join(found.names)}; "
+                "add it to the table, or rename or remove it by select"
             )
         held = found.field(index)
         if not _same(held.type, field.type):

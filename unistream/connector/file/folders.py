@@ -67,15 +67,23 @@ class TableSearch:
         """Raises ConfigError if `folder`, or one of its parents, is a table."""
         while folder.strip("/") and folder not in self._searched:
             self._searched.add(folder)
-            for log, kind in _LOGS.items():
-                if self._system.isdir(f"{folder}/{log}"):
-                    raise _refused(folder, kind)
-            if self._system.isdir(f"{folder}/metadata") and any(
-                _ICEBERG_LOG.fullmatch(f"metadata/{str(name).rpartition('/')[2]}")
-                for name in self._system.ls(f"{folder}/metadata", detail=False)
-            ):
-                raise _refused(folder, "an Iceberg table")
+            kind = table_at(self._system, folder)
+            if kind is not None:
+                raise _refused(folder, kind)
             folder = folder.rpartition("/")[0]
+
+
+def table_at(system: Any, folder: str) -> str | None:
+    """Which kind of table the folder itself is; None: it is none."""
+    for log, kind in _LOGS.items():
+        if system.isdir(f"{folder}/{log}"):
+            return kind
+    if system.isdir(f"{folder}/metadata") and any(
+        _ICEBERG_LOG.fullmatch(f"metadata/{str(name).rpartition('/')[2]}")
+        for name in system.ls(f"{folder}/metadata", detail=False)
+    ):
+        return "an Iceberg table"
+    return None
 
 
 def _refused(folder: str, kind: str) -> ConfigError:

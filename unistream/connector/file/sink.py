@@ -8,11 +8,13 @@ from copy import copy
 from typing import Any, Final, Self
 
 import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.base.secrets import resolved_options
 from unistream.connector.common import OnRewind, absolute, check_sink_options
+from unistream.connector.file.folders import table_at
 from unistream.connector.file.line import check_no_other, last_commit
 from unistream.connector.file.row_check import FileRowCheck
 from unistream.connector.file.sink_committer import FileSinkCommitter
@@ -112,11 +114,16 @@ class FileSink:
 
         Raises:
             ConfigError: a column is missing, no column is left for the files, the format does not support the
-                type of a column, its values cannot name folders, or the path is a file.
+                type of a column, its values cannot name folders, or the path is a file or a table.
         """
         self._stage()
         if "://" not in self._root and os.path.exists(self._root) and not os.path.isdir(self._root):
             raise ConfigError(f"file sink: {self._root} is not a folder")
+        if "://" not in self._root and (kind := table_at(LocalFileSystem(), self._root)) is not None:
+            raise ConfigError(
+                f"file sink: {self._root} is {kind}, whose readers would not see the files: write to the "
+                "table by its own sink, such as us.DeltaSink, or to another folder"
+            )
         if schema is not None:
             check_schema(schema, self._format, self._buckets())
 

@@ -93,13 +93,15 @@ def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> No
             if uid not in wanted and any(_is_stateful(handle) for handle in _handles(uid, vertex)):
                 raise ConfigError(
                     f"{directory} has state of operator uid {uid!r} (in {vertex.name!r}), which the job "
-                    "does not have; give the operator that uid, or allow non-restored state"
+                    "does not have; give the operator that uid, or allow non-restored "
+                    "state (--allow-non-restored-state)"
                 )
             if uid not in wanted and vertex.finished_subtasks:
                 raise ConfigError(
                     f"in {directory} operator uid {uid!r} (in {vertex.name!r}) had finished, but the job "
                     "does not have it: under another uid it would start from scratch and read its input a "
-                    "second time; give the operator that uid, or allow non-restored state"
+                    "second time; give the operator that uid, or allow non-restored "
+                    "state (--allow-non-restored-state)"
                 )
 
 

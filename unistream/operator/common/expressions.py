@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.expression import Expression, as_arrow, readable
+from unistream.model.expression import Expression, as_arrow, readable, why_not
 from unistream.operator.common import acero
 from unistream.operator.common.base import BaseOperator
 
@@ -22,15 +22,6 @@ _TEXTS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')  # of an expression as it is sh
 _NULL: Final = r"null\[[^\]]*\]"
 _COMPARED: Final = r" (?:==|!=|<=?|>=?) "
 _WITH_NULL: Final = re.compile(rf"{_COMPARED}{_NULL}\)|\({_NULL}{_COMPARED}")
-_HINTS: Final = (
-    (re.compile(r"No match for FieldRef"), "there is no such column"),
-    (re.compile(r"'add_checked' has no kernel.*string"), "texts are joined by us.concat(…)"),
-    (re.compile(r"no kernel .*(dictionary|string_view)"), "cast it to 'string' first"),
-    (re.compile(r"no kernel .*string"), "a text is no number: cast it, .cast('int64')"),
-    (re.compile(r"no kernel .*bool"), "true and false are no numbers: write us.when(…, 1).otherwise(0)"),
-    (re.compile(r"'negate_checked' has no kernel.*uint"), "cast what has no sign: .cast('int64')"),
-    (re.compile(r"Precision is not great enough"), "next to decimals write whole numbers as decimal.Decimal"),
-)
 
 
 class Projection:
@@ -71,17 +62,11 @@ def check_expressions(
             _check_for_each_row(as_arrow(expression), schema)
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(
-                f"{what}: {name} = {readable(expression)} cannot be computed: {_why(error)}; "
+                f"{what}: {name} = {readable(expression)} cannot be computed: {why_not(error)}; "
                 f"columns here: {describe(schema)}"
             ) from None
         fields.append(pa.field(name, array.type))
     return pa.schema(fields)
-
-
-def _why(error: Exception) -> str:
-    """What Arrow says, and what to do where it says only that it has no function for some types."""
-    line = str(error).partition("\n")[0]
-    return next((f"{line} ({hint})" for found, hint in _HINTS if found.search(line)), line)
 
 
 def check_comparisons(expression: Expression | pc.Expression, what: str) -> None:

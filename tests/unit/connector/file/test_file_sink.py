@@ -451,6 +451,15 @@ def test_a_path_that_is_a_file(tmp_path: Path) -> None:
         FileSink(str(tmp_path / "file")).check(None)
 
 
+@pytest.mark.parametrize("log", ["_delta_log/0.json", "metadata/v1.metadata.json", ".hoodie/x"])
+def test_the_folder_of_a_table_is_refused(tmp_path: Path, log: str) -> None:
+    (tmp_path / log).parent.mkdir()
+    (tmp_path / log).write_text("{}")
+    with pytest.raises(ConfigError, match=r"is an? \w+ table, whose readers would not see the files"):
+        FileSink(str(tmp_path)).check(None)
+    FileSink(str(tmp_path / "part")).check(None)
+
+
 def test_a_committable_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "out"))
     [payload] = staged(sink, rows(n=[1]))
