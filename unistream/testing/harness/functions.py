@@ -13,11 +13,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypedDict, Unpack
+from typing import TypeAlias, TypedDict, TypeVar, Unpack
 
 import pyarrow as pa
 
 from unistream.api.stream import as_schema
+from unistream.base.errors import ConfigError
 from unistream.model.snapshot import OperatorState
 from unistream.model.state import MapStateDescriptor
 from unistream.operator.process import (
@@ -37,6 +38,9 @@ Returns: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
 """Columns that the function emits; None: inferred from the first rows, as `process` of a stream does."""
 
 
+F = TypeVar("F")
+
+
 class HarnessOptions(TypedDict, total=False):
     """The subtask and its restored state, see `OperatorHarness`."""
 
@@ -52,7 +56,7 @@ class ProcessFunctionHarness(OperatorHarness):
     def __init__(
         self, function: ProcessFunction, *, returns: Returns | None = None, **options: Unpack[HarnessOptions]
     ) -> None:
-        super().__init__(ProcessOperator(function, returns=as_schema(returns)), **options)
+        super().__init__(ProcessOperator(_instance(function), returns=as_schema(returns)), **options)
 
 
 class KeyedProcessFunctionHarness(OperatorHarness):
@@ -70,7 +74,9 @@ class KeyedProcessFunctionHarness(OperatorHarness):
         returns: Returns | None = None,
         **options: Unpack[HarnessOptions],
     ) -> None:
-        super().__init__(KeyedProcessOperator(function, _names(keys), returns=as_schema(returns)), **options)
+        super().__init__(
+            KeyedProcessOperator(_instance(function), _names(keys), returns=as_schema(returns)), **options
+        )
 
 
 class KeyedBatchFunctionHarness(OperatorHarness):
@@ -88,7 +94,9 @@ class KeyedBatchFunctionHarness(OperatorHarness):
         returns: Returns | None = None,
         **options: Unpack[HarnessOptions],
     ) -> None:
-        super().__init__(KeyedBatchOperator(function, _names(keys), returns=as_schema(returns)), **options)
+        super().__init__(
+            KeyedBatchOperator(_instance(function), _names(keys), returns=as_schema(returns)), **options
+        )
 
 
 class BroadcastProcessFunctionHarness(OperatorHarness):
@@ -113,6 +121,12 @@ class BroadcastProcessFunctionHarness(OperatorHarness):
     def process_broadcast(self, rows: Rows, timestamps: Sequence[int] | None = None) -> None:
         """One batch of the broadcast input."""
         self.process(rows, timestamps, BROADCAST_INPUT)
+
+
+def _instance(function: F) -> F:
+    if isinstance(function, type):
+        raise ConfigError(f"a harness takes an object: {function.__name__}(), not the class itself")
+    return function
 
 
 def _names(keys: str | Sequence[str]) -> list[str]:

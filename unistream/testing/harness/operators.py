@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.closing import Closing
+from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIB, MIN_WATERMARK
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
@@ -33,7 +34,7 @@ from unistream.port.operator import CommitPermit, Operator, OperatorContext
 from unistream.port.sorting import RowSorter
 from unistream.port.state import KeyedStateBackend
 
-Rows: TypeAlias = pa.RecordBatch | Mapping[str, Sequence[Any]]
+Rows: TypeAlias = pa.RecordBatch | Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 Emitted = Batch | Watermark | WatermarkStatus
 
 
@@ -224,9 +225,17 @@ class OperatorHarness(Closing):
         return self.open()
 
     def process(self, rows: Rows, timestamps: Sequence[int] | None = None, input_index: int = 0) -> None:
-        """One batch; `rows` as a record batch or as columns, `timestamps` in ms."""
-        records = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pydict(dict(rows))
+        """One batch; `rows` as a record batch, as columns or as dicts, `timestamps` in ms.
+
+        Raises:
+            ConfigError: there are more rows than timestamps, or fewer.
+        """
+        records = _records(rows)
         times = None if timestamps is None else pa.array(timestamps, pa.int64())
+        if times is not None and len(times) != records.num_rows:
+            raise ConfigError(
+                f"process: {len(times)} timestamps for {records.num_rows} rows; give one for each"
+            )
         self.operator.process_batch(Batch(records, times), input_index)
 
     def watermark(self, timestamp: int, input_index: int = 0, *, inputs: int = 1) -> None:
@@ -364,4 +373,14 @@ def _of_groups(table: StateTable, first: int, last: int) -> StateTable:
     groups = pc.field(KEY_GROUP_COLUMN)
     return replace(
         table, batches=[batch.filter((groups >= first) & (groups <= last)) for batch in table.batches]
+    )
+
+
+def _records(rows: Rows) -> pa.RecordBatch:
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    return (
+        pa.RecordBatch.from_pydict(dict(rows))
+        if isinstance(rows, Mapping)
+        else pa.RecordBatch.from_pylist(rows)
     )
