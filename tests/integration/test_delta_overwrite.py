@@ -24,7 +24,7 @@ def divided(made_by: str, only: int | None = None) -> Pipeline:
     """Rows in partitions by their key, all of them or those of one."""
 
     def pipeline(env: us.Environment, lake: Path) -> None:
-        part = us.col("key") - us.col("key") / DIVISIONS * DIVISIONS
+        part = us.col("key") - us.col("key") // DIVISIONS * DIVISIONS
         rows = rows_of(env, None).with_columns(part=part, made_by=us.lit(made_by))
         rows = rows if only is None else rows.filter(us.col("part") == only)
         sink = us.DeltaSink(

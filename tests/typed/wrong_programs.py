@@ -29,7 +29,7 @@ def words(env: us.Environment, rows: us.DataStream, cluster: MiniCluster, job: u
     us.SqlSink("sqlite://", "t", mode="merge")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     job.stop(format="avro")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     job.checkpoint(type="quick")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    cluster.execute(env.job_graph())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    cluster.execute(env.job_graph())  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
 def expressions(rows: us.DataStream) -> None:

@@ -82,8 +82,17 @@ _METHODS: Final = {
 }
 
 
+class _NamesRemedy(type):
+    """A function of pyarrow that gets an expression of ours names its type in the error, and no more."""
+
+    def __repr__(cls) -> str:
+        return (
+            f"<class 'unistream.{cls.__name__}': write {cls.__name__.lower()}.arrow for pyarrow's functions>"
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Expression:
+class Expression(metaclass=_NamesRemedy):
     """A value of each row, computed from its columns; what `us.col` and `us.lit` return.
 
     Operators take expressions and plain values on both sides, and are checked: a result that does not fit its

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, overload
 
 from msgspec import structs
 
@@ -105,21 +105,45 @@ class MiniCluster(Closing):
     def workdir(self) -> Path:
         return self._cluster.workdir
 
+    @overload
     def execute(
         self,
-        environment: Environment,
+        job: Environment,
+        /,
         name: str | None = None,
         *,
         savepoint: str | os.PathLike[str] | None = None,
         allow_non_restored_state: bool = False,
-    ) -> JobResult:
-        """Runs the job of `environment` here, whatever its target is, and waits for its end. Arguments and
-        errors as of `Environment.execute`."""
-        return reported_result(
-            self.execute_async(
-                environment, name, savepoint=savepoint, allow_non_restored_state=allow_non_restored_state
-            )
-        )
+    ) -> JobResult: ...
+
+    @overload
+    def execute(
+        self,
+        job: JobGraph,
+        code: JobCode | bytes,
+        /,
+        *,
+        config: Mapping[str, str] | None = None,
+        savepoint: str | None = None,
+        name: str | None = None,
+        allow_non_restored: bool = False,
+    ) -> EmbeddedJobClient: ...
+
+    def execute(
+        self, job: Environment | JobGraph, /, *code: Any, **options: Any
+    ) -> JobResult | EmbeddedJobClient:
+        """Runs the job of an environment here, whatever its target is, and waits for its end. Arguments and
+        errors as of `Environment.execute`.
+
+        A job graph with its code (`Environment.job_graph`) is started as by `submit`, which does not wait.
+        """
+        if isinstance(job, JobGraph):
+            if len(code) != 1 or not isinstance(code[0], JobCode | bytes):
+                raise ConfigError("execute: a job graph comes with its code: execute(*env.job_graph('name'))")
+            return self.submit(job, code[0], **options)
+        if not isinstance(job, Environment):
+            raise ConfigError(f"execute takes an Environment, or a job graph and its code, not {job!r:.200}")
+        return reported_result(self.execute_async(job, *code, **options))
 
     def execute_async(
         self,

@@ -166,10 +166,6 @@ def two(row: Any, more: Any) -> Any:
         # what is no name, and no type
         (lambda: us.Environment(target="yarn"), "target 'yarn' is not one of spark, local, remote"),  # type: ignore[arg-type]
         (
-            lambda: us.WatermarkStrategy.for_bounded_out_of_orderness("5"),
-            "'5' has no unit: '5 s', or a number of milliseconds",
-        ),
-        (
             lambda: us.TumblingEventTimeWindows.of(1.5),
             "1.5 is not a duration such as '2 s'",
         ),

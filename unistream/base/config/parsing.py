@@ -78,14 +78,14 @@ def duration_text(ms: int) -> str:
 
 
 DurationLike: TypeAlias = str | int | timedelta
-"""Of an argument: text with its unit, a number of milliseconds, or a `timedelta`."""
+"""Of an argument: text as in a configuration, milliseconds, or a `timedelta`."""
 
 
 def duration_ms(given: DurationLike) -> int:
     """Milliseconds.
 
     Raises:
-        ConfigError: as `parse_duration_ms`; it is negative, of another type, or text without a unit.
+        ConfigError: as `parse_duration_ms`; it is negative, or of another type.
 
     >>> duration_ms("2 s"), duration_ms(100), duration_ms(timedelta(hours=1))
     (2000, 100, 3600000)
@@ -94,10 +94,6 @@ def duration_ms(given: DurationLike) -> int:
         return parse_duration_ms(f"{given // timedelta(microseconds=1)} micros")
     if isinstance(given, bool) or not isinstance(given, str | int):
         raise ConfigError(f"{given!r:.200} is not a duration such as '2 s', milliseconds, or a timedelta")
-    if isinstance(given, str) and _WHOLE_NUMBER.match(given):
-        raise ConfigError(
-            f"{given[:80]!r} has no unit: '{given.strip()[:80]} s', or a number of milliseconds"
-        )
     return parse_duration_ms(str(given))
 
 
