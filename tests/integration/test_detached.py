@@ -55,6 +55,9 @@ def test_a_detached_job_survives_its_terminal_is_found_and_stopped(
     terminal.until(
         lambda: terminal.json("info", started["job"])["checkpoints_completed"] >= 2, "a checkpoint"
     )
+    others = (("upgrade", started["job"], "pipeline:bounded"), ("run", "pipeline:failing", "-t", "remote"))
+    for words in others:
+        assert "for one job, and ends with it" in terminal(*words, code=2).stderr
     savepoint = terminal.json("stop", started["job"], "-p", str(tmp_path / "savepoints"))["savepoint"]
     assert (Path(savepoint.removeprefix("file://")) / "_metadata").exists()
     terminal.until_nothing_is_left()

@@ -21,7 +21,7 @@ from unistream.api.graph import (
 from unistream.api.lineage import lineage_graph, read_by, written_by
 from unistream.api.pipeline import Pipeline, packed
 from unistream.api.sink_order import order_advice
-from unistream.api.sinks import check_new_lines, last_commits, sinks_of, without_line
+from unistream.api.sinks import check_new_lines, commit_advice, last_commits, sinks_of, without_line
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.sources import Sources
 from unistream.base.config import (
@@ -499,9 +499,12 @@ class Environment(Sources):
 
     def advice(self, graph: JobGraph) -> list[tuple[str, str]]:
         """What a user should know before the job starts: names of events, and sentences. `graph`: of it."""
+        written = self.stream_graph(graph.name)
+        is_off = self._target != "remote" and self._config.find(CHECKPOINT_INTERVAL) is None
         found = {
+            "checkpointing_is_off": commit_advice(written) if is_off else None,
             "operators_without_uid": uid_advice(graph),
-            "rows_of_a_key_in_any_order": order_advice(self.stream_graph(graph.name), self.parallelism),
+            "rows_of_a_key_in_any_order": order_advice(written, self.parallelism),
         }
         return [(event, advice) for event, advice in found.items() if advice is not None]
 

@@ -96,6 +96,20 @@ def sinks_of(graph: StreamGraph) -> dict[str, Sink]:
     return found
 
 
+def commit_advice(graph: StreamGraph) -> str | None:
+    """A warning about an endless stream without checkpoints; None: it has no source without end, or no sink
+    that commits."""
+    endless = [n.name for n in graph.nodes if n.endless or (n.source is not None and not n.source.bounded)]
+    committing = [uid for uid, sink in sinks_of(graph).items() if is_transactional(sink)]
+    if not endless or not committing:
+        return None
+    return (
+        f"checkpointing is off, so nobody sees the rows of sink {committing[0]!r} before the job is stopped "
+        f"with a savepoint, and after a failure {endless[0]!r} is read from its beginning; set "
+        "execution.checkpointing.interval, such as '10 s'"
+    )
+
+
 def last_commits(graph: StreamGraph) -> list[tuple[str, LineCommit]]:
     """The last commit of each sink whose target records it, by the uid of the sink."""
     lines = [(uid, sink) for uid, sink in sinks_of(graph).items() if isinstance(sink, KeepsLine)]

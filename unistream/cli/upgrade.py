@@ -20,6 +20,7 @@ from unistream.cli.load import load_function
 from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.lookup import find_job
+from unistream.client.submission import check_goes_on
 from unistream.master.job_info import JobInfo
 
 FIRST_CHECKPOINT_S: Final = 300.0
@@ -66,12 +67,7 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
     """
     _check_given(function, undo, probation)
     given = configuration(defines, parallelism, jobmanager=jobmanager)
-    with find_job(given, job) as client:
-        running = client.status()
-    if running.is_terminal and request_id is None:
-        raise AlreadyEnded(
-            f"job {running.job} has ended as {running.state}; 'unistream run -s latest' goes on where it was"
-        )
+    running = _running(given, job, may_have_ended=request_id is not None)
     name = request_id or f"upgrade {uuid.uuid4().hex}"
     how = _How(
         name=name,
@@ -85,6 +81,17 @@ def upgrade(  # noqa: PLR0917  # typer passes them by name
         print_json({"job": new, "replaces": running.job})
     else:
         console().print(f"job {new} runs the {'earlier' if undo else 'new'} version", markup=False)
+
+
+def _running(given: Configuration, job: str, *, may_have_ended: bool) -> JobInfo:
+    with find_job(given, job) as client:
+        running = client.status()
+        check_goes_on(client.rest_url)
+    if running.is_terminal and not may_have_ended:
+        raise AlreadyEnded(
+            f"job {running.job} has ended as {running.state}; 'unistream run -s latest' goes on where it was"
+        )
+    return running
 
 
 def _check_given(function: object, undo: bool, probation: str | None) -> None:

@@ -106,9 +106,10 @@ def attach(job: JobId, config: Configuration) -> JobClient:
 
 def connect_to_submit(config: Configuration) -> RestClient:
     """The same as `connect`, if jobs of this client run there. Raises ConfigError also if they do not: it is
-    of another version (`unistream.client.versions`)."""
+    of another version (`unistream.client.versions`), or was started for one job, with which it ends."""
     cluster = connect(config)
     try:
+        check_goes_on(cluster.url)
         check_version(cluster)
     except BaseException:
         cluster.close()
@@ -116,8 +117,19 @@ def connect_to_submit(config: Configuration) -> RestClient:
     return cluster
 
 
+def check_goes_on(url: str | None) -> None:
+    """Raises ConfigError: the cluster was started for one job, with which it ends."""
+    if any(entry.url == url and not entry.session for entry in home.clusters()):
+        raise ConfigError(
+            f"the cluster at {url} was started for one job, and ends with it: no other job can run "
+            "there. Start a session cluster, 'unistream cluster start'; to change that one job, stop it, and "
+            "run the new version with -s latest"
+        )
+
+
 def connect(config: Configuration) -> RestClient:
-    """The cluster that `high-availability.*` or `rest.port` names, or the one that runs on this machine.
+    """The cluster that `high-availability.*` or `rest.port` names, or the one that runs on this machine: the
+    session cluster, if there is one.
 
     Raises:
         Unreachable: there is none.
@@ -130,7 +142,8 @@ def connect(config: Configuration) -> RestClient:
         host = config.get(REST_ADDRESS)
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         return RestClient(url, timeout_s=timeout_s(config))
-    found = home.clusters()
+    every = home.clusters()
+    found = [entry for entry in every if entry.session] or every
     if not found:
         advice = "" if is_installed("server") else f"; {NO_SERVER}"
         raise NothingRuns(

@@ -15,13 +15,13 @@ import pytest
 from tests.unit.client.servers import Server, answers
 from unistream.base import process_mark
 from unistream.base.config import Configuration
-from unistream.base.errors import NotFound
+from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import NO_CLUSTER, ClusterId
 from unistream.client import home
 from unistream.client.address import MachineAddress
 from unistream.client.leftovers import why_ended
 from unistream.client.sessions import find_cluster
-from unistream.client.submission import connect
+from unistream.client.submission import check_goes_on, connect, connect_to_submit
 
 MINE = ClusterId("c0ffee" * 5 + "00")
 
@@ -102,6 +102,21 @@ def test_a_client_goes_on_with_the_cluster_at_its_new_port(tmp_path: Path) -> No
         process.wait(10)
         assert process.stdin is not None
         process.stdin.close()
+
+
+def test_jobs_go_to_the_session_cluster_and_never_to_that_of_another_job() -> None:
+    """A cluster that was started for one job ends with it, whatever else runs there."""
+    one = "http://127.0.0.1:1"
+    enter("one", one, os.getpid(), session=False)
+    with pytest.raises(ConfigError, match="was started for one job, and ends with it: no other job can run"):
+        connect_to_submit(Configuration())
+    with closing(connect(Configuration())) as client:
+        assert client.url == one, "the job itself is found there"
+    with Server(answers(lambda _line: (200, {}))) as session:
+        enter("session", session.url, os.getpid())
+        with closing(connect(Configuration())) as client:
+            assert client.url == session.url
+        check_goes_on(session.url)
 
 
 def test_the_cluster_of_one_job_has_not_ended_if_it_was_started_again(end: Callable[[], None]) -> None:
