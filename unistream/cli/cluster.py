@@ -15,7 +15,7 @@ from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.address import elected_name
 from unistream.client.hosts import chosen_target
-from unistream.client.sessions import in_session_folder
+from unistream.client.sessions import in_session_folder, other_sessions
 
 if TYPE_CHECKING:
     from unistream.client.embedded import EmbeddedCluster
@@ -114,6 +114,8 @@ def _print_leader(cluster: EmbeddedCluster, *, as_json: bool) -> None:
         out.print(f"it has no workers yet; start each with: {command}")
     out.print(f"its folder is {cluster.workdir}; {jobs}", markup=False)
     out.print("stop it with Ctrl-C, or 'unistream cluster stop'")
+    if others := other_sessions(cluster.rest_url):
+        report(f"another session cluster runs here, at {others[0]}: to start a job, name one by -m HOST:PORT")
 
 
 def _print_contender(cluster: EmbeddedCluster, where: str, *, as_json: bool) -> None:

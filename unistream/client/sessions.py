@@ -95,6 +95,11 @@ def find_cluster(config: Configuration, text: str | None) -> tuple[RestClient, C
     return None if entry is None else (RestClient(entry.url, timeout_s=limit_s), entry)
 
 
+def other_sessions(url: str | None) -> list[str]:
+    """Addresses of the session clusters of this machine that are not at `url`."""
+    return [entry.url for entry in home.clusters() if entry.session and entry.url != url]
+
+
 def _only_session() -> ClusterEntry | None:
     found = [entry for entry in home.clusters() if entry.session]
     if len(found) > 1:

@@ -20,7 +20,7 @@ from unistream.base.ids import NO_CLUSTER, ClusterId
 from unistream.client import home
 from unistream.client.address import MachineAddress
 from unistream.client.leftovers import why_ended
-from unistream.client.sessions import find_cluster
+from unistream.client.sessions import find_cluster, other_sessions
 from unistream.client.submission import check_goes_on, connect, connect_to_submit
 
 MINE = ClusterId("c0ffee" * 5 + "00")
@@ -117,6 +117,8 @@ def test_jobs_go_to_the_session_cluster_and_never_to_that_of_another_job() -> No
         with closing(connect(Configuration())) as client:
             assert client.url == session.url
         check_goes_on(session.url)
+        assert other_sessions(session.url) == []
+        assert other_sessions("http://127.0.0.1:2") == [session.url]
 
 
 def test_the_cluster_of_one_job_has_not_ended_if_it_was_started_again(end: Callable[[], None]) -> None:

@@ -8,7 +8,6 @@ from copy import copy
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
@@ -30,6 +29,7 @@ from unistream.connector.iceberg.catalog import (
 )
 from unistream.connector.iceberg.stage import TARGET_FILE_BYTES, decode_committable
 from unistream.connector.iceberg.writer import IcebergWriter
+from unistream.model.expression import Expression, as_arrow
 from unistream.model.lineage import LineageDataset
 from unistream.port.line import LineCommit, OnForeign, check_on_foreign
 from unistream.port.sink import Committer, RowCheck, SinkWriter, TableDescription
@@ -84,7 +84,8 @@ class IcebergSink:
     ... )
     >>> sink.name
     'Iceberg: lake.orders'
-    >>> latest = IcebergSink("lake.latest", mode="upsert", key="id", delete_when=pc.field("op") == "d")
+    >>> from unistream import col
+    >>> latest = IcebergSink("lake.latest", mode="upsert", key="id", delete_when=col("op") == "d")
     >>> latest.row_key
     ('id',)
     """
@@ -97,7 +98,7 @@ class IcebergSink:
         catalog_properties: Mapping[str, str | Secret] | None = None,
         mode: Mode = "append",
         key: str | Sequence[str] = (),
-        delete_when: pc.Expression | None = None,
+        delete_when: Expression | None = None,
         partition_by: str | Sequence[str] = (),
         schema_evolution: SchemaEvolution = "refuse",
         create: bool = True,
@@ -119,7 +120,7 @@ class IcebergSink:
                 f"Iceberg sink: table property {FORMAT_VERSION!r} must be 1 or 2, not {version!r}"
             )
         self._upsert = checked_upsert("an Iceberg sink", mode, key, delete_when)
-        self._delete_when = delete_when
+        self._delete_when = as_arrow(delete_when)
         check_sink_options(target_file_bytes, on_rewind)
         check_on_foreign(on_foreign)
         self._address = checked_address(catalog, table, catalog_properties or {})
