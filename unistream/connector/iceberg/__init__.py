@@ -12,8 +12,9 @@ leaves files that no snapshot names; `remove_orphan_files` of Iceberg's tools re
     source_discovery    splits of a snapshot, and of later ones
     source_read         rows of a split, by the ids of columns, without those that `source_deletes` marks
 
-`record` is what a table knows of its sinks, `snapshot` makes the commit, `schema` and `partition` say how
-rows become files, `catalog` and `table` talk to the catalogue. Only this room imports pyiceberg, and the
+`record` is what a table knows of its sinks, `snapshot` makes the commit, `upsert` finds and writes again the
+files with rows that are replaced by key, `schema` and `partition` say how rows become files, `catalog` and
+`table` talk to the catalogue. Only this room imports pyiceberg, and the
 library of bitmaps that comes with it. May import: `connector.common`. Start with `sink` or `source`.
 """
 
