@@ -172,10 +172,15 @@ class DeltaDiscovery:
             self._uri,
             commit,
             list(self._schema),
+            deleted=self._deleted,
             ignore_deletes=self._options.ignore_deletes,
             ignore_changes=self._options.ignore_changes,
         )
         return self._splits(files, commit.version)
+
+    def _deleted(self, version: int) -> dict[str, bytes]:
+        """See `source_log.Deleted`."""
+        return SourceTable.open_version(self._uri, self._storage, version).deleted_by_path()
 
     def _check_metadata(self, metadata: Metadata, version: int, origin: str) -> None:
         """A column that is not there yet is null; one that was removed is an error."""

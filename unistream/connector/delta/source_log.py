@@ -6,26 +6,30 @@
     remove, and no add              rows are deleted: refused, unless deletes are ignored
     remove and add                  rows are rewritten (UPDATE, MERGE, DELETE, overwrite): refused, unless
                                     changes are ignored; then all rows of the new files are read
+    remove and add of the same file, of which more rows are deleted by a deletion vector: nothing is added
     metaData of another id          another table
     protocol                        it may need what this source does not know
 
-Pure, apart from `TableLog`, which reads the files of `_delta_log`.
+Pure, apart from `TableLog`, which reads the files of `_delta_log`, and from what is handed over to read
+deletion vectors.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.os_failures import stays
+from unistream.connector.common import unpacked
 from unistream.connector.delta.access import brief
 from unistream.connector.delta.column_mapping import physical_name
 from unistream.connector.delta.positions import POSITIONS_KEY
@@ -50,6 +54,10 @@ FEATURES: Final = frozenset(
 """Features of a table that a reader may have to know, and this one does."""
 
 COMPACTION_KEY: Final = "unistream.compaction"
+
+Deleted: TypeAlias = Callable[[int], Mapping[str, bytes]]
+"""Of a version: paths in the log -> which rows of the file were deleted, as `connector.common.deleted_rows`
+packs them. Raises ConfigError, Unreachable."""
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
@@ -163,16 +171,26 @@ def added_files(
     commit: Commit,
     columns: Sequence[pa.Field],
     *,
+    deleted: Deleted,
     ignore_deletes: bool,
     ignore_changes: bool,
 ) -> list[DataFile]:
-    """The files with new rows; see above. `columns`: whose statistics are wanted, and their partitions.
+    """The files with new rows; see above.
+
+    Args:
+        table: For messages.
+        commit: The version.
+        columns: Whose statistics are wanted, and their partitions.
+        deleted: Called for versions with files of which rows were deleted by deletion vectors.
+        ignore_deletes: See `DeltaSource`.
+        ignore_changes: The same.
 
     Raises:
-        ConfigError: the commit removes or rewrites rows, or a file has a deletion vector.
+        ConfigError: the commit removes or rewrites rows, or deletion vectors cannot be read any more.
     """
     where = f"table {table}, version {commit.version} ({commit.operation})"
-    if commit.removes and commit.adds and not ignore_changes:
+    adds, now = _adding(commit, deleted)
+    if commit.removes and adds and not ignore_changes:
         raise ConfigError(
             f"{where} rewrites rows, which a stream of added rows cannot express; ignore_changes=True reads "
             "all rows of the rewritten files, with those that were read before, or start again without the "
@@ -185,8 +203,8 @@ def added_files(
         )
     found = []
     kinds = {physical_name(field): field.type for field in columns}
-    for add in commit.adds:
-        if add.deletion_vector is not None:
+    for add in adds:
+        if add.deletion_vector is not None and add.path not in now:
             raise deletion_vectors(where, add.path)
         found.append(
             renamed(
@@ -194,6 +212,7 @@ def added_files(
                     path=checked_path(table, add.path),
                     size=add.size,
                     partition=add.partition_values,
+                    deleted=now.get(add.path, b""),
                     **logged_stats(add.stats, kinds),
                 ),
                 columns,
@@ -202,11 +221,29 @@ def added_files(
     return found
 
 
+def _adding(commit: Commit, deleted: Deleted) -> tuple[list[_Add], Mapping[str, bytes]]:
+    """The files that may have new rows, without those that were there and have lost some; and which rows of
+    files were deleted in that version."""
+    removed = {one.path for one in commit.removed}
+    again = [add for add in commit.adds if add.path in removed]
+    if not again and all(add.deletion_vector is None for add in commit.adds):
+        return commit.adds, {}
+    now = deleted(commit.version)
+    before = deleted(commit.version - 1) if again else {}
+    lost = {
+        add.path
+        for add in again
+        if (add.deletion_vector is None or add.path in now)
+        and np.isin(unpacked(before.get(add.path, b"")), unpacked(now.get(add.path, b""))).all()
+    }
+    return [add for add in commit.adds if add.path not in lost], now
+
+
 def deletion_vectors(where: str, path: str) -> ConfigError:
-    """Where they are not read: by a stream of what versions add, and by who rewrites files."""
+    """Where they are not read: by who rewrites files, and where deltalake does not know them."""
     return ConfigError(
-        f"{where}: file {path} has a deletion vector, which is read with a whole version only; rewrite such "
-        "files first (REORG TABLE … APPLY (PURGE)), and turn delta.enableDeletionVectors off"
+        f"{where}: file {path} has a deletion vector, which is not read here; rewrite such files first "
+        "(REORG TABLE … APPLY (PURGE)), and turn delta.enableDeletionVectors off"
     )
 
 

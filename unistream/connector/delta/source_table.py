@@ -177,7 +177,7 @@ class SourceTable:
         Raises:
             ConfigError: a file is in another folder, or deletion vectors are too large together.
         """
-        deleted = self._deleted_rows()
+        deleted = self.deleted_by_path()
         kinds = {physical_name(field): field.type for field in columns}
         actions = pa.table(self._table.get_add_actions())
         wanted = pa.table(
@@ -202,8 +202,9 @@ class SourceTable:
         partition = {physical[name]: value for name, value in file.partition.items()}
         return renamed(replace(file, partition=partition), columns)
 
-    def _deleted_rows(self) -> dict[str, bytes]:
-        """Path in the log -> which rows of the file were deleted."""
+    def deleted_by_path(self) -> dict[str, bytes]:
+        """Path in the log -> which rows of the file were deleted. Raises ConfigError: they are too large
+        together."""
         found: dict[str, bytes] = {}
         total = 0
         for batch in self._deletion_vectors():

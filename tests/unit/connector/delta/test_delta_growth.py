@@ -31,6 +31,7 @@ from tests.unit.connector.delta.delta_tables import (
 )
 from unistream.base.errors import ConfigError
 from unistream.connector.delta import DeltaSource, read_table
+from unistream.connector.delta.source_split import encode_split
 from unistream.connector.delta.table import LakeTable
 from unistream.model.splits import FoundSplits, KnownSplits
 
@@ -312,15 +313,58 @@ def test_deleted_rows_of_a_deletion_vector_are_not_read(
     assert values(DeltaSource(str(table), **options), column=column) == expected
 
 
-def test_a_version_that_deletes_by_a_deletion_vector_is_refused_where_added_rows_are_read(
-    tmp_path: Path,
-) -> None:
+def marked_again(table: Path, version: int, *deleted: int, operation: str = "DELETE") -> None:
+    """A later version, in which other rows of the same file are deleted."""
+    [add] = [action["add"] for action in actions_of(table, version - 1) if "add" in action]
+    other = add | {"deletionVector": deletion_vector(*deleted) if deleted else None}
+    changed = [{"remove": removal(add)}, {"add": other}]
+    commit(table, version, [{"commitInfo": {"operation": operation}}, *changed])
+
+
+def removal(add: dict[str, Any]) -> dict[str, Any]:
+    """Of the file with its deletion vector, which are one for the protocol."""
+    names = ("path", "deletionVector")
+    return {name: add.get(name) for name in names} | {"dataChange": True, "deletionTimestamp": 1}
+
+
+def test_a_version_that_only_deletes_by_a_deletion_vector_adds_nothing(tmp_path: Path) -> None:
+    table = tmp_path / "t x"
+    rows = numbers(1, 2, 3, 4).append_column("part", pa.array(["a b/%"] * 4))
+    with_deletion_vector(table, rows, 1, partition_by=["part"])
+    marked_again(table, 2, 1, 3)
+    for version in (1, 2):
+        with pytest.raises(ConfigError, match=rf"version {version} .* deletes rows.*ignore_deletes=True"):
+            find(growing(table, starting_version=version))
+        for ignoring in ("ignore_deletes", "ignore_changes"):
+            assert find(growing(table, starting_version=version, **{ignoring: True})).splits == ()
+
+
+def test_rows_that_come_back_by_a_smaller_deletion_vector_are_a_change(tmp_path: Path) -> None:
+    """As `RESTORE` makes it: one is there again, another one is not any more."""
+    table = tmp_path / "t"
+    with_deletion_vector(table, numbers(1, 2, 3, 4), 1)
+    marked_again(table, 2, 0, 2, 3, operation="RESTORE")
+    marked_again(table, 3, operation="RESTORE")
+    for version, left in ((2, [2]), (3, [1, 2, 3, 4])):
+        with pytest.raises(ConfigError, match=rf"version {version} .RESTORE. rewrites rows"):
+            find(growing(table, starting_version=version, ignore_deletes=True))
+        source = growing(table, starting_version=version, ignore_changes=True)
+        found = [one for one in parts(find(source).splits) if one.version == version]
+        assert values(source, [encode_split(one) for one in found]) == left
+
+
+def test_of_an_update_by_a_deletion_vector_the_new_file_is_read(tmp_path: Path) -> None:
     table = tmp_path / "t"
     with_deletion_vector(table, numbers(1, 2, 3), 1)
-    with pytest.raises(ConfigError, match=r"version 1 .* rewrites rows"):
-        find(growing(table, starting_version=1))
-    with pytest.raises(ConfigError, match=rf"table {table}, version 1.*has a deletion vector.*REORG TABLE"):
-        find(growing(table, starting_version=1, ignore_changes=True))
+    append(table, numbers(2))
+    [new] = [action["add"] for action in actions_of(table, 2) if "add" in action]
+    [old] = [action["add"] for action in actions_of(table, 1) if "add" in action]
+    marked = old | {"deletionVector": deletion_vector(0, 1)}
+    (table / "_delta_log" / f"{2:020d}.json").unlink()
+    commit(table, 2, [{"remove": removal(old)}, {"add": marked}, {"add": new}])
+    with pytest.raises(ConfigError, match=r"version 2 .* rewrites rows"):
+        find(growing(table, starting_version=2, ignore_deletes=True))
+    assert values(growing(table, starting_version=2, ignore_changes=True)) == [2]
 
 
 # --- columns that change ------------------------------------------------------------------------------
