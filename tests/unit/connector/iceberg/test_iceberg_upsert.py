@@ -19,7 +19,14 @@ from unistream.base.ids import CheckpointId
 from unistream.connector.committers import committer_of
 from unistream.connector.iceberg import IcebergSink
 from unistream.model.elements import Batch
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkWriter
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    Committer,
+    JointCommitter,
+    SinkWriter,
+)
 
 ROW = pa.schema([("id", pa.int64()), ("city", pa.string()), ("n", pa.int64()), ("kind", pa.string())])
 
@@ -216,3 +223,15 @@ def test_a_committer_that_was_paused_finds_that_others_have_committed_and_remove
         table.committer(restored=1).commit(permit(2), given)
     assert not left
     assert table.rows() == [(1, 2, "Ulm")]
+
+
+def test_of_several_checkpoints_in_one_commit_the_last_counts_whichever_subtask_it_is_of(make: Any) -> None:
+    """A job that was rescaled in between; the lists of committables have no order."""
+    table: Keyed = make()
+    first = table.stage(1, row(1, 1), row(2, 1), index=1)
+    second = table.stage(2, row(1, 2), index=0)
+    committer = table.committer()
+    assert isinstance(committer, JointCommitter)
+    given = CommitRequest(CheckpointId(2), (*second, *first))
+    assert committer.commit_all(permit(2), [given]).rows == 3
+    assert table.rows() == [(1, 2, "Ulm"), (2, 1, "Ulm")]
