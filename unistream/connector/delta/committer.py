@@ -24,13 +24,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Unreachable
 from unistream.connector.common import (
     StageFiles,
     TargetMemory,
@@ -209,9 +209,7 @@ class DeltaCommitter:
         newest, files = max(part.checkpoint_id for part in parts), files_of(parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
         attempted: list[Part] = []
-        for attempt in range(self._attempts):
-            if attempt:
-                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
+        for _ in self._tries():
             try:
                 table = self._look(schema, files)
             except Unreachable as error:
@@ -228,15 +226,12 @@ class DeltaCommitter:
                 return CommitResult(outcome, rows, table.version, visible=visible_rows(parts, attempted))
             files = files_of(todo)
             check_fits(table.shape, schema, self._partition_by)  # deltalake does not check either
-            self._check_staged(files)
+            if not self._has_staged(table, files):
+                continue
             attempted, failure, version = todo, None, table.version + 1
             try:
-                crash_point("delta.before_append")
-                self._write(table, self._table_commit(table, permit, newest, files), todo)
-                self._opened_line().committed(newest)
-                crash_point("delta.appended")
-            except Conflict:
-                continue
+                if not self._is_first(table, permit, newest, todo):
+                    continue
             except Unknown as error:
                 failure = error
                 self._table = None  # it may be inconsistent: load it again
@@ -251,6 +246,29 @@ class DeltaCommitter:
             f"table {self._uri}: whether checkpoint {newest} was committed is unknown "
             f"after {self._attempts} attempts: {failure}"
         ) from failure
+
+    def _tries(self) -> Iterator[int]:
+        """The numbers of attempts, each when its time has come."""
+        for attempt in range(self._attempts):
+            if attempt:
+                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
+            yield attempt
+
+    def _is_first(self, table: LakeTable, permit: CommitPermit, newest: int, todo: Sequence[Part]) -> bool:
+        """Commits on exactly this snapshot. False: somebody else has. Raises as `_write`."""
+        files = files_of(todo)
+        try:
+            crash_point("delta.before_append")
+            self._write(table, self._table_commit(table, permit, newest, files), todo)
+            self._opened_line().committed(newest)
+            crash_point("delta.appended")
+        except Conflict:
+            return False
+        except Unreachable:
+            if self._has_staged(table, files):
+                raise
+            return False
+        return True
 
     def _write(self, table: LakeTable, commit: TableCommit, parts: Sequence[Part]) -> None:
         """Raises as `LakeTable.append`; Unreachable: staged rows cannot be read."""
@@ -369,6 +387,19 @@ class DeltaCommitter:
         context = self._opened()
         former = [table.transaction_version(app_id(context, one)) or 0 for one in range(self._branch)]
         return max(former) >= part.checkpoint_id and any(self._stage.size(path) is None for path in paths)
+
+    def _has_staged(self, table: LakeTable, files: Sequence[DeltaFile]) -> bool:
+        """All of them are there. False: a committer that has committed since the table was looked at may have
+        removed them. Raises CorruptSnapshot."""
+        looked_at = table.version
+        try:
+            self._check_staged(files)
+        except CorruptSnapshot:
+            now = self._find_table()
+            if now is None or now.version != looked_at:
+                return False
+            raise
+        return True
 
     def _check_staged(self, files: Sequence[DeltaFile]) -> None:
         hint = " (was the table vacuumed with a retention shorter than the outage?)"

@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.contract.sinks.case import context, permit
-from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.crash_points import passing
+from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.connector.committers import committer_of
 from unistream.connector.common import last_of_each_key
@@ -222,3 +223,35 @@ def test_names_are_quoted_and_whole_numbers_have_bounds() -> None:
     assert predicate(rows, ["Id", "select"]) == (
         't."Id" = s."Id" AND t."select" = s."select" AND t."Id" BETWEEN 3 AND 5'
     )
+
+
+def test_a_committer_that_was_paused_finds_that_another_one_has_committed_and_removed_its_files(
+    make: Any,
+) -> None:
+    """A predecessor that still runs, with the same checkpoint."""
+    table: Table = make()
+    table.commit(1, row(1, 1))
+    given = CommitRequest(CheckpointId(2), table.stage(2, row(1, 2)))
+    other, left = table.committer(restored=1), ["delta.before_append"]
+
+    def paused(passed: str) -> None:
+        if passed in left:
+            left.remove(passed)
+            assert other.commit(permit(2), given).outcome is CommitOutcome.COMMITTED
+
+    with passing(paused):
+        done = table.committer(restored=1).commit(permit(2), given)
+    assert not left
+    assert done.outcome in {CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED}
+    assert table.rows() == [(1, 2, "Ulm")]
+
+
+def test_staged_rows_that_are_gone_are_missing_where_nobody_has_committed_them(make: Any) -> None:
+    table: Table = make()
+    table.commit(1, row(1, 1))
+    given = CommitRequest(CheckpointId(2), table.stage(2, row(1, 2)))
+    for staged in table.unused_files():
+        Path(staged).unlink()
+    with pytest.raises(CorruptSnapshot, match="is missing"):
+        table.committer(restored=1).commit(permit(2), given)
+    assert table.rows() == [(1, 1, "Ulm")]
