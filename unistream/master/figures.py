@@ -13,6 +13,7 @@ import msgspec
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.master.job_info import CheckpointInfo, JobInfo, SubtaskInfo, VertexInfo, in_one_line
 from unistream.model.counter_names import by_operator
+from unistream.model.messages import TaskMetrics
 from unistream.port.metrics import ROWS_SENT, SECONDS_UNANSWERED
 
 _RUNS: Final = "RUNNING"
@@ -41,7 +42,7 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
     """How a running job does.
 
     Attributes:
-        rows_read: By its sources, in the current attempts of their tasks.
+        rows_read: By its sources, in the current attempts of their tasks; null: some have not reported.
         rows_committed: By all of its sinks; null: none of them counts rows.
         behind: Records that the sources know of and have not read; null: not all of them say so.
         watermark_ms: The smallest one; null: there is none yet.
@@ -57,7 +58,7 @@ class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
         vertices: Those that run, in the order of the graph; a name has those of the chained operators.
     """
 
-    rows_read: int
+    rows_read: int | None
     rows_committed: int | None
     behind: int | None
     watermark_ms: int | None
@@ -102,9 +103,11 @@ class VertexFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows_read(info: JobInfo) -> int | None:
-    """By its sources, in the current attempts of their tasks; None: nobody knows."""
+    """By its sources, in the current attempts of their tasks; None: nobody knows, or not yet."""
     sources = _of_sources(info)
-    return sum(one.metrics.records_in for one in sources) if sources and not info.incomplete else None
+    if not sources or info.incomplete or any(map(_has_not_reported, sources)):
+        return None
+    return sum(one.metrics.records_in for one in sources)
 
 
 def read_per_s(info: JobInfo) -> int | None:
@@ -180,6 +183,11 @@ def _of_sources(info: JobInfo) -> list[SubtaskInfo]:
     return [subtask for subtask in info.subtasks if subtask.source is not None]
 
 
+def _has_not_reported(subtask: SubtaskInfo) -> bool:
+    """A worker reports with its heartbeats, the first time some seconds after its tasks have started."""
+    return subtask.state == _RUNS and subtask.metrics == TaskMetrics()
+
+
 def _per_s(subtasks: Iterable[SubtaskInfo]) -> int | None:
     rates = [one.metrics.records_in_per_s for one in subtasks if one.state == _RUNS]
     known = [one for one in rates if one is not None]
@@ -193,7 +201,7 @@ def figures_of(info: JobInfo) -> JobFigures:
     newer = info.checkpoints if complete is None else info.checkpoints[: info.checkpoints.index(complete)]
     last = max(info.exceptions, key=lambda one: one.at_ms, default=None)
     return JobFigures(
-        rows_read=sum(s.metrics.records_in for s in info.subtasks if s.source is not None),
+        rows_read=rows_read(info),
         rows_committed=info.metrics.get("rows_committed"),
         behind=info.records_behind,
         watermark_ms=info.metrics.get("watermark"),

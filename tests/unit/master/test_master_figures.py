@@ -73,7 +73,7 @@ def checkpoint(number: int, state: str) -> CheckpointInfo:
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
-        pytest.param({}, {"rows_read": 0, "rows_committed": None, "watermark_ms": None}, id="nothing yet"),
+        pytest.param({}, {"rows_read": None, "rows_committed": None, "watermark_ms": None}, id="nothing yet"),
         pytest.param(
             {"subtasks": (subtask("a", "in", records_in=5), subtask("b", records_in=5, records_out=9))},
             {"rows_read": 5},
@@ -351,6 +351,12 @@ def test_the_figures_of_a_vertex(
         pytest.param({"vertices": (SOURCE,), "state": "FINISHED"}, 5, None, id="it has ended"),
         pytest.param({"vertices": (SOURCE,), "incomplete": "rows"}, None, 7, id="its rows are not known"),
         pytest.param({"vertices": (SOURCE,), "metrics": {}}, 5, None, id="its source does not say it"),
+        pytest.param(
+            {"vertices": (SOURCE,), "subtasks": (running("in", records_in=5), running("in"))},
+            None,
+            7,
+            id="one of its subtasks has not reported yet",
+        ),
     ],
 )
 def test_what_was_read_and_what_is_left(changes: dict[str, Any], read: int | None, left: int | None) -> None:
