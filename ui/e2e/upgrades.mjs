@@ -36,6 +36,35 @@ export async function upgraded(ui, { job }) {
   await hideAll(ui);
 }
 
+/** The state of a job from a program: its plan in the dialog, the rows of its windows before and after. */
+export async function withState(ui, { job }) {
+  const before = await stateRows(ui, job);
+  await runs(ui, job);
+  const dialog = await asked(ui, "Upgrade", "Upgrade: other options, another parallelism");
+  const said_ = await dialog.getByRole("definition").allInnerTexts();
+  demand(
+    said_.some((text) => text.includes("the new job begins with it")),
+    `what happens to the state: ${said_.join(" | ")}`,
+  );
+  await dialog.getByRole("slider").nth(1).focus(); // the windows
+  await ui.page.keyboard.press("ArrowLeft");
+  await dialog.getByRole("button", { name: "Upgrade the job" }).click();
+  await said(ui, "A new job goes on with the changes, and has a checkpoint.");
+  const steps = await ui.page.getByRole("list", { name: "Steps" }).getByRole("listitem").allInnerTexts();
+  demand(steps.length >= 4 && steps.every((text) => text.includes("done")), `each step is done: ${steps}`);
+  const next = await toTheNewJob(ui, job);
+  const after = await stateRows(ui, next);
+  demand(after >= before && before > 0, `keys in windows: ${before} before, ${after} after`);
+}
+
+/** Rows of the state of windows in the newest snapshot, as the page shows them. */
+async function stateRows(ui, job) {
+  await ui.goto(`/jobs/${job}/state`);
+  const row = ui.page.getByRole("row").filter({ hasText: "windows" }).first();
+  await row.waitFor();
+  return Number((await row.locator("td.number").first().innerText()).replace(/\D/g, ""));
+}
+
 /** Its id. */
 async function toTheNewJob(ui, job) {
   await ui.page.getByRole("link", { name: "To the new job" }).click();

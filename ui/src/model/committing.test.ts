@@ -50,7 +50,8 @@ describe("whether it is worth asking", () => {
     ],
     ["nothing was ever committed", job(null, ["completed", "completed"]), true],
     ["the job has ended", job(null, ["completed", "completed"], 5), false],
-    ["there is no sink", { ...job(null, ["completed", "completed"]), sinks: {} }, false],
+    ["no sink has said anything yet", { ...job(null, ["completed", "completed"]), sinks: {} }, true],
+    ["it may do so at once", { ...job(null, ["completed"]), sinks: {} }, false],
   ] as const)("%s", (_, info, wanted) => {
     expect(mayWait(info)).toBe(wanted);
   });

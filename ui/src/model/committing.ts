@@ -25,6 +25,8 @@ const STILL = 0.1;
 export function mayWait({ ended_ms, sinks, checkpoints }: JobInfo): boolean {
   if (ended_ms !== null) return false;
   const complete = checkpoints.filter(({ state }) => state === "completed");
+  // Of a sink that has never committed nothing is known: its first commit may be the one that hangs.
+  if (Object.keys(sinks).length === 0) return complete.length > IN_TIME;
   return Object.values(sinks).some(
     ({ checkpoint_id: newest }) =>
       complete.filter(({ checkpoint_id: id }) => id > (newest ?? -1)).length > IN_TIME,

@@ -52,7 +52,7 @@ export function verticesOf(plan: Plan, job: JobInfo): Vertex[] {
       heldBack: worst(running.map(({ metrics }) => metrics.backpressured_per_s)),
       watermarkMs:
         watermarks.length === 0 || watermarks.length < subtasks.length ? null : Math.min(...watermarks),
-      skew: total === 0 ? null : (Math.max(...rows) * rows.length) / total,
+      skew: finite((Math.max(...rows) * rows.length) / total),
     };
   });
 }
@@ -122,4 +122,9 @@ function advice(kind: Bottleneck["kind"], { skew, parallelism }: Vertex): string
     case "sink":
       return "A higher parallelism of the sink, or fewer and larger commits, helps.";
   }
+}
+
+/** Nobody knows it, where nothing was counted, or what was counted is no number. */
+function finite(value: number): number | null {
+  return Number.isFinite(value) ? value : null;
 }

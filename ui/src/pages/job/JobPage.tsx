@@ -1,11 +1,13 @@
 import { Link, Outlet, useParams } from "@tanstack/react-router";
 import { useQuery } from "@tanstack/react-query";
 
-import { jobQuery, useNowMs } from "../../api/queries";
+import { Refused } from "../../api/client";
+import { jobQuery, useNowMs, useOverview } from "../../api/queries";
 import type { JobInfo } from "../../api/schema";
 import { count } from "../../format/numbers";
 import { duration, since } from "../../format/times";
 import { toneOfJob } from "../../model/states";
+import { successorOf } from "../../model/successor";
 import { Answered } from "../../parts/Answered";
 import { Badge } from "../../parts/Badge";
 import { Copyable } from "../../parts/Copyable";
@@ -41,7 +43,34 @@ function tabsOf(info: JobInfo) {
 export function JobPage() {
   const { job } = useParams({ from: "/jobs/$job" });
   const query = useQuery(jobQuery(job));
-  return <Answered query={query}>{(info) => <Head info={info} />}</Answered>;
+  const isGone = query.error instanceof Refused && query.error.status === 404;
+  return (
+    <>
+      <Answered query={query}>{(info) => <Head info={info} />}</Answered>
+      {isGone && (
+        <p>
+          The <Link to="/">overview</Link> lists the jobs that run, the <Link to="/history">history</Link>{" "}
+          those that have ended.
+        </p>
+      )}
+    </>
+  );
+}
+
+/** Where it goes on, if somebody has upgraded it, or started it again. */
+function Successor({ info }: { info: JobInfo }) {
+  const { data } = useOverview();
+  const next = successorOf(info, data?.jobs ?? []);
+  if (next === null) return null;
+  return (
+    <Notice tone="quiet">
+      This job has ended. A job of the same name was started since then:{" "}
+      <Link to="/jobs/$job" params={{ job: next.job }}>
+        <bdi>{next.name}</bdi> {next.job.slice(0, 8)}
+      </Link>
+      , now {next.state}.
+    </Notice>
+  );
 }
 
 function Head({ info }: { info: JobInfo }) {
@@ -64,6 +93,7 @@ function Head({ info }: { info: JobInfo }) {
         , {info.restarts === 1 ? "1 restart" : `${count(info.restarts)} restarts`}. Last checkpoint:{" "}
         <Ago ms={complete?.triggered_ms} nowMs={nowMs} />.
       </p>
+      <Successor info={info} />
       <DagsterRuns job={info.job} />
       <JobActions info={info} />
       {info.incomplete !== "" && <Notice tone="warn">{info.incomplete}</Notice>}
