@@ -11,12 +11,17 @@ import { Notice } from "./Notice";
  */
 export function Answered<T>({
   query,
+  known = null,
   children,
 }: {
   query: UseQueryResult<T>;
+  /** What an earlier question had for an answer, where each has a key of its own. */
+  known?: { readonly data: T; readonly atMs: number } | null;
   children: (data: T) => ReactNode;
 }) {
-  const { data, error, dataUpdatedAt, errorUpdateCount } = query;
+  const { error, errorUpdateCount } = query;
+  const data = query.data ?? known?.data;
+  const dataUpdatedAt = query.data === undefined ? (known?.atMs ?? 0) : query.dataUpdatedAt;
   const [refused, setRefused] = useState(error);
   if (error !== null && error !== refused) setRefused(error);
   if (data === undefined) {

@@ -15,8 +15,13 @@ const SHOWN_MS = 1_500;
 /** What the functions of the job have logged: it follows, until one stops it. */
 export function LogTab() {
   const { job } = useParams({ from: "/jobs/$job" });
-  const { query, lines } = useLog(job);
-  return <Answered query={query}>{() => <Log lines={lines} />}</Answered>;
+  const { query, lines, seenMs } = useLog(job);
+  const known = lines.length === 0 ? null : { data: [...lines], atMs: seenMs };
+  return (
+    <Answered query={query} known={known}>
+      {() => <Log lines={lines} />}
+    </Answered>
+  );
 }
 
 function Log({ lines }: { lines: readonly JobLine[] }) {

@@ -20,5 +20,5 @@ export function useLog(job: string) {
   if (data !== undefined && (known.job !== job || known.seenMs !== dataUpdatedAt)) {
     setKnown({ job, seenMs: dataUpdatedAt, lines: withNew(lines, data) });
   }
-  return { query, lines };
+  return { query, lines, seenMs: known.seenMs };
 }
