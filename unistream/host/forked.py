@@ -3,6 +3,7 @@ and such that are started each by itself."""
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
@@ -118,9 +119,16 @@ class ForkedProcess:
         self._over(is_gone)
 
 
+@functools.cache
 def can_fork() -> bool:
-    """This system has what a fork server needs: Linux 5.3 or newer."""
-    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+    """This system has what a fork server needs: Linux 5.3 or newer, in a container that lets us use it."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
 
 
 def fork(
