@@ -168,10 +168,10 @@ class Expression(metaclass=_NamesRemedy):
         return _both("//", pc.divide_checked, other, self)
 
     def __mod__(self, other: Operand, /) -> Expression:
-        return _both("%", _remainder, self, other)
+        return _both("%", pc.remainder_checked, self, other)
 
     def __rmod__(self, other: Operand, /) -> Expression:
-        return _both("%", _remainder, other, self)
+        return _both("%", pc.remainder_checked, other, self)
 
     def __pow__(self, other: Operand, /) -> Expression:
         return _both("**", _power, self, other)
@@ -534,12 +534,6 @@ def _power(one: pc.Expression, other: pc.Expression) -> pc.Expression:
 def _as_float(one: pc.Expression) -> pc.Expression:
     """The nearest one, also of an integer above 2**53."""
     return one.cast(options=pc.CastOptions(target_type=pa.float64(), allow_float_truncate=True))
-
-
-def _remainder(one: pc.Expression, other: pc.Expression) -> pc.Expression:
-    """With the sign of the dividend; that of Arrow has the sign of the divisor."""
-    rest = pc.modulo_checked(pc.abs_checked(one), pc.abs_checked(other))
-    return pc.if_else(pc.less(pc.sign(one), 0), pc.negate_checked(rest), rest)
 
 
 def _plain(name: str) -> str:

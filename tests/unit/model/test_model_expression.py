@@ -220,7 +220,7 @@ def test_an_integer_is_right_or_refused(sign: str, one: int, other: int) -> None
     wanted = None if other == 0 and sign in {"//", "%"} else of_python(one, other)
     has_none = wanted is None or not -(2**63) <= wanted < 2**63
     for expression in (ours(c("a"), c("b")), ours(c("a"), other), ours(one, c("b"))):
-        if has_none or (sign == "%" and -(2**63) in {one, other}):
+        if has_none or (sign == "%" and (one, other) == (-(2**63), -1)):
             with pytest.raises(pa.ArrowInvalid, match=r"overflow|divide by zero"):
                 computed(expression, rows)
         else:
