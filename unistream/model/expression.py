@@ -26,6 +26,7 @@ TimeUnit: TypeAlias = Literal[
     "year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond"
 ]
 TIME_UNITS: Final = TimeUnit.__args__  # type: ignore[attr-defined]  # pyright: ignore
+_WITHIN_A_DAY: Final = TIME_UNITS[TIME_UNITS.index("hour") :]
 SHOWN_CHARS: Final = 200  # of a value in a message
 _NO_KERNEL: Final = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
 _NO_COLUMN: Final = re.compile(r"No match for FieldRef\.Name\((.*)\) in ")
@@ -33,7 +34,7 @@ _HINTS: Final = (  # function, types of its arguments
     (r"add_checked .*string", "texts are joined by us.concat(…)"),
     (r"binary_join", "what is no text is cast first: .cast('string')"),
     (
-        r"(year|month|day|day_of_week|hour|minute|second|floor_temporal) ",
+        r"(year|month|day|day_of_week|hour|minute|second|floor_temporal|local_timestamp) ",
         "a time is a timestamp: cast it first",
     ),
     (r"\w+ .*(dictionary|string_view)", "cast it to 'string' first"),
@@ -248,7 +249,8 @@ class Expression(metaclass=_NamesRemedy):
         if isinstance(values, str | bytes) or not isinstance(values, Collection | pa.Array):
             raise ConfigError(f"isin takes several values, such as [1, 2], not {_shown(values)}")
         try:
-            found = self.arrow.isin(values if isinstance(values, pa.Array) else pa.array(list(values)))
+            among = values if isinstance(values, pa.Array) else pa.array(list(values))
+            found = self._is_null_or_none_of(among) if among.type == pa.null() else self.arrow.isin(among)
         except (pa.ArrowException, OverflowError) as error:
             raise ConfigError(
                 f"isin: {_shown(values)} are not values of one type: {_first_line(error)}"
@@ -256,6 +258,10 @@ class Expression(metaclass=_NamesRemedy):
         return Expression(found, f"is_in({self.text}, {list(values)!r:.{SHOWN_CHARS}})")
 
     is_in = isin
+
+    def _is_null_or_none_of(self, nulls: pa.Array) -> pc.Expression:
+        """Arrow looks values up only among those of their type, which an empty list does not have."""
+        return pc.is_null(self.arrow) & pc.scalar(len(nulls) > 0)
 
     def is_null(self, nan_is_null: bool = False) -> Expression:
         """True where there is no value; with `nan_is_null` also where it is NaN."""
@@ -370,7 +376,12 @@ class Expression(metaclass=_NamesRemedy):
         """The beginning of the year, month, week (Monday), day, … that a time is in, in its time zone."""
         if unit not in TIME_UNITS:
             raise ConfigError(f"floor_to: {_shown(unit)} is none of {', '.join(TIME_UNITS)}")
-        floored = pc.floor_temporal(self.arrow, multiple=1, unit=unit)
+        if unit in _WITHIN_A_DAY:  # `floor_temporal` fails in the hour that comes twice
+            local = pc.local_timestamp(self.arrow)
+            passed = pc.subtract(local, pc.floor_temporal(local, multiple=1, unit=unit))
+            floored = pc.subtract(self.arrow, passed)
+        else:
+            floored = pc.floor_temporal(self.arrow, multiple=1, unit=unit)
         return Expression(floored, f"floor_to({self.text}, {unit!r})")
 
     # --- what has no value of a row --------------------------------------------------------------

@@ -67,6 +67,7 @@ SAME_AS_SQL: dict[str, us.Expression] = {
     "100 % j": 100 % c("j"),
     "s % 3": c("s") % 3,
     "u % 3": c("u") % 3,
+    "u % (u + 1)": c("u") % (c("u") + 1),
     "i ** 2": c("i") ** 2,
     "2 ** j": 2 ** c("j"),
     "-i": -c("i"),
@@ -181,6 +182,8 @@ def test_it_is_what_sql_says(sql: str) -> None:
         pytest.param(c("f") > 0.5, [True, False, False, None, False], id="NaN is not more than anything"),
         pytest.param(c("i").isin([7, None]), [True, False, False, True, False], id="null may be one"),
         pytest.param(~c("i").isin([7]), [False, True, True, True, True], id="null is not one of others"),
+        pytest.param(c("i").isin([]), [False] * 5, id="nothing is one of none"),
+        pytest.param(c("i").isin([None]), [False, False, False, True, False], id="null alone"),
         pytest.param(c("day").floor_to("month"), None, id="the month of a date is a date"),
         pytest.param(2 + c("i") * us.lit(1), [9, -5, 2, None, 2**40 + 2], id="values on both sides"),
         pytest.param(np.int64(2) * ANY_I, [14, -14, 0, None, 2**41], id="numpy leaves it to the column"),
@@ -192,6 +195,16 @@ def test_it_is_what_sql_says(sql: str) -> None:
 def test_what_differs_from_sql(expression: Any, wanted: list[object] | None) -> None:
     found = computed(expression)
     assert pa.types.is_date(found.type) if wanted is None else plain(found) == wanted
+
+
+def test_an_hour_that_comes_twice_has_two_beginnings() -> None:
+    utc = ["2024-10-26 23:59:59", "2024-10-27 00:30:31", "2024-10-27 01:30:31", "1969-12-31 22:59:59"]
+    times = pa.array(utc).cast(pa.timestamp("us")).cast(pa.timestamp("us", "Europe/Berlin"))
+    for unit, end in (("hour", ":00:00"), ("minute", ":00"), ("second", "")):
+        floored = computed(c("at").floor_to(unit), pa.table({"at": times}))  # type: ignore[arg-type]
+        assert floored.type == times.type
+        wanted = [one[: len(one) - len(end)] + end for one in utc]
+        assert [f"{one.as_py().astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}" for one in floored] == wanted
 
 
 def test_a_float_next_to_integers_has_64_bits() -> None:
