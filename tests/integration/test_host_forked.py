@@ -96,6 +96,22 @@ def test_a_variable_that_libraries_read_when_they_are_loaded_is_that_of_the_work
     assert server_of(first) != server_of(second)
 
 
+def test_what_the_program_has_changed_of_itself_is_that_of_its_next_worker(hosts: Hosts) -> None:
+    first = hosts.worker()
+    old = os.umask(0o027)
+    try:
+        second = hosts.worker()
+    finally:
+        os.umask(old)
+    assert [umask_of(first), umask_of(second)] == [old, 0o027]
+    assert server_of(hosts.worker()) == server_of(first)
+
+
+def umask_of(printed: list[str]) -> int:
+    status = Path(f"/proc/{printed[0].split()[0]}/status").read_text()
+    return int(status.partition("Umask:")[2].split()[0], 8)
+
+
 def test_when_their_server_is_killed_all_its_workers_are_lost_and_the_next_one_has_another(
     hosts: Hosts, losses: Losses
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -249,7 +250,7 @@ class _Server:
 def _enter(python: str, module: str, environment: Mapping[str, str]) -> tuple[_Server, bool]:
     """The server of such workers, and whether it is a new one."""
     loaded = sorted(item for item in environment.items() if item[0].startswith(READ_WHEN_LOADED))
-    key = (os.getpid(), python, module, tuple(loaded))  # a fork of this process has no server
+    key = (os.getpid(), python, module, tuple(loaded), _inherited())  # a fork of this process has no server
     with _lock:
         server = _servers.get(key)
         if server is not None and server.enter():
@@ -260,6 +261,15 @@ def _enter(python: str, module: str, environment: Mapping[str, str]) -> tuple[_S
 
 _lock: Final = threading.Lock()
 _servers: Final[dict[tuple[object, ...], _Server]] = {}
+
+
+def _inherited() -> tuple[object, ...]:
+    """What a process has from the one that has started it, and this one may have changed since: the mask of
+    new files, limits, processors, priority."""
+    with open("/proc/self/status") as status:
+        mask = next((line for line in status if line.startswith("Umask:")), "")
+    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    return mask, tuple(limits), frozenset(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def _working_folder() -> str:
