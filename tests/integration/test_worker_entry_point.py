@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -57,3 +58,24 @@ def test_a_worker_that_cannot_start_says_why_in_one_line(stdin: str, says: str) 
     last = ended.stderr.strip().splitlines()[-1]
     assert last.startswith("unistream.worker: ")
     assert says in last
+
+
+FORKS = """
+import os, signal, threading
+from unistream.worker.process import entry_point
+entry_point._on_signals(lambda _name: threading.Event().wait())  # for what only another thread does
+at, to = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.write(to, b"x")
+    threading.Event().wait()
+os.read(at, 1)
+os.kill(pid, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_fork_that_user_code_makes_in_a_worker_is_ended_by_a_signal() -> None:
+    """As those of a pool of `multiprocessing` are."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=WAIT_S)
+    assert (done.stdout.strip(), done.stderr) == (str(-signal.SIGTERM), "")

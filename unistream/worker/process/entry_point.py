@@ -157,11 +157,32 @@ def _live(manager: TaskManager, signals: tuple[signal.Signals, ...]) -> Ending:
             os._exit(ENDED)
 
 
+class _OnSignal:
+    """A handler that calls `end` with the name of the signal."""
+
+    def __init__(self, end: Callable[[str], None]) -> None:
+        self._end = end
+
+    def __call__(self, number: int, _frame: object) -> None:
+        self._end(signal.Signals(number).name)
+
+
 def _on_signals(end: Callable[[str], None], signals: tuple[signal.Signals, ...] = STANDALONE_SIGNALS) -> None:
     """`end` is called with the name of the signal."""
     if threading.current_thread() is threading.main_thread():
         for number in signals:
-            signal.signal(number, lambda got, _frame: end(signal.Signals(got).name))
+            signal.signal(number, _OnSignal(end))
+
+
+def _forget_signals() -> None:
+    """In a fork that user code makes, as a pool of `multiprocessing` does: it would wait for the locks of
+    threads that it does not have, instead of ending."""
+    for number in STANDALONE_SIGNALS:
+        if isinstance(signal.getsignal(number), _OnSignal):
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_forget_signals)
 
 
 def main(arguments: list[str]) -> int:
