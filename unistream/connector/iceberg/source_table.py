@@ -28,6 +28,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.transforms import TruncateTransform
 
 from unistream.base.errors import ConfigError
 from unistream.connector.common import RowFilter, find_recorded, may_select
@@ -44,6 +45,7 @@ from unistream.model.positions import SourcePositions
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
 
+_BITS: Final = {"int": 32, "long": 64}
 _COMPARED: Final[dict[str, Callable[[str, Any], BooleanExpression]]] = {
     "=": EqualTo,
     "<": LessThan,
@@ -229,7 +231,7 @@ class _Pruner:
         self._record: Callable[[Any], bool] | None = None
         known = {field.source_id for field in spec.fields} <= schema.field_ids
         if row_filter and spec.fields and known:
-            wanted = _expression(row_filter, schema, read)
+            wanted = _expression(row_filter, schema, read, _wrapping(spec, schema))
             projected = inclusive_projection(schema, spec)(wanted)
             self._manifest = manifest_evaluator(spec, schema, projected)
             fields = spec.partition_type(schema).fields
@@ -242,13 +244,34 @@ class _Pruner:
         return self._record is None or self._record(partition)
 
 
-def _expression(row_filter: RowFilter, schema: Schema, read: pa.Schema) -> BooleanExpression:
-    """True for all rows that the filter selects, and maybe others."""
+def _wrapping(spec: PartitionSpec, schema: Schema) -> dict[str, tuple[int, int]]:
+    """Columns of integers that are truncated for a partition: below the first number the prefix has no place
+    in the type, and is stored as one above the second number (as Java does it, and Rust)."""
+    found = {}
+    for field in spec.fields:
+        bits = _BITS.get(str(schema.find_type(field.source_id)))
+        if bits is not None and isinstance(field.transform, TruncateTransform):
+            name = schema.find_column_name(field.source_id) or ""
+            low, high = found.get(name, (-(2 ** (bits - 1)), 2 ** (bits - 1)))
+            width = field.transform.width
+            found[name] = max(low, width - 2 ** (bits - 1)), min(high, 2 ** (bits - 1) - width)
+    return found
+
+
+def _expression(
+    row_filter: RowFilter, schema: Schema, read: pa.Schema, wrapping: dict[str, tuple[int, int]]
+) -> BooleanExpression:
+    """True for all rows that the filter selects, and maybe others. `wrapping`: see `_wrapping`."""
     found: BooleanExpression = AlwaysFalse()
     for group in row_filter:
         all_of: BooleanExpression = AlwaysTrue()
         for term in group:
-            all_of = And(all_of, _term(term, schema.find_column_name(id_of(read.field(term.column)) or 0)))
+            name = schema.find_column_name(id_of(read.field(term.column)) or 0)
+            one = _term(term, name)
+            low, high = wrapping.get(name or "", (None, 0))
+            if low is not None and (term.op in ("<", "<=") or any(value < low for value in term.values)):
+                one = Or(one, GreaterThanOrEqual(name, high))
+            all_of = And(all_of, one)
         found = Or(found, all_of)
     return found
 

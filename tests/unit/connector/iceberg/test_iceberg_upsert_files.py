@@ -108,6 +108,20 @@ def test_keys_of_every_type(lake: Lake, parts: Parts, kind: str, place: str) -> 
     assert read_rows(checked_address("default", TABLE, lake.properties)).num_rows == len(keys)
 
 
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
+@pytest.mark.parametrize("others", [0, 300], ids=["alone", "in a range of keys"])
+def test_the_least_integers_are_found_in_partitions_of_prefixes_that_wrap(
+    lake: Lake, parts: Parts, kind: pa.DataType, others: int
+) -> None:
+    sink = parts.sink(**{**KEYED, "partition_by": ["truncate(10, i)"]})
+    least = -(2 ** (kind.bit_width - 1))
+    keys = [*range(least, least + 4), *range(others)]
+    for n in (1, 2):
+        parts.add(n, rows(i=pa.array(keys, kind), n=[n] * len(keys)), sink, restored=n - 1 or None)
+    assert numbered(lake) == [(i, 2) for i in keys]
+    assert values(source(lake, filter=[("i", "<=", least + 1)]), column="i") == keys[:2]
+
+
 @pytest.mark.parametrize("kind", [pa.float32(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])])
 def test_what_is_no_key(parts: Parts, kind: pa.DataType) -> None:
     with pytest.raises(ConfigError, match="rows of an Iceberg table cannot be found by column 'i', which is"):
