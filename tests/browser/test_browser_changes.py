@@ -128,6 +128,8 @@ def test_each_tab_of_a_job_that_a_command_upgrades_leads_to_the_new_one(
         await_word("ready")
         other = ("-D", "execution.checkpointing.interval=2s")
         _run(start, "upgrade", str(job), "counting:counts", "-m", url.removeprefix("http://"), *other)
+    with RestClient(url) as client:
+        assert client.info(job).is_terminal
 
 
 def test_runs_and_assets_of_dagster_are_links(

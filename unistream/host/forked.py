@@ -268,7 +268,9 @@ def _inherited() -> tuple[object, ...]:
     new files, limits, processors, priority."""
     with open("/proc/self/status") as status:
         mask = next((line for line in status if line.startswith("Umask:")), "")
-    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    limits = [
+        resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")
+    ]
     return mask, tuple(limits), frozenset(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0)
 
 
