@@ -247,7 +247,7 @@ class _Pruner:
 def _wrapping(spec: PartitionSpec, schema: Schema) -> dict[str, tuple[int, int]]:
     """Columns of integers that are truncated for a partition: below the first number the prefix has no place
     in the type, and is stored as one above the second number (as Java does it, and Rust)."""
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
     for field in spec.fields:
         bits = _BITS.get(str(schema.find_type(field.source_id)))
         if bits is not None and isinstance(field.transform, TruncateTransform):
