@@ -135,9 +135,11 @@ class WritePlan:
         except (ConfigError, Unreachable):
             self.remove(path)
             raise
-        found = data_file_statistics_from_parquet_metadata(
+        statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=metadata, stats_columns=self._collected, parquet_column_mapping=self._ids
-        ).to_serialized_dict()
+        )
+        _keep_bounds_that_cannot_be_cut(statistics)
+        found = statistics.to_serialized_dict()
         return StagedFile(
             path=path,
             size=size,
@@ -200,3 +202,13 @@ class _Folder:
 
     def to_path(self) -> str:
         return self._path
+
+
+def _keep_bounds_that_cannot_be_cut(statistics: Any) -> None:
+    """An upper bound of texts is cut, and its last character made the next one. There is none for U+D7FF,
+    and pyiceberg 0.12 ends in a UnicodeEncodeError: such a bound stays as long as it is."""
+    for aggregator in statistics.column_aggregates.values():
+        try:
+            aggregator.max_as_bytes()
+        except UnicodeEncodeError:
+            aggregator.trunc_length = None

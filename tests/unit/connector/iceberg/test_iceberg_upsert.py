@@ -235,3 +235,12 @@ def test_of_several_checkpoints_in_one_commit_the_last_counts_whichever_subtask_
     given = CommitRequest(CheckpointId(2), (*second, *first))
     assert committer.commit_all(permit(2), [given]).rows == 3
     assert table.rows() == [(1, 2, "Ulm"), (2, 1, "Ulm")]
+
+
+def test_texts_whose_bound_has_no_next_character_are_written(make: Any) -> None:
+    """Statistics keep 16 characters, and behind U+D7FF there is no character."""
+    table: Keyed = make(key="city")
+    odd = "a" * 15 + "\ud7ff" + "b"
+    table.commit(1, row(1, 1, odd), row(2, 1, "z"))
+    table.commit(2, row(1, 2, odd))
+    assert table.rows() == [(1, 2, odd), (2, 1, "z")]
