@@ -68,7 +68,7 @@ export async function failed(ui, { job, message }) {
     (await cause.innerText()).includes(message),
     `the first one is the cause: ${await cause.innerText()}`,
   );
-  await cause.getByText("Stack", { exact: true }).first().click();
+  await cause.getByText("Whole stack", { exact: true }).first().click();
   await cause
     .getByText(/in refuse/)
     .first()

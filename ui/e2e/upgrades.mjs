@@ -27,7 +27,7 @@ export async function upgraded(ui, { job }) {
   await runs(ui, next);
 
   dialog = await asked(ui, "Upgrade", "Upgrade: other options, another parallelism");
-  await dialog.getByRole("textbox").fill("restart-strategy.type: none\nslot.request.timeout: 1 s");
+  await dialog.getByRole("textbox").fill("restart-strategy.type: none\nslot.request.timeout: 1 ms");
   await dialog.getByRole("spinbutton").nth(1).fill("64");
   await dialog.getByRole("button", { name: "Upgrade the job" }).click();
   await said(ui, "The job as it was goes on from the same savepoint, as a new job.");

@@ -19,6 +19,8 @@ const KEPT = 8;
 
 const kept = new Map<string, ReadonlyMap<string, Place>>();
 let elk: Elk | null = null;
+/** ELK waits for ever for a worker that could not be loaded. */
+let failed: Promise<never> | null = null;
 
 /** Its places, if it has been laid out before. */
 export function placesOf(shape: string, downwards: boolean): ReadonlyMap<string, Place> | null {
@@ -28,7 +30,20 @@ export function placesOf(shape: string, downwards: boolean): ReadonlyMap<string,
 /** Layers from left to right, or downwards, as rows flow. `shape`: JSON of a list of [id, ids of what it reads]. */
 export async function laidOut(shape: string, downwards: boolean): Promise<ReadonlyMap<string, Place>> {
   const nodes = (JSON.parse(shape) as [string, string[]][]).map(([id, reads]) => ({ id, reads }));
-  const places = nodes.length > LARGE ? quickly(nodes, downwards) : await carefully(nodes, downwards);
+  if (nodes.length > LARGE) return keep(quickly(nodes, downwards), shape, downwards);
+  try {
+    return keep(await carefully(nodes, downwards), shape, downwards);
+  } catch {
+    elk = null; // the next graph asks for it again
+    return quickly(nodes, downwards);
+  }
+}
+
+function keep(
+  places: ReadonlyMap<string, Place>,
+  shape: string,
+  downwards: boolean,
+): ReadonlyMap<string, Place> {
   kept.set(`${downwards} ${shape}`, places);
   for (const oldest of [...kept.keys()].slice(0, -KEPT)) kept.delete(oldest);
   return places;
@@ -43,11 +58,8 @@ function quickly(nodes: readonly Placed[], downwards: boolean): ReadonlyMap<stri
 
 /** By ELK in a worker, so that the page stays quick. */
 async function carefully(nodes: readonly Placed[], downwards: boolean): Promise<ReadonlyMap<string, Place>> {
-  elk ??= new ELK({
-    workerFactory: () =>
-      new Worker(new URL("elkjs/lib/elk-worker.min.js", import.meta.url), { type: "module" }),
-  });
-  const graph = await elk.layout({
+  elk ??= new ELK({ workerFactory });
+  const found = elk.layout({
     id: "job",
     layoutOptions: {
       "elk.algorithm": "layered",
@@ -60,5 +72,17 @@ async function carefully(nodes: readonly Placed[], downwards: boolean): Promise<
       reads.map((source) => ({ id: `${source}-${id}`, sources: [source], targets: [id] })),
     ),
   });
+  const graph = await (failed === null ? found : Promise.race([found, failed]));
   return new Map((graph.children ?? []).map(({ id, x, y }) => [id, { x: x ?? 0, y: y ?? 0 }]));
+}
+
+function workerFactory(): Worker {
+  const worker = new Worker(new URL("elkjs/lib/elk-worker.min.js", import.meta.url), { type: "module" });
+  failed = new Promise((_, reject) => {
+    worker.onerror = () => {
+      reject(new Error("the layout of graphs could not be loaded"));
+    };
+  });
+  failed.catch(() => null); // nobody may wait for it
+  return worker;
 }
