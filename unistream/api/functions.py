@@ -19,9 +19,9 @@ def col(name: str) -> Expression:
     >>> str((col("delay") > 15) & ~col("cancelled"))
     '((delay > 15) & ~cancelled)'
     """
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str):
         raise ConfigError(f"col takes the name of a column, not {name!r:.100}")
-    return Expression(pc.field(name), name)
+    return Expression(pc.field(name), name or "''")  # such a column has no name, and is one
 
 
 def lit(value: Any) -> Expression:

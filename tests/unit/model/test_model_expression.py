@@ -285,7 +285,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: c("a").floor_to("d"), "none of year, quarter"),  # type: ignore[arg-type]
     (lambda: c("a").contains(3), "takes a text, not 3"),  # type: ignore[arg-type]
     (lambda: c("a").substring(0, -1), "0 or more"),
-    (lambda: c(""), "name of a column"),
+    (lambda: c(3), "name of a column"),  # type: ignore[arg-type]
     (lambda: us.Expression("a"), "us.col"),
     (us.concat, "at least one"),
 ]

@@ -167,7 +167,7 @@ describe("strokes", () => {
     [
       "two that are one stroke, the worse tone",
       [at(100, 100), at(101, 102, "bad")],
-      [[0.1, 0.01, "bad", "2 of them"]],
+      [[0.1, 0.01, "bad", "t (and 1 more)"]],
     ],
     [
       "two that are not",

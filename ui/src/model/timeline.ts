@@ -124,7 +124,7 @@ function held(whole: Range, fromMs: number, length: number): Range {
   return { fromMs: start, toMs: Math.round(start + length) };
 }
 
-/** Where an item stands, in parts of the range; several that would be one stroke are one. */
+/** Where an item stands, in parts of the range; several that would be one stroke are one, with the text of the worst. */
 export interface Stroke {
   readonly left: number;
   readonly width: number;
@@ -137,7 +137,7 @@ const WORST: Readonly<Record<Tone, number>> = { bad: 4, warn: 3, busy: 2, good: 
 /** What is to be drawn of a lane: items that are nearer than `least` (a part of the range) are drawn as one. */
 export function strokesOf(lane: Lane, { fromMs, toMs }: Range, least: number): Stroke[] {
   const length = toMs - fromMs;
-  const strokes: (Stroke & { count: number })[] = [];
+  const strokes: (Stroke & { count: number; worst: string })[] = [];
   const visible = lane.items
     .filter((item) => item.toMs >= fromMs && item.fromMs <= toMs)
     .sort((a, b) => a.fromMs - b.fromMs);
@@ -147,10 +147,12 @@ export function strokesOf(lane: Lane, { fromMs, toMs }: Range, least: number): S
     const last = strokes.at(-1);
     if (last !== undefined && last.width <= least && width <= least && left < last.left + least) {
       const number = last.count + 1;
-      const tone = WORST[item.tone] > WORST[last.tone] ? item.tone : last.tone;
-      strokes[strokes.length - 1] = { ...last, tone, count: number, text: `${count(number)} of them` };
+      const isWorse = WORST[item.tone] > WORST[last.tone];
+      const [tone, worst] = isWorse ? [item.tone, item.text] : [last.tone, last.worst];
+      const text = `${worst} (and ${count(number - 1)} more)`;
+      strokes[strokes.length - 1] = { ...last, tone, worst, count: number, text };
     } else {
-      strokes.push({ left, width, tone: item.tone, text: item.text, count: 1 });
+      strokes.push({ left, width, tone: item.tone, text: item.text, worst: item.text, count: 1 });
     }
   }
   return strokes;
