@@ -65,7 +65,7 @@ def behind_slow_tasks(*, unaligned: bool) -> None:
     import unistream as us
     from unistream.base.config import Configuration
     from unistream.client.embedded import EmbeddedCluster
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
     from unistream.worker.code import pack
 
     env = us.Environment({"parallelism.default": "2"})

@@ -21,8 +21,8 @@ import unistream as us
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.testing.mini_cluster import MiniCluster
 from unistream.worker.code import pack
 

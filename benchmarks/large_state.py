@@ -47,8 +47,8 @@ from unistream.base.crash_points import (
 )
 from unistream.base.limits import GIB, MIB
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 VALUE_BYTES: Final = 2_000

@@ -19,7 +19,7 @@ import unistream as us
 from tests.s3_proxy import S3Proxy
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.testing.devtools import S3
 from unistream.testing.devtools.object_store import make_bucket, options_of
 from unistream.testing.devtools.stack import LocalStack

@@ -38,9 +38,9 @@ import unistream as us
 from unistream.base.ids import TaskManagerId
 from unistream.client.home import HOME_VARIABLE
 from unistream.client.rest_client import RestClient, RestJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
 from unistream.model.messages import Ack, Heartbeat, Registered, RegisterTaskManager
+from unistream.model.submission import SubmitRequest
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
 from unistream.worker.code import pack

@@ -44,9 +44,9 @@ from unistream.connector.kafka import AvroRecord, KafkaSink, KafkaSource, Protob
 from unistream.connector.print_ import PrintSink
 from unistream.connector.sql import SqlSink, SqlSource
 from unistream.connector.static import StaticSource
-from unistream.master.job_info import JobInfo
 from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
+from unistream.model.job_info import JobInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import ListMode
 from unistream.model.state import (

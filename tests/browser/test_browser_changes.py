@@ -20,9 +20,9 @@ from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.rest_client import RestClient
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.elements import Batch
 from unistream.model.procedures import ProcedureKind, ProcedureReport, ProcedureState
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 pytestmark = pytest.mark.timeout(900)

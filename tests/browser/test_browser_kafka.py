@@ -14,7 +14,7 @@ from tests.eventually import WAIT_S
 from tests.integration.copied_topic import Flow
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.kafka]

@@ -28,7 +28,7 @@ from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 pytestmark = pytest.mark.timeout(900)

@@ -23,19 +23,19 @@ from unistream.client.lookup import find_job
 from unistream.connector.group import read_group
 from unistream.connector.group.file_log import FileGroupLog
 from unistream.core.graph import check
-from unistream.master.job_info import SubtaskInfo, pending_records_of
 from unistream.master.row_counts import dead_letters_of, late_rows_of, out_of_order_rows_of, skipped_rows_of
 from unistream.model.counter_names import out_of_order_counter
+from unistream.model.job_info import SubtaskInfo, pending_records_of
 from unistream.model.messages import TaskMetrics
-from unistream.operator.process.user_metrics import UserMetrics
-from unistream.port.group import GroupCommit
-from unistream.port.metrics import (
+from unistream.model.metric_names import (
     DEAD_LETTERS,
     LATE_RECORDS_DROPPED,
     PENDING_RECORDS,
     SKIPPED,
     user_metrics_of,
 )
+from unistream.operator.process.user_metrics import UserMetrics
+from unistream.port.group import GroupCommit
 from unistream.rest.metrics import counters
 from unistream.worker.task.environment import OperatorMetrics, TaskCounters
 

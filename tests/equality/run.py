@@ -18,7 +18,7 @@ from tests.equality.pipelines import Pipeline, name_of
 from tests.equality.plain import text
 from tests.eventually import WAIT_S
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.testing import simulate
 from unistream.testing.mini_cluster import MiniCluster
 from unistream.worker.code import pack

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.eventually import WAIT_S, eventually
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.worker.code import pack
 

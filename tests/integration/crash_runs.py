@@ -44,11 +44,11 @@ from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobResult
 from unistream.client.rest_client import Poll, RestClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.codec import decode_manifest
+from unistream.model.job_info import JobInfo
 from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 AWAY_S = 5.0  # a cluster that was killed does not come back under its address

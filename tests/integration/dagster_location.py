@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from tests.eventually import WAIT_S
 from unistream.client import home
 from unistream.client.rest_client import Poll, RestClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 PIPELINES = Path(__file__).parent / "pipelines"
 ROWS = 15_000  # 5 s

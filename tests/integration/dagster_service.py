@@ -27,7 +27,7 @@ from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import connect
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.testing.devtools.process import free_ports
 
 DEPLOYMENT: Final = Path(__file__).parents[2] / "deployments" / "dagster" / "dagster.yaml"

@@ -24,7 +24,7 @@ import unistream as us
 from tests.bounded_pipeline import KEYS, ROWS, TIMES, rows, write_rows
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import generate
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.port.source import Source
 
 OFFLOAD = {"execution.batch.offload-bounded-regions": "true"}

@@ -16,7 +16,7 @@ from tests.eventually import WAIT_S
 from tests.integration import crash_runs
 from tests.modes import STREAMING
 from unistream.client.embedded import EmbeddedJobClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 ROWS = 120_000
 SLOW = 2_000  # rows/s: a minute to the end, which no job comes to before its stop

@@ -34,8 +34,8 @@ from unistream.base.errors import OutcomeUnknown, UnistreamError, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.address import elected_address
 from unistream.client.rest_client import Poll, RestClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 
 OF_HA_MATRIX = pytest.mark.skipif(os.environ.get("UNISTREAM_HA_MATRIX") != "1", reason="long: make ha-matrix")
 ROOT = "/unistream-test"

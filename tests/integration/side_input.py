@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 import unistream as us
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.port.source import Source
 
 KEYS = 40

@@ -17,7 +17,7 @@ from tests.integration.side_input import (
     side_input_ended,
 )
 from unistream.client.embedded import EmbeddedJobClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.savepoint.inspection import resumable_path
 
 OF_WORKERS = {

@@ -17,7 +17,7 @@ import unistream as us
 from tests.integration import side_input
 from tests.integration.crash_runs import in_flight_bytes
 from tests.integration.side_input import DISORDER_MS, TEAMS
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 BATCH_S = 0.12  # of a slow task; what may wait before it takes seconds
 CONFIG = {

@@ -11,7 +11,7 @@ import unistream as us
 from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.testing.mini_cluster import MiniCluster
 
 OFF = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}

@@ -28,7 +28,7 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.connector.delta.table import CHECKPOINT_KEY
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.savepoint.contents import SplitPosition
 
 FAST_RATE = 6_000  # rows/s

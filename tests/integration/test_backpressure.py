@@ -19,7 +19,7 @@ from unistream.base.limits import MIB
 from unistream.client.job_client import JobClient
 from unistream.client.rest_client import Poll
 from unistream.connector.datagen import DatagenSource, RandomInt, Sequential
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 SAMPLES = 12
 GROWTH_MAX = 200 * MIB  # a source without backpressure makes that in less than a second

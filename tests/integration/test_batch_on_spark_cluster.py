@@ -19,8 +19,8 @@ from tests.integration.crash_runs import in_the_gate
 from tests.integration.spark_cluster import SparkCluster
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 pytestmark = [pytest.mark.spark]

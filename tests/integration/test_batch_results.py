@@ -19,7 +19,7 @@ from unistream.base.ids import TaskManagerId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.job_client import JobResult
 from unistream.connector.collect import CollectSink, read_collected
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.testing.mini_cluster import MiniCluster
 
 ROWS = 30_000

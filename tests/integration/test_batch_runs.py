@@ -28,8 +28,8 @@ from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 ROWS = 8_000

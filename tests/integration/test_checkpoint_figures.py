@@ -15,12 +15,12 @@ from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.codec import decode_manifest
+from unistream.model.job_info import JobInfo
 from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 KEYS = 20_000

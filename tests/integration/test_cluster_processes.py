@@ -190,7 +190,7 @@ def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch
     import unistream as us
     from unistream.connector.collect import CollectSink
     from unistream.connector.datagen import DatagenSource, Sequential
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
     from unistream.worker.code import pack
 
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))

@@ -17,7 +17,7 @@ from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.dagster import UnistreamResource, build_commit_sensor
 from unistream.dagster.closing_partitions import Cursor
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 CONFIG = {"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "300 ms"}

@@ -48,7 +48,7 @@ from unistream.dagster import (
 )
 from unistream.dagster.start import JobStart, request_of
 from unistream.dagster.watching import key_of, watcher_of
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.port.run_links import SeenLink
 
 WINDOW = timedelta(seconds=10)

@@ -31,7 +31,7 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 BEFORE = (
     *("task.batch", "delta.staged", "file.staged"),

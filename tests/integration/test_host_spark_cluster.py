@@ -20,8 +20,8 @@ from tests.integration.tapped_rows import SliceSink, Tap, committed
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo, TaskManagerInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo, TaskManagerInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 pytestmark = pytest.mark.spark

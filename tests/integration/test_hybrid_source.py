@@ -16,7 +16,7 @@ from tests.integration.hybrid_rows import BOTH, FENCE, DyingSource, assert_exact
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 pytestmark = pytest.mark.kafka
 

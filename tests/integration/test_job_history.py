@@ -20,8 +20,8 @@ from tests.integration.crash_runs import Command, await_info, commands_in
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.connector.datagen import DatagenSource, Sequential
-from unistream.master.job_setup import SubmitRequest
 from unistream.metadata.store import SqlMetadataStore
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 CONFIG = {

@@ -18,7 +18,7 @@ from tests.eventually import WAIT_S
 from tests.integration.crash_runs import Crashes
 from unistream.client.rest_client import Poll
 from unistream.dagster.judging import SourceRows, source_rows
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.testing.devtools.kafka_tools import produce_values
 
 pytestmark = pytest.mark.kafka

@@ -21,7 +21,7 @@ from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.dagster.metadata import job_metadata
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.testing.mini_cluster import DEFAULTS, MiniCluster, ThreadHost
 from unistream.worker.code import pack
 

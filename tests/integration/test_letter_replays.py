@@ -17,7 +17,7 @@ import unistream as us
 from tests.eventually import WAIT_S, eventually
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 TEXTS = pa.table({"id": [1, 2, 3], "fare": ["95", "free", "no fare"]})

@@ -13,7 +13,7 @@ from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 ROWS = 16_000
 POINTS = (

@@ -17,7 +17,7 @@ from tests.integration.counted_rows import assert_exact, counted, start
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot_kind import SavepointFormat
 from unistream.savepoint.query import query

@@ -42,7 +42,7 @@ from unistream.base.ids import CheckpointId
 from unistream.base.object_stores import delta_options, file_system, use_store
 from unistream.client.embedded import EmbeddedCluster
 from unistream.connector.file import committer_of
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.port.sink import CommitOutcome
 from unistream.testing.devtools.object_store import make_bucket, options_of
 from unistream.worker.code import pack

@@ -17,8 +17,8 @@ from tests.integration.crash_runs import OF_MATRIX
 from tests.integration.mixed_jobs import OFFLOAD, found, notes, part, part_finished, pipeline, prepare, truth
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 CONFIG = {

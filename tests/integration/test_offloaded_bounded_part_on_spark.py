@@ -37,8 +37,8 @@ from tests.integration.test_offloaded_bounded_part import check_a_job_from_a_sav
 from unistream.base.config import Configuration
 from unistream.base.errors import AlreadyEnded
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.testing.devtools.kafka_tools import produce_values
 from unistream.worker.code import pack
 

@@ -27,7 +27,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.registry import create_discovery
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.testing.devtools.kafka_tools import (
     add_partitions,
     delete_records,

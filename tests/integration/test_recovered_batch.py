@@ -16,7 +16,7 @@ import unistream as us
 from tests.eventually import WAIT_S, eventually
 from tests.integration.crash_runs import Command, Crashes, commands_in, in_the_gate
 from tests.integration.test_recovered_jobs import COMMITTING, Restarted
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 ROWS, SPLITS = 400, 4

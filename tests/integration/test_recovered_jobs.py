@@ -31,12 +31,12 @@ from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master import operations
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_store import JobStore
 from unistream.metadata import tables
+from unistream.model.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
+from unistream.model.submission import SubmitRequest
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.worker.code import pack
 

@@ -42,8 +42,8 @@ from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import checked
-from unistream.master.job_info import JobInfo, SubtaskInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo, SubtaskInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 ROWS = 90_000  # of each part

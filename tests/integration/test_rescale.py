@@ -15,8 +15,8 @@ from unistream.base.config import Configuration
 from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 CONFIG = {

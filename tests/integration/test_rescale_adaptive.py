@@ -16,8 +16,8 @@ from tests.integration.rescaled_windows import FAST, SLOW, WAIT_S, pipeline, sto
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.rest_client import Poll
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 EXECUTING = "jobmanager.adaptive-scheduler.executing"

@@ -55,7 +55,7 @@ from tests.integration.side_input_crashes import (
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 BEFORE = 2  # subtasks
 AFTER = {"double": 4, "half": 1}

@@ -21,7 +21,7 @@ from tests.integration.crash_runs import Crashes
 from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.worker.exchange import STATE_FOLDER_PREFIX
 
 ROWS = 12_000

@@ -26,8 +26,8 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 ROWS = 60_000

@@ -23,8 +23,8 @@ from tests.eventually import WAIT_S
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.elements import Batch
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 UNANSWERED_S = 0.5  # how long nothing is said while the commit waits

@@ -37,8 +37,8 @@ from tests.integration.stateful_rows import (
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 from unistream.worker.exchange import STATE_FOLDER_PREFIX
 from unistream.worker.task.operator_context import RESTORED_BYTES

@@ -19,8 +19,8 @@ from tests.integration.tapped_rows import SliceSink, Tap, committed, times_seen
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 TABLE_ROWS = 20_000

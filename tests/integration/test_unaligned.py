@@ -18,8 +18,8 @@ from tests.integration.slow_batches import Slow
 from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.master.job_info import JobInfo
 from unistream.model.checkpoint_figures import SnapshotStatus
+from unistream.model.job_info import JobInfo
 
 ROWS = 60_000
 RATE = 4_000  # rows/s: small batches, but more of them than the slow tasks can take

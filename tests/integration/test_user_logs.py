@@ -14,7 +14,7 @@ from tests.modes import STREAMING
 from unistream.base.ids import JobId
 from unistream.cli.main import main
 from unistream.client.rest_client import RestClient
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 ROWS = 40

@@ -9,7 +9,7 @@ import pytest
 from tests.browser.web_ui import check_case, missing, windows
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 

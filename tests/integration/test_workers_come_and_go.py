@@ -26,9 +26,9 @@ from unistream.base.ids import TaskManagerId
 from unistream.cli.errors import UNREACHABLE
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.datagen import DatagenSource, Sequential
-from unistream.master.job_info import JobInfo, TaskManagerInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo, TaskManagerInfo
 from unistream.model.resources import ResourceProfile
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 FAST = {

@@ -23,8 +23,8 @@ from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster
 from unistream.host.local import LocalProcessHost
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.worker.code import pack
 

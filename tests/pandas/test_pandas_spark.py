@@ -11,7 +11,7 @@ from tests.bounded_pipeline import check_results, pipeline, write_rows
 from tests.eventually import WAIT_S
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import pack
 
 pytest.importorskip(

@@ -57,7 +57,7 @@ from unistream.port.sink import Sink
 
 if TYPE_CHECKING:
     from unistream.client.job_client import JobClient, JobResult
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
 
 _log = logging.getLogger(__name__)
 
@@ -473,7 +473,7 @@ class Environment(Sources):
     ) -> tuple[SubmitRequest, Frames]:
         """What a cluster takes to start the job, and the staged rows of its DataFrames, which the caller
         closes when the job has ended. Arguments and errors as of `execute_async`."""
-        from unistream.master.job_setup import SubmitRequest
+        from unistream.model.submission import SubmitRequest
         from unistream.worker.code import pack
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):

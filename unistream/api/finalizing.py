@@ -12,7 +12,7 @@ from unistream.base.errors import ConfigError, NotFound, UnistreamError, Unreach
 from unistream.client.home import clusters as clusters_here
 from unistream.client.lookup import ONE_WITHIN_S, Found, ask_each, running_clusters
 from unistream.client.rest_client import RestClient
-from unistream.master.job_info import TERMINAL_STATES
+from unistream.model.job_info import TERMINAL_STATES
 from unistream.savepoint.finalize import Finalized, finalize
 from unistream.savepoint.reading import Savepoint, read_savepoint
 

@@ -14,10 +14,10 @@ from unistream.base.ids import JobId
 from unistream.client.submission import connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, DoesNotFit, GivingUp, Upgrade
 from unistream.core.restore import RestorePlan, StateOutcome
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest, digest_of
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobType
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest, digest_of
 from unistream.savepoint.plan import plan
 from unistream.savepoint.reading import read_savepoint
 from unistream.worker.code import pack

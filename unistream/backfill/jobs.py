@@ -28,9 +28,9 @@ from unistream.client.lookup import all_jobs, find_job, running_clusters
 from unistream.client.rest_client import Poll, RestClient
 from unistream.client.submission import connect
 from unistream.client.versions import check_version
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.submission import SubmitRequest
 from unistream.savepoint import read_savepoint
 
 SAVEPOINTS: Final = "savepoint"

@@ -43,8 +43,8 @@ from unistream.core.backfill import (
     applied,
     next_command,
 )
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 from unistream.model.time_range import TimeRange, time_text
 from unistream.port.replacement import RangeTarget, TargetState
 from unistream.savepoint import Savepoint, read_savepoint

@@ -24,7 +24,7 @@ from unistream.cli.output import print_result
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobResult
 from unistream.client.submission import to_stdout
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):

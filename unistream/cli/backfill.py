@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from unistream.backfill.pipeline import Recomputation
     from unistream.backfill.prepare import Wanted
     from unistream.core.backfill import Progress
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
 
 
 PipelineOf = Annotated[

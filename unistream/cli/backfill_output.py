@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unistream.backfill.journal import Journal
     from unistream.backfill.prepare import Plan
     from unistream.core.backfill import Progress
-    from unistream.master.job_info import JobInfo
+    from unistream.model.job_info import JobInfo
 
 
 class Shown:

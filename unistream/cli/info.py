@@ -36,7 +36,7 @@ from unistream.cli.output import (
 )
 from unistream.cli.tables import Cell, Column, Fit, Grid
 from unistream.client.lookup import find_shown_job
-from unistream.master.figures import (
+from unistream.model.job_figures import (
     bytes_left,
     read_per_s,
     rows_left,
@@ -44,7 +44,7 @@ from unistream.master.figures import (
     rows_written,
     vertex_figures,
 )
-from unistream.master.job_info import CheckpointInfo, JobInfo, SubtaskInfo
+from unistream.model.job_info import CheckpointInfo, JobInfo, SubtaskInfo
 
 Subtasks = Annotated[bool, typer.Option("--subtasks", help="A line for each subtask, not for each vertex.")]
 

@@ -21,7 +21,7 @@ from unistream.client.job_history import ended_jobs
 from unistream.client.lookup import Found, Note, Silent, all_jobs, each_once, find_job, running_clusters
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import NO_SERVER
-from unistream.master.job_info import TERMINAL_STATES
+from unistream.model.job_info import TERMINAL_STATES
 from unistream.model.snapshot_kind import SavepointFormat
 
 

@@ -14,7 +14,7 @@ from unistream.cli.errors import report
 from unistream.cli.formats import moment
 from unistream.cli.options import AsJson, Defines, Job, JobManager, configuration
 from unistream.client.lookup import find_shown_job
-from unistream.master.job_log import JobLine
+from unistream.model.job_log_line import JobLogLine
 
 POLL_S: Final = 1.0
 
@@ -49,7 +49,7 @@ def logs(
             time.sleep(POLL_S)
 
 
-def _print(lines: Iterable[JobLine], *, as_json: bool) -> None:
+def _print(lines: Iterable[JobLogLine], *, as_json: bool) -> None:
     for line in lines:
         if as_json:
             sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
@@ -58,7 +58,7 @@ def _print(lines: Iterable[JobLine], *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def logged(line: JobLine) -> str:
+def logged(line: JobLogLine) -> str:
     """A line for people. A log is for other programs, too: no terminal makes it narrower."""
     lost = f"… {line.dropped:,} lines of {line.task} were dropped: it logs too much\n" if line.dropped else ""
     return f"{lost}{moment(line.at_ms)}  {line.level:<7} {line.task}  {line.logger}: {line.message}"

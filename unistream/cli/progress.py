@@ -15,8 +15,8 @@ from rich.table import Table
 from unistream.base.closing import Closing
 from unistream.cli.formats import count, duration, moment, rate, several, size
 from unistream.client.reported import Survived, said
-from unistream.master.figures import bytes_left, read_per_s, rows_left, rows_read, rows_written
-from unistream.master.job_info import JobInfo
+from unistream.model.job_figures import bytes_left, read_per_s, rows_left, rows_read, rows_written
+from unistream.model.job_info import JobInfo
 
 STAGES_SHOWN_MAX: Final = 12
 BAR_CHARS: Final = 24

@@ -13,7 +13,7 @@ from unistream.cli.options import AsJson, Defines, Job, JobManager, configuratio
 from unistream.cli.output import console, print_json
 from unistream.cli.progress import Progress
 from unistream.client.lookup import find_job
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 Widths = Annotated[
     list[str],

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from unistream.api.frames import Frames
     from unistream.base.config import Configuration
     from unistream.client.job_client import JobClient, JobResult
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
 
 POLL_S: Final = 0.5  # between two updates of the progress line
 CANCEL_WAIT_S: Final = 20.0
@@ -142,7 +142,7 @@ def job_request(
 ) -> tuple[SubmitRequest, Frames]:
     """The pipeline, packed, and its DataFrames, staged; warnings say what is dangerous in it."""
     from unistream.api.frames import refuse_detached
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
     from unistream.worker.code import pack
 
     if detached:

@@ -33,7 +33,7 @@ from unistream.client.address import elected_name, is_elected, retrieval
 from unistream.client.lookup import Silent, ask_all
 from unistream.core.memory import MemoryPlan, describe_bytes, memory_plan
 from unistream.core.resource import describe
-from unistream.master.job_info import TaskManagerInfo
+from unistream.model.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from unistream.cli.options import AsJson, Defines, Job, JobManager, Parallelism,
 from unistream.cli.output import console, print_json
 from unistream.client.lookup import find_job
 from unistream.client.submission import check_goes_on
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 FIRST_CHECKPOINT_S: Final = 300.0
 

@@ -30,8 +30,8 @@ from unistream.base.ids import JobId
 from unistream.client.background import in_background
 from unistream.client.poll import Poll
 from unistream.client.rest_client import RestClient, RestJobClient
-from unistream.master.job_info import TERMINAL_STATES, JobInfo
 from unistream.model.graph import JobType
+from unistream.model.job_info import TERMINAL_STATES, JobInfo
 
 REFUSED_S: Final = 30.0  # how long new jobs are refused after the last word of this client
 EXTENDED_S: Final = 8.0

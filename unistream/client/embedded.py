@@ -49,9 +49,9 @@ from unistream.client.leader_process import LeaderPlan, LeaderProcess
 from unistream.ha.single_node import FolderElection, FolderLock
 from unistream.host.echo import Echo, Show
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_store import JobStore
 from unistream.master.resource_manager import HostFactory
+from unistream.model.submission import SubmitRequest
 from unistream.net.address import TCP_SCHEME
 from unistream.net.folder import remove_stale_folders
 from unistream.port.ha import LeaderElection

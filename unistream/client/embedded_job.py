@@ -13,9 +13,10 @@ from unistream.client.background import awaited
 from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import JobInfo
-from unistream.master.job_log import LINES_KEPT_MAX, JobLine
+from unistream.master.job_log import LINES_KEPT_MAX
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import JobInfo
+from unistream.model.job_log_line import JobLogLine
 from unistream.model.snapshot_kind import CheckpointType, FormatName, SavepointFormat, SnapshotKind, TypeName
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
@@ -57,7 +58,7 @@ class EmbeddedJobClient(Closing):
     def status(self) -> JobInfo:
         return self._dispatcher.job(self._job)
 
-    def log(self, after: int = 0) -> Sequence[JobLine]:
+    def log(self, after: int = 0) -> Sequence[JobLogLine]:
         return self._dispatcher.log(self._job, after, LINES_KEPT_MAX)
 
     def checkpoints(self) -> CheckpointsInfo:

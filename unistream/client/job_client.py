@@ -20,14 +20,14 @@ from unistream.base.errors import (
     UserCodeError,
 )
 from unistream.base.ids import JobId
-from unistream.master.job_info import JobInfo, SinkInfo
-from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import JobInfo, SinkInfo
+from unistream.model.job_log_line import JobLogLine
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot_kind import FormatName, TypeName
 
 if TYPE_CHECKING:
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
 
 OnProgress = Callable[[JobInfo], None]
 """Called with the current status of a job."""
@@ -144,7 +144,7 @@ class JobClient(Protocol):
     def checkpoints(self) -> CheckpointsInfo:
         """Statistics of its snapshots, kept after its end. Durations in ms, sizes in bytes."""
 
-    def log(self, after: int = 0) -> Sequence[JobLine]:
+    def log(self, after: int = 0) -> Sequence[JobLogLine]:
         """What its functions have logged, oldest first: the lines behind number `after`, of those that are
         kept (the newest thousand). See docs/guide/logs.md."""
 

@@ -18,10 +18,10 @@ from unistream.client import home
 if TYPE_CHECKING:
     from unistream.base.ids import JobId
     from unistream.master.history import Recorded
-    from unistream.master.job_info import JobInfo, JobSummary
-    from unistream.master.job_log import JobLine
     from unistream.metadata.store import SqlMetadataStore
     from unistream.model.checkpoint_figures import CheckpointsInfo
+    from unistream.model.job_info import JobInfo, JobSummary
+    from unistream.model.job_log_line import JobLogLine
 
 
 def ended_jobs(config: Configuration) -> list[JobSummary]:
@@ -97,7 +97,7 @@ class RecordedJobClient(Closing):
 
         return checkpoints_of(self._found(), self._store)
 
-    def log(self, after: int = 0) -> Sequence[JobLine]:
+    def log(self, after: int = 0) -> Sequence[JobLogLine]:
         from unistream.master.history import log_of
 
         return [line for line in log_of(self._found(), self._store) if line.seq > after]

@@ -20,7 +20,7 @@ from unistream.model.snapshot_kind import SnapshotKind
 
 if TYPE_CHECKING:
     from unistream.base.ids import JobId, LineageId, OperatorUid
-    from unistream.master.job_info import JobInfo, JobSummary
+    from unistream.model.job_info import JobInfo, JobSummary
 
 ASKED_MAX: Final = 100  # jobs of one name, each a request of some ms; more share it among pipelines
 

@@ -20,11 +20,11 @@ from unistream.client.home import ClusterEntry
 from unistream.client.leftovers import sentence_about, why_ended
 from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.submission import NothingRuns, connect
-from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary
+from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary
 
 if TYPE_CHECKING:
-    from unistream.master.job_log import JobLine
     from unistream.model.checkpoint_figures import CheckpointsInfo
+    from unistream.model.job_log_line import JobLogLine
 
 ID_PREFIX_CHARS_MIN: Final = 4
 CLUSTER_ID_CHARS: Final = 8
@@ -166,7 +166,7 @@ class ShownJob(Protocol):
     def checkpoints(self) -> CheckpointsInfo:
         """See `JobClient.checkpoints`."""
 
-    def log(self, after: int = 0) -> Sequence[JobLine]:
+    def log(self, after: int = 0) -> Sequence[JobLogLine]:
         """See `JobClient.log`."""
 
     def __enter__(self) -> Self: ...

@@ -11,7 +11,7 @@ from typing import Final
 
 from unistream.base.errors import NotFound, Unreachable
 from unistream.client.job_client import JobClient, JobResult, checked
-from unistream.master.job_info import ExceptionInfo, JobInfo
+from unistream.model.job_info import ExceptionInfo, JobInfo
 
 POLL_S: Final = 1.0
 FAILURES_SHOWN: Final = 3  # at a time: without a delay before restarts there are more than a person can read

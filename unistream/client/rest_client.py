@@ -27,14 +27,14 @@ from unistream.client.http import Response
 from unistream.client.job_client import JobResult, OnProgress, checked, identified, result_of
 from unistream.client.policy import Call
 from unistream.client.poll import Poll
-from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
-from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
+from unistream.model.job_info import JobInfo, JobSummary, TaskManagerInfo
+from unistream.model.job_log_line import JobLogLine
 from unistream.model.snapshot_kind import CheckpointType, FormatName, SavepointFormat, TypeName
 from unistream.port.metadata import PAGE_ROWS, OutboxRecord
 
 if TYPE_CHECKING:
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # as embedded
 LEFT: Final = ("LeadershipLost", "JobSuspended")  # kinds of failures of jobs that the next leader has
@@ -240,9 +240,9 @@ class RestJobClient(Closing):
         """While a wait finds the cluster away, it has less time for the answer."""
         return self._cluster.info(self._job, timeout_s=ANSWER_MIN_S if self._absence.is_current else None)
 
-    def log(self, after: int = 0) -> Sequence[JobLine]:
+    def log(self, after: int = 0) -> Sequence[JobLogLine]:
         path = f"/unistream/jobs/{self._job}/log?after={after}"
-        return decode(self._cluster.request("GET", path), list[JobLine])
+        return decode(self._cluster.request("GET", path), list[JobLogLine])
 
     def checkpoints(self) -> CheckpointsInfo:
         return decode(self._cluster.request("GET", f"{self._own_path}/checkpoints"), CheckpointsInfo)

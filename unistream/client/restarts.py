@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from unistream.base.errors import OutcomeUnknown
 from unistream.base.ids import JobId
-from unistream.master.job_info import MASTER_LOST, JobInfo
 from unistream.model.checkpoint_figures import CheckpointFigures
+from unistream.model.job_info import MASTER_LOST, JobInfo
 
 
 def lost_job(job: JobId, where: str) -> OutcomeUnknown:

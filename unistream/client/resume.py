@@ -27,7 +27,7 @@ from unistream.client.last_job import Targets, has_read_everything, last_of_line
 from unistream.port.line import LineCommit
 
 if TYPE_CHECKING:
-    from unistream.master.job_info import JobInfo
+    from unistream.model.job_info import JobInfo
     from unistream.model.snapshot import Manifest
 
 LATEST: Final = "latest"
@@ -217,7 +217,7 @@ def _directories(last: LineCommit, info: JobInfo | None) -> Iterator[str]:
 
 def _snapshots(directories: Iterator[str]) -> Iterator[tuple[str, Manifest]]:
     """Those that exist, and checkpoints of the same jobs next to them."""
-    from unistream.master.job_setup import resumable_directory
+    from unistream.model.snapshot import resumable_directory
     from unistream.storage.fs import FsCheckpointStorage
 
     looked_into: set[tuple[str, str]] = set()

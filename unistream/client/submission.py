@@ -18,7 +18,7 @@ from unistream.client.rest_client import RestClient, RestJobClient, timeout_s
 from unistream.client.versions import check_version
 
 if TYPE_CHECKING:
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
 
 
 NO_SERVER: Final = (

@@ -37,11 +37,11 @@ from unistream.client.kept_jobs import KeptJobsClient, restart_name
 from unistream.client.policy import Call
 from unistream.client.procedures import ProcedureReporter
 from unistream.client.rest_client import Poll, RestClient, RestJobClient
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.model.procedures import ProcedureKind, ProcedureReport, ProcedureState
 
 if TYPE_CHECKING:
-    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.submission import SubmitRequest
 
 FIRST_CHECKPOINT_S: Final = 300.0
 POLL_S: Final = 0.5

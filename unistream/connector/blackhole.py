@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from unistream.connector.common import PlainSink, PlainWriter
 from unistream.model.elements import Batch
-from unistream.port.metrics import ROWS_SENT, Metrics
+from unistream.model.metric_names import ROWS_SENT
+from unistream.port.metrics import Metrics
 from unistream.port.sink import SinkContext, SinkWriter
 
 

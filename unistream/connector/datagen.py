@@ -28,7 +28,7 @@ from unistream.base.limits import BATCH_ROWS_MAX, PARALLELISM_MAX
 from unistream.connector.common import ListedSplits, decoded_split, discovery_options, encoded_split
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
-from unistream.port.metrics import PENDING_RECORDS, PENDING_UNKNOWN
+from unistream.model.metric_names import PENDING_RECORDS, PENDING_UNKNOWN
 from unistream.port.source import (
     Exhausted,
     Idle,

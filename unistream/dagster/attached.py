@@ -45,8 +45,8 @@ from unistream.client.upgrade import GivingUp
 from unistream.dagster.interruptions import Interruptions
 from unistream.dagster.lines import FailureLines, FunctionLines, StageLines
 from unistream.dagster.watching import LeftToAnother, Lost, Unwatched, Watch
-from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
+from unistream.model.job_info import JobInfo
 
 POLL_S: Final = 0.5
 JOB_CHARS: Final = 8  # of an id, by which commands find it

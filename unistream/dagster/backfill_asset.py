@@ -32,7 +32,7 @@ from unistream.dagster.operations import RESOURCE
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.stream import Stream
 from unistream.dagster.watching import LeftToAnother, RunWatch
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.model.time_range import moment_ms, time_text
 
 logger = logging.getLogger(__name__)

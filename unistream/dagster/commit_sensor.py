@@ -49,7 +49,7 @@ from unistream.dagster.metadata import JOB, SEQ, SINK_METADATA, STATE, asset_met
 from unistream.dagster.resource import UnistreamResource
 from unistream.dagster.seen import NotSeen, Seen, SeenJob
 from unistream.dagster.stream import Committed, Stream, Written
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 EVERY_S: Final = 30
 LOOK_BACK: Final = 100  # events of an asset that are read at once to find the last one with SEQ

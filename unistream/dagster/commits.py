@@ -24,7 +24,7 @@ from unistream.dagster.metadata import (
     table_rows_metadata,
 )
 from unistream.dagster.stream import Committed
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import CommitRecord, OutboxRecord
 

@@ -23,7 +23,7 @@ import msgspec
 from unistream.base.ids import JobId
 from unistream.dagster.judging import Verdict
 from unistream.dagster.seen import NoJob, NotSeen, Seen, SeenJob, state_text
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 SILENT_MS: Final = 60_000
 """Of who knows the job: two ticks, and longer than another leader takes to come."""

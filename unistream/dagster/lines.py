@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final
 
-from unistream.master.job_info import ExceptionInfo, JobInfo
-from unistream.master.job_log import JobLine
+from unistream.model.job_info import ExceptionInfo, JobInfo
+from unistream.model.job_log_line import JobLogLine
 
 FAILURES_EVERY_S: Final = 10.0  # Dagster's event log grows with each line and is never trimmed
 FAILURE_LINES_MAX: Final = 3
@@ -71,7 +71,7 @@ class FunctionLines:
         job: Id or name, for people.
     """
 
-    def __init__(self, read: Callable[[int], Sequence[JobLine]], job: str) -> None:
+    def __init__(self, read: Callable[[int], Sequence[JobLogLine]], job: str) -> None:
         self._read = read
         self._job = job
         self._seq: int | None = None

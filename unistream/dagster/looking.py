@@ -27,7 +27,7 @@ from unistream.dagster.metadata import STATE
 from unistream.dagster.report import page_of
 from unistream.dagster.seen import NoJob, NotSeen, Seen, SeenJob, newest_in, newest_of
 from unistream.dagster.stream import Stream
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 LOOK_BACK: Final = 100
 PROVENANCE: Final = (CODE_VERSION_TAG, INPUT_DATA_VERSION_TAG_PREFIX, INPUT_EVENT_POINTER_TAG_PREFIX)

@@ -17,9 +17,9 @@ import pyarrow as pa
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.dagster.savepoints import savepoints_of
 from unistream.dagster.seen import newest_in
-from unistream.master.job_info import JobInfo, SinkInfo
+from unistream.model.job_info import JobInfo, SinkInfo
+from unistream.model.metric_names import user_metrics_of
 from unistream.model.positions import SourcePositions
-from unistream.port.metrics import user_metrics_of
 
 HIDDEN: Final = ".dagster/unistream_"
 """Beginning of tags of runs that Dagster's pages do not show; a run that is repeated from there has no copy

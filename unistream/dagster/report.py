@@ -30,7 +30,7 @@ from unistream.dagster.metadata import (
 )
 from unistream.dagster.policy_tag import POLICY_TAG
 from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.port.sink import DescribesTable, Sink
 
 logger = logging.getLogger(__name__)

@@ -44,7 +44,7 @@ from unistream.dagster.watching import (
     operation_key_of,
     watcher_of,
 )
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 Mode = Literal["auto", "attached", "detached"]
 

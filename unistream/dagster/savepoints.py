@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
 

@@ -42,8 +42,8 @@ from unistream.client.run_links import RemoteLinks
 from unistream.client.submission import attach, connect, connect_to_submit
 from unistream.client.upgrade import FIRST_CHECKPOINT_S, REQUEST_ID_CHARS_MAX, GivingUp
 from unistream.dagster.watching import key_of, run_of
-from unistream.master.job_info import JobInfo
 from unistream.model.graph import JobType
+from unistream.model.job_info import JobInfo
 
 RESUME_TAG: Final = "unistream/resume"
 """Tag of a run, instead of the resource's `resume`."""

@@ -20,7 +20,7 @@ from unistream.client.lookup import find_job, find_writer
 from unistream.client.rest_client import RestJobClient
 from unistream.dagster.metadata import SINK_METADATA
 from unistream.dagster.translator import URI
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 from unistream.port.metadata import OutboxRecord
 
 Writes: TypeAlias = Mapping[OperatorUid, tuple[str, ...]]

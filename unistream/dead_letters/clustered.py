@@ -28,7 +28,6 @@ from unistream.dead_letters.graph import append_everywhere
 from unistream.dead_letters.ledger import Done, Ledger, Order, TableLock
 from unistream.dead_letters.replay import Chosen, Replay
 from unistream.dead_letters.table import absolute, letters_at
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.letter_replays import (
     NothingToReplay,
     ReplayAnswer,
@@ -37,6 +36,7 @@ from unistream.model.letter_replays import (
     ReplayQuestion,
     replay_request,
 )
+from unistream.model.submission import SubmitRequest
 from unistream.worker.code import open_pipeline, pack_with
 
 

@@ -16,9 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from unistream.base.limits import KIB, MIB
-from unistream.master.job_info import ExceptionInfo, JobInfo
-from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
+from unistream.model.job_info import ExceptionInfo, JobInfo
+from unistream.model.job_log_line import JobLogLine
 from unistream.port.metadata import ArchiveRecord
 
 FORMAT: Final = 1
@@ -36,10 +36,10 @@ class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     info: JobInfo
     checkpoints: CheckpointsInfo
-    log: tuple[JobLine, ...] = ()
+    log: tuple[JobLogLine, ...] = ()
 
 
-def archived(info: JobInfo, checkpoints: CheckpointsInfo, log: Sequence[JobLine] = ()) -> ArchiveRecord:
+def archived(info: JobInfo, checkpoints: CheckpointsInfo, log: Sequence[JobLogLine] = ()) -> ArchiveRecord:
     """The archive of a job that has ended. What does not fit is left out, and `JobInfo.incomplete` says what;
     of the log, which has the newest lines alone anyhow, nothing is said."""
     assert info.ended_ms is not None
@@ -76,9 +76,9 @@ def restored(record: ArchiveRecord | None, ended_ms: int | None) -> ArchivedJob 
     return None
 
 
-def _newest(log: Sequence[JobLine]) -> tuple[JobLine, ...]:
+def _newest(log: Sequence[JobLogLine]) -> tuple[JobLogLine, ...]:
     """The lines for which there is room."""
-    left, kept = LOG_BYTES_MAX, list[JobLine]()
+    left, kept = LOG_BYTES_MAX, list[JobLogLine]()
     for line in reversed(log):
         left -= len(line.message) + LINE_BYTES
         if left < 0:

@@ -21,10 +21,10 @@ from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
 from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch
 from unistream.base.process_mark import process_name
-from unistream.master.job_info import MetadataHealth
 from unistream.master.record_writer import LeftBehind, RecordWriter
 from unistream.master.write_queue import STATISTICS_MAX, Entry, Kind, WriteQueue
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.model.job_info import MetadataHealth
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import (
     ArchiveRecord,

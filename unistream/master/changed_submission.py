@@ -14,7 +14,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import HIDDEN
 from unistream.core.job import vertices_named, with_parallelism
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 
 CHANGEABLE: Final = (
     "execution.checkpointing.",

@@ -25,7 +25,7 @@ from unistream.base.config import (
 )
 from unistream.base.ids import ClusterId, LeaderEpoch
 from unistream.base.secrets import redacted
-from unistream.master.job_info import MetadataHealth
+from unistream.model.job_info import MetadataHealth
 from unistream.port.ha import ContenderInfo
 from unistream.port.metadata import EpochRecord
 

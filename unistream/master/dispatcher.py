@@ -25,9 +25,8 @@ from unistream.master.cluster_info import ClusterInfo
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.cluster_view import cluster_info
 from unistream.master.ended_jobs import EndedJobs, RecentPages
-from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_master import JobMaster
-from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
+from unistream.master.job_setup import JobSetup, prepare
 from unistream.master.job_views import JobViews
 from unistream.master.kept_jobs import KeptJobs
 from unistream.master.live import scheduler_of
@@ -39,7 +38,9 @@ from unistream.master.suspension import Suspension
 from unistream.master.until_written import UntilWritten
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.graph import JobGraph, shown
+from unistream.model.job_info import TaskManagerInfo
 from unistream.model.stored_job import ArtifactName, StoredJob
+from unistream.model.submission import SubmitRequest
 from unistream.port.engine import BatchEngine
 from unistream.port.metadata import ArtifactRecord, JobRecord
 from unistream.port.transport import Server

@@ -13,7 +13,7 @@ from unistream.base.clock import Clock
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import ClusterId, JobId
 from unistream.master.history import summary_from_line, summary_of_result
-from unistream.master.job_info import TERMINAL_STATES, JobSummary
+from unistream.model.job_info import TERMINAL_STATES, JobSummary
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import MetadataStore
 

@@ -10,8 +10,8 @@ from typing import Final
 from unistream.base.config import EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, VertexId
 from unistream.core.job import ExceptionEntry, PastAttempt, RootException, task_name
-from unistream.master.job_info import ExceptionInfo, PastAttemptInfo
 from unistream.model.graph import JobGraph
+from unistream.model.job_info import ExceptionInfo, PastAttemptInfo
 from unistream.model.messages import TaskFailure
 from unistream.port.metadata import ExceptionRecord
 

@@ -14,7 +14,11 @@ from unistream.base.ids import ClusterId, TaskManagerId
 from unistream.core.checkpoint import Sample
 from unistream.master.archive import restored
 from unistream.master.exceptions import recorded_exceptions
-from unistream.master.job_info import (
+from unistream.master.journal import CHECKPOINTS_KEPT_MAX
+from unistream.master.live import vertices_of
+from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
+from unistream.model.graph import JobGraph, JobType
+from unistream.model.job_info import (
     MASTER_LOST,
     TERMINAL_STATES,
     CheckpointInfo,
@@ -24,11 +28,7 @@ from unistream.master.job_info import (
     SubtaskInfo,
     in_one_line,
 )
-from unistream.master.job_log import JobLine as LoggedLine
-from unistream.master.journal import CHECKPOINTS_KEPT_MAX
-from unistream.master.live import vertices_of
-from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
-from unistream.model.graph import JobGraph, JobType
+from unistream.model.job_log_line import JobLogLine as LoggedLine
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import (

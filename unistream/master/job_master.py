@@ -40,7 +40,6 @@ from unistream.master.durable_job import LEADERSHIP_LOST, DurableJob, left_behin
 from unistream.master.durable_requests import DurableRequests
 from unistream.master.engine_runs import EngineOrder, EngineRuns
 from unistream.master.exceptions import defect_failure
-from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.job_log import LINES_KEPT_MAX
 from unistream.master.job_setup import JobSetup
@@ -61,6 +60,7 @@ from unistream.master.pictures import Picture, Pictures
 from unistream.master.ports import MasterPorts
 from unistream.master.until_written import UntilWritten
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import Sealed, StoredResult
 from unistream.port.engine import BatchEngine

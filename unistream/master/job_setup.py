@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-import msgspec
 from msgspec import structs
 
 from unistream.base.config import (
     CHECKPOINT_DIR,
     CHECKPOINT_INTERVAL,
     CLAIM_MODE,
-    DAGSTER_ASSETS,
     S3_ENDPOINT,
     S3_PATH_STYLE,
     S3_REGION,
@@ -27,13 +25,11 @@ from unistream.base.config import (
     TASK_SLOTS,
     ConfigOption,
     Configuration,
-    names_cluster,
 )
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
 from unistream.base.limits import ARTIFACT_BYTES_MAX, PIPELINE_BYTES_MAX
-from unistream.base.secrets import redacted_repr
 from unistream.core import contract
 from unistream.core.contract import FIRST_CHECKPOINT, JobSettings, RestorePoint
 from unistream.core.graph import (
@@ -50,10 +46,11 @@ from unistream.core.graph import (
 from unistream.core.job import BoundedJobMachine, job_settings, why_not_adaptive, with_parallelism
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.master.ports import Machine
-from unistream.model.graph import JobGraph, JobType, without_places
-from unistream.model.snapshot import Manifest
+from unistream.model.graph import JobGraph, JobType
+from unistream.model.snapshot import Manifest, resumable_directory
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import NOTHING_USED, ArtifactName, AttemptCounter, Sealed, StoredOperation
+from unistream.model.submission import SubmitRequest, digest_of, of_job
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -62,57 +59,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REGION_STRATEGY: Final = SCHEDULING_STRATEGY.default
-
-
-class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to run.
-
-    Attributes:
-        artifact: The user's code; opaque here, opened only by a worker of this job.
-        config: Overrides the graph's own configuration.
-        savepoint: Directory of a checkpoint or savepoint to start from.
-        request_id: Chosen by the client: sending the same again is one job.
-        allow_non_restored: State without an operator is dropped instead of refused.
-        first_checkpoint_pause_ms: No periodic checkpoint is taken before all tasks have run that long; after
-            a restart the same again, until one is complete.
-        given: Options of the command line, which are in `config`, too: another version of the job keeps them.
-        alone: It is refused if a job that has not ended writes one of the same outputs, with a sink of the
-            same uid. Jobs that a new leader is about to recover are not asked.
-        pipeline: What the job was made of, for a replay of its dead letters; opaque as the artifact, and
-            opened only by a process of its own. Empty: it has none, or its client has not sent it.
-    """
-
-    graph: JobGraph
-    artifact: bytes
-    config: dict[str, str] = {}
-    savepoint: str | None = None
-    request_id: str | None = None
-    allow_non_restored: bool = False
-    first_checkpoint_pause_ms: int = 0
-    given: dict[str, str] = {}
-    alone: bool = False
-    pipeline: bytes = b""
-
-    __repr__ = redacted_repr
-
-
-def digest_of(request: SubmitRequest) -> str:
-    """SHA-256 of graph, configuration and code: two submissions with the same one run the same, in whichever
-    cluster. `pipeline` is in the code already. (Sets in objects of the user may be pickled in another order
-    by another process, which makes another digest.)"""
-    # What sources read is in their options. Of a graph that an older version has made, `reads` says nothing.
-    graph = structs.replace(without_places(request.graph), config=_of_job(request.graph.config), reads={})
-    digest = hashlib.sha256(msgspec.json.encode(graph, order="sorted"))
-    digest.update(msgspec.json.encode(_of_job(request.config), order="sorted"))
-    digest.update(hashlib.sha256(request.artifact).digest())
-    return digest.hexdigest()
-
-
-def _of_job(config: Mapping[str, str]) -> dict[str, str]:
-    """Without options that say nothing of how it runs."""
-    return {
-        key: value for key, value in config.items() if not names_cluster(key) and key != DAGSTER_ASSETS.key
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +200,7 @@ def prepare(
 
 def _as_submitted(request: SubmitRequest) -> dict[str, Any]:
     """Fields of a `JobSetup`."""
-    size, given = len(request.artifact), _of_job(request.given)
+    size, given = len(request.artifact), of_job(request.given)
     return {"artifact_bytes": size, "digest": digest_of(request), "given": given}
 
 
@@ -444,10 +390,3 @@ def _why_terminal(directory: str, manifest: Manifest) -> str:
     if resumable is None:
         return f"{text}, and no job can be resumed from it"
     return f"{text}; resume from {resumable}, which was taken just before"
-
-
-def resumable_directory(directory: str, manifest: Manifest) -> str | None:
-    """The snapshot that a job can be resumed from instead of the one there."""
-    if manifest.kind is not SnapshotKind.TERMINATE:
-        return directory
-    return manifest.resumable and f"{directory.rstrip('/').rpartition('/')[0]}/{manifest.resumable}"

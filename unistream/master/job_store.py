@@ -21,8 +21,9 @@ import msgspec
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, ClusterId, JobId, LeaderEpoch, job_of_request
-from unistream.core.contract import JobStatus, RestorePoint
+from unistream.core.contract import RestorePoint
 from unistream.model.graph import JobType
+from unistream.model.job_status import JobStatus
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import (
     NOTHING_USED,

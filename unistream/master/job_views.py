@@ -23,8 +23,6 @@ from unistream.master.history import (
     log_of,
     summary_of,
 )
-from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, MetadataHealth
-from unistream.master.job_log import JobLine
 from unistream.master.job_master import JobMaster
 from unistream.master.operations import Operation, answered, find, taken_over
 from unistream.master.past_jobs import JobsPage, search
@@ -37,6 +35,8 @@ from unistream.master.timeline import JobTimeline, timeline
 from unistream.master.workers_shown import JobInSlots, WorkerLog, WorkersInfo, worker_log, workers_info
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph, shown
+from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary, MetadataHealth
+from unistream.model.job_log_line import JobLogLine
 from unistream.model.stored_job import StoredResult
 from unistream.port.metadata import CommitRecord, HistoryPlace, JobRecord, OutboxRecord, PastJobs
 
@@ -105,7 +105,7 @@ class JobViews:
         found = self._recorded(record, self._ports.jobs.result(job))
         return self._page(found, "checkpoints", lambda: checkpoints_of(found, store))
 
-    def log(self, job: JobId, after: int, limit: int) -> Sequence[JobLine]:
+    def log(self, job: JobId, after: int, limit: int) -> Sequence[JobLogLine]:
         """What its functions have logged behind line `after`: the newest lines, also of a job that has ended.
         A new leader begins without those of before. Raises NotFound."""
         recovering, master = self._unended(job)

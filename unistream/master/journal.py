@@ -17,9 +17,7 @@ from unistream.core.checkpoint import read_positions, sources_before
 from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState, RestorePoint
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
-from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo, resumable_of
 from unistream.master.job_log import JobLog
-from unistream.master.job_setup import resumable_directory
 from unistream.master.ports import Records
 from unistream.master.row_counts import RowCounts, dead_letters, late_rows, out_of_order_rows, skipped_rows
 from unistream.master.sink_totals import SinkTotals
@@ -27,8 +25,16 @@ from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph, shown
+from unistream.model.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo, resumable_of
 from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
+from unistream.model.metric_names import (
+    PENDING_BYTES,
+    PENDING_BYTES_UNKNOWN,
+    PENDING_RECORDS,
+    PENDING_UNKNOWN,
+)
 from unistream.model.positions import SourcePositions
+from unistream.model.snapshot import resumable_directory
 from unistream.model.splits import Unread
 from unistream.model.stored_job import SinkSoFar
 from unistream.port.metadata import (
@@ -38,12 +44,6 @@ from unistream.port.metadata import (
     CommitRecord,
     EventRecord,
     ExceptionRecord,
-)
-from unistream.port.metrics import (
-    PENDING_BYTES,
-    PENDING_BYTES_UNKNOWN,
-    PENDING_RECORDS,
-    PENDING_UNKNOWN,
 )
 
 CHECKPOINTS_KEPT_MAX: Final = 60  # what a page shows; all are in the catalogue

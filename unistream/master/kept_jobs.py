@@ -24,10 +24,10 @@ from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.core.job import with_parallelism
 from unistream.master.changed_submission import changed
-from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_store import JobStore, place_of
 from unistream.master.leadership import Leadership
 from unistream.model.stored_job import KeptJob
+from unistream.model.submission import SubmitRequest
 
 NAME_CHARS_MAX: Final = 200
 NOTHING: Final[Mapping[str, Any]] = {}

@@ -9,9 +9,12 @@ from typing import Final
 from unistream.base.config import SCHEDULER
 from unistream.base.ids import ClusterId, VertexId
 from unistream.base.secrets import redacted
-from unistream.core.contract import JobEnded, JobStatus, JobView
+from unistream.core.contract import JobEnded, JobView
 from unistream.core.job import with_parallelism
-from unistream.master.job_info import (
+from unistream.master.job_setup import JobSetup
+from unistream.master.journal import Journal, summed
+from unistream.model.graph import JobGraph
+from unistream.model.job_info import (
     JobInfo,
     JobSummary,
     SubtaskInfo,
@@ -19,9 +22,7 @@ from unistream.master.job_info import (
     VertexInfo,
     in_one_line,
 )
-from unistream.master.job_setup import JobSetup
-from unistream.master.journal import Journal, summed
-from unistream.model.graph import JobGraph
+from unistream.model.job_status import JobStatus
 from unistream.model.stored_job import TotalsSoFar
 
 _BEFORE: Final[Mapping[str, JobStatus]] = {

@@ -13,9 +13,9 @@ from unistream.base.errors import Fenced, UnistreamError
 from unistream.base.ids import AttemptId, JobId, TaskManagerId
 from unistream.core import contract
 from unistream.core.contract import AttemptView
-from unistream.master.job_info import TERMINAL_STATES
 from unistream.master.ports import Messages
 from unistream.master.senders import Failed, OutgoingMessage
+from unistream.model.job_info import TERMINAL_STATES
 from unistream.model.messages import CancelTask, DeployTask
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from unistream.base.ids import ClusterId, JobId, OperatorUid
 from unistream.master.history import summary_from_line
-from unistream.master.job_info import JobSummary
+from unistream.model.job_info import JobSummary
 from unistream.port.metadata import ClusterRecord, HistoryPlace, JobLine, MetadataStore, PastJobs
 
 LOOKS_MAX: Final = 5  # into the database for one page, if a text is in graphs but in no table

@@ -12,13 +12,13 @@ from typing import Protocol
 
 from unistream.base.ids import ClusterId, JobId, TaskManagerId
 from unistream.core import contract
-from unistream.master.job_info import MetadataHealth
 from unistream.master.job_store import JobStore
 from unistream.master.leadership import Leadership
 from unistream.master.loop import CreateLoop
 from unistream.master.ordered import WorkPool
 from unistream.master.senders import OnOutcome, OutgoingMessage
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
+from unistream.model.job_info import MetadataHealth
 from unistream.model.messages import ToTaskManager
 from unistream.model.stored_job import Sealed, StoredResult
 from unistream.port.metadata import (

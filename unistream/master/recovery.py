@@ -25,14 +25,14 @@ from unistream.core import contract
 from unistream.core.job import with_parallelism
 from unistream.master.durable_job import discard_of
 from unistream.master.durable_requests import stop_of
-from unistream.master.job_info import MASTER_LOST, JobInfo
 from unistream.master.job_io import remove_snapshot
-from unistream.master.job_setup import JobSetup, Origin, SubmitRequest, prepare, restore_point
+from unistream.master.job_setup import JobSetup, Origin, prepare, restore_point
 from unistream.master.loop import Loop
 from unistream.master.operations import taken_over
 from unistream.master.ports import MasterPorts
 from unistream.master.restart_point import first_free, newest, remove_unpointed
 from unistream.model.graph import JobGraph, JobType, shown
+from unistream.model.job_info import MASTER_LOST, JobInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import (
     Leftover,
@@ -41,6 +41,7 @@ from unistream.model.stored_job import (
     StoredRequest,
     StoredResult,
 )
+from unistream.model.submission import SubmitRequest
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:

@@ -44,10 +44,10 @@ from unistream.core.resource import (
     WorkerRegistered,
     WorkerView,
 )
-from unistream.master.job_info import TaskManagerInfo
 from unistream.master.loop import Loop
 from unistream.master.ports import MasterPorts
 from unistream.master.senders import Failed
+from unistream.model.job_info import TaskManagerInfo
 from unistream.model.messages import (
     PROTOCOL_VERSION,
     Ack,

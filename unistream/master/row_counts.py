@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from unistream.base.ids import JobId
 from unistream.model.counter_names import RECORDS_OUT_OF_ORDER, by_operator
-from unistream.port.metrics import DEAD_LETTERS, LATE_RECORDS_DROPPED, SKIPPED
+from unistream.model.metric_names import DEAD_LETTERS, LATE_RECORDS_DROPPED, SKIPPED
 
 _OUT_OF_ORDER = f".{RECORDS_OUT_OF_ORDER}."
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unistream.base.ids import CheckpointId
-from unistream.master.job_info import SinkInfo
+from unistream.model.job_info import SinkInfo
 from unistream.model.messages import CommitReported
 from unistream.model.positions import SourcePositions
 from unistream.model.stored_job import SinkSoFar

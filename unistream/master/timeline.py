@@ -12,8 +12,8 @@ import msgspec
 
 from unistream.base.ids import CheckpointId, JobId, VertexId
 from unistream.master.history import graph_of
-from unistream.master.job_info import CheckpointInfo, JobInfo, TaskStateName
 from unistream.model.graph import JobGraph
+from unistream.model.job_info import CheckpointInfo, JobInfo, TaskStateName
 from unistream.port.metadata import (
     PAGE_ROWS,
     RESCALE_EVENT,

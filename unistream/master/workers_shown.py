@@ -14,7 +14,7 @@ from unistream.base.ids import AllocationId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import KIB
 from unistream.core.contract import JobView
 from unistream.core.resource import BlockedHost, SlotView
-from unistream.master.job_info import TaskManagerInfo, TaskStateName
+from unistream.model.job_info import TaskManagerInfo, TaskStateName
 from unistream.port.host import worker_log_name
 
 LOG_BYTES_MAX: Final = 256 * KIB  # of the tail of a worker's log

@@ -309,3 +309,10 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool = False
     data_ended: bool = False
     in_flight: tuple[InFlightShare, ...] = ()
+
+
+def resumable_directory(directory: str, manifest: Manifest) -> str | None:
+    """The snapshot that a job can be resumed from instead of the one there."""
+    if manifest.kind is not SnapshotKind.TERMINATE:
+        return directory
+    return manifest.resumable and f"{directory.rstrip('/').rpartition('/')[0]}/{manifest.resumable}"

@@ -35,9 +35,9 @@ from unistream.base.errors import (
 from unistream.base.ids import JobId, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_setup import SubmitRequest
 from unistream.master.job_views import counts_of
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.submission import SubmitRequest
 from unistream.rest import flink_json
 from unistream.rest.answers import json_answer as _json
 from unistream.rest.answers import operation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from unistream.base.ids import VertexId
-from unistream.master.job_info import JobInfo, SubtaskInfo
+from unistream.model.job_info import JobInfo, SubtaskInfo
 
 Json = dict[str, object]
 

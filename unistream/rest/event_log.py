@@ -28,8 +28,8 @@ import msgspec
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
-from unistream.master.job_info import JobInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import JobInfo
 from unistream.rest.figures import Overview
 from unistream.rest.requests import job_id
 

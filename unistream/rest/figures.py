@@ -15,8 +15,8 @@ from unistream.base.config import WEB_DAGSTER_URL
 from unistream.base.errors import NotFound
 from unistream.base.ids import JobId
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.figures import JobFigures, figures_of
-from unistream.master.job_info import JobInfo, JobSummary
+from unistream.model.job_figures import JobFigures, figures_of
+from unistream.model.job_info import JobInfo, JobSummary
 from unistream.rest.answers import json_answer
 
 NowMs: TypeAlias = Callable[[], int]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, get_args
 
 from unistream.core.graph import job_plan
-from unistream.master.job_info import ExceptionInfo, JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
 from unistream.master.live import scheduler_of
 from unistream.model.graph import JobGraph, JobVertex
+from unistream.model.job_info import ExceptionInfo, JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
 from unistream.rest.shapes import ExecutionState, JobState
 
 Json = dict[str, object]

@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from unistream.base.errors import CorruptSnapshot, NotFound, ProtocolError
 from unistream.base.ids import CheckpointId, JobId
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import JobInfo, SinkInfo
 from unistream.port.metadata import CommitRecord
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id, whole_number

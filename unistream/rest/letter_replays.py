@@ -36,8 +36,7 @@ from unistream.base.ids import JobId, job_of_request
 from unistream.base.object_stores import store_options
 from unistream.core.memory import describe_bytes
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.job_info import JobInfo
 from unistream.model.letter_pages import LettersRefusal
 from unistream.model.letter_replays import (
     Correction,
@@ -49,6 +48,7 @@ from unistream.model.letter_replays import (
     ReplayQuestion,
     replay_request,
 )
+from unistream.model.submission import SubmitRequest
 from unistream.rest.answers import json_answer
 from unistream.rest.letter_tables import LetterTables, checked_word
 from unistream.rest.requests import body_of, chosen_trigger, job_id, trigger_id

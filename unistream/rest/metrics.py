@@ -18,8 +18,8 @@ from fastapi import APIRouter, Response
 
 from unistream.base.ids import JobId
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import SubtaskInfo
 from unistream.model.counter_names import parted
+from unistream.model.job_info import SubtaskInfo
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id
 

@@ -14,12 +14,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from unistream.master.cluster_info import ClusterInfo
-from unistream.master.job_info import JobInfo
-from unistream.master.job_log import JobLine
 from unistream.master.past_jobs import JobsPage
 from unistream.master.timeline import JobTimeline
 from unistream.master.workers_shown import WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import JobInfo
+from unistream.model.job_log_line import JobLogLine
 from unistream.model.letter_pages import LettersPage
 from unistream.model.procedures import ProcedureReport
 from unistream.port.metadata import OutboxRecord
@@ -112,7 +112,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GET /unistream/jobs/{id_}/checkpoints/{trigger}": Operation(shapes.PlaceOperation),
     "POST /unistream/jobs/{id_}/rescale": Operation(shapes.Started, RescaleBody, 202),
     "GET /unistream/jobs/{id_}/rescale/{trigger}": Operation(shapes.RescaleOperation),
-    "GET /unistream/jobs/{job}/log": Operation(list[JobLine], query=PAGE),
+    "GET /unistream/jobs/{job}/log": Operation(list[JobLogLine], query=PAGE),
     "GET /unistream/jobs/{id_}/commits": Operation(job_commits.JobCommits, query=(("limit", "integer"),)),
     "GET /unistream/jobs/{id_}/state": Operation(
         savepoints.SnapshotContents, query=(("checkpoint", "integer"),)

@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from unistream.base.errors import ConfigError
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import TERMINAL_STATES
 from unistream.master.past_jobs import place_of
+from unistream.model.job_info import TERMINAL_STATES
 from unistream.port.metadata import HistoryPlace, PastJobs
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import whole_number

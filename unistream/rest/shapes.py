@@ -2,7 +2,7 @@
 
 The OpenAPI document is made of them (`unistream.rest.openapi`), and the tests compare each answer that they
 see with its type. What is our own below /unistream is a plain struct of the master
-(`unistream.master.job_info`).
+(`unistream.model.job_info`).
 Times are epoch milliseconds, -1 or 0 where Flink says "not yet".
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from unistream.master.job_info import JobSummary, MetadataHealth, TaskManagerInfo
+from unistream.model.job_info import JobSummary, MetadataHealth, TaskManagerInfo
 from unistream.model.procedures import Procedure
 from unistream.port.run_links import RunLink
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeVar
 
-from unistream.core.contract import JOB_TRANSITIONS, JobState, JobStatus, job_steps
+from unistream.core.contract import JOB_TRANSITIONS, JobState, job_steps
 from unistream.core.execution import EXECUTION_TRANSITIONS, REPORTABLE
 from unistream.core.job import CHANGES, Change
 from unistream.model.execution_state import ExecutionState
+from unistream.model.job_status import JobStatus
 
 S = TypeVar("S", bound=Enum)
 

@@ -25,11 +25,11 @@ from unistream.client.job_client import JobResult
 from unistream.client.reported import reported_result
 from unistream.host.roster import Roster
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import TaskManagerInfo
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
+from unistream.model.job_info import TaskManagerInfo
 from unistream.model.messages import Answer, Refused, Request
+from unistream.model.submission import SubmitRequest
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.port.transport import ControlClient
 from unistream.worker.code import pack

@@ -8,8 +8,8 @@ from msgspec import structs
 import unistream as us
 from unistream.api.upgrade import is_other_version
 from unistream.base.ids import JobId, LineageId
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest, digest_of
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest, digest_of
 from unistream.worker.code import pack
 
 

@@ -48,9 +48,9 @@ from unistream.connector.catalogue import ConnectorInfo, Found, Part
 from unistream.core.memory import memory_plan
 from unistream.core.restore import RestorePlan
 from unistream.master.history import NO_ARCHIVE
-from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
-from unistream.master.job_log import JobLine
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import JobInfo, JobSummary, TaskManagerInfo
+from unistream.model.job_log_line import JobLogLine
 from unistream.port.group import GroupCommit, TableVersion
 from unistream.savepoint.finalize import Finalized, Outcome, SinkCommit
 from unistream.savepoint.inspection import Inspection
@@ -224,7 +224,7 @@ SCREENS: Final[Mapping[str, Callable[[int], Parts]]] = {
     ],
     "exceptions": lambda _width: exceptions.shown(job("fares"), NOW_MS),
     "exceptions_attempts": lambda _width: [exceptions.past_attempts(job("fares").subtasks, NOW_MS)],
-    "logs": lambda _width: map(logged, answer("logs", list[JobLine])),
+    "logs": lambda _width: map(logged, answer("logs", list[JobLogLine])),
     "checkpoints": lambda _width: checkpoints.shown(snapshots("flights_per_minute"), NOW_MS),
     "checkpoints_after_failures": lambda _width: checkpoints.shown(snapshots("fares"), NOW_MS),
     "checkpoints_one": lambda _width: one_checkpoint(),

@@ -16,12 +16,12 @@ from unistream.client import home
 from unistream.client.job_history import RecordedJobClient, history_store
 from unistream.client.lookup import find_shown_job
 from unistream.master.archive import archived
-from unistream.master.job_log import JobLine
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
+from unistream.model.job_log_line import JobLogLine
 
 ENDED_MS = 9
-LINES = screens.answer("logs", list[JobLine])
+LINES = screens.answer("logs", list[JobLogLine])
 Capture = pytest.CaptureFixture[str]
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.unit.cli import screens
 from unistream.cli.exceptions import shown
-from unistream.master.job_info import ExceptionInfo
+from unistream.model.job_info import ExceptionInfo
 
 NEVER_FAILED = replace(screens.job("history"), exceptions=())
 WHOLE = ExceptionInfo(at_ms=0, kind="JobFailed", message="Recovery is suppressed by [none]\nsecond line")

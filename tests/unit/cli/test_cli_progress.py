@@ -12,8 +12,8 @@ from rich.console import Console
 from unistream.base.ids import JobId, LineageId
 from unistream.cli.progress import STAGES_SHOWN_MAX, Restarts, line, shows_stages, stage_bars
 from unistream.client.reported import FAILURES_SHOWN
-from unistream.master.job_info import ExceptionInfo, JobInfo
 from unistream.model.bounded import StageProgress
+from unistream.model.job_info import ExceptionInfo, JobInfo
 
 
 def failure(at: int, message: str = "odd", task: str | None = "map (1/2) - execution #3") -> ExceptionInfo:

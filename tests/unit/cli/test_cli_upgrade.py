@@ -17,7 +17,7 @@ from unistream.cli.main import main
 from unistream.cli.upgrade import kept_options
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.lookup import find_job
-from unistream.master.job_info import JobInfo
+from unistream.model.job_info import JobInfo
 
 VERSIONS = """
 import unistream as us

@@ -19,7 +19,7 @@ from tests.walked import walked
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.connector.datagen import DatagenSource, EventTime, Sequential
-from unistream.master.job_setup import SubmitRequest
+from unistream.model.submission import SubmitRequest
 from unistream.testing.mini_cluster import DEFAULTS, ThreadHost
 from unistream.worker.code import pack
 

@@ -23,8 +23,8 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.client import restarts
 from unistream.client.absence import ANSWER_MIN_S, Absence
 from unistream.client.rest_client import RestClient, RestJobClient
-from unistream.master.job_info import CheckpointInfo, JobInfo
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
+from unistream.model.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
 JOB = JobId("ab" * 16)

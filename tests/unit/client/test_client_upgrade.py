@@ -8,9 +8,9 @@ from msgspec import structs
 from unistream.base.errors import CorruptSnapshot, NotFound
 from unistream.base.ids import JobId, LineageId
 from unistream.client.upgrade import DoesNotFit, Facts, Step, Upgrade, left_by, next_step
-from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.graph import JobGraph
+from unistream.model.job_info import JobInfo
+from unistream.model.submission import SubmitRequest
 
 RUNNING = JobInfo(
     job=JobId("a"), name="flow", lineage=LineageId("l"), state="RUNNING", target="local", submitted_ms=1

@@ -23,7 +23,7 @@ from unistream.connector.datagen import (
     generate,
 )
 from unistream.connector.registry import create_discovery
-from unistream.port.metrics import PENDING_RECORDS
+from unistream.model.metric_names import PENDING_RECORDS
 from unistream.port.source import Idle, Polled, ReaderContext, Rows, Source, SourceReader
 from unistream.testing.harness.operators import CountingMetrics
 

@@ -34,8 +34,8 @@ from unistream.dagster.attached import (
     SavepointFormat,
     run_step,
 )
-from unistream.master.job_info import ExceptionInfo, JobInfo
-from unistream.master.job_log import JobLine
+from unistream.model.job_info import ExceptionInfo, JobInfo
+from unistream.model.job_log_line import JobLogLine
 
 URL = "http://127.0.0.1:8081"
 JOB = JobId("0123456789abcdef0123456789abcdef")
@@ -54,7 +54,7 @@ class FakeJob:
         self.restarting = 0  # pictures of the job in which not all tasks run
         self.job_type = "STREAMING"
         self.exceptions: tuple[ExceptionInfo, ...] = ()
-        self.lines: list[JobLine] = []
+        self.lines: list[JobLogLine] = []
         self.log_fails: Exception | None = None
         self.status_fails: list[UnistreamError] = []  # the next answers
         self._while_waiting = while_waiting
@@ -74,7 +74,7 @@ class FakeJob:
     def rest_url(self) -> str:
         return URL
 
-    def log(self, after: int = 0) -> list[JobLine]:
+    def log(self, after: int = 0) -> list[JobLogLine]:
         if self.log_fails is not None:
             raise self.log_fails
         return [line for line in self.lines if line.seq > after]
@@ -205,7 +205,7 @@ def test_a_job_that_ends_by_itself_is_only_closed() -> None:
 def test_what_functions_log_is_forwarded_with_its_level_also_the_last_lines() -> None:
     def ends(job: FakeJob) -> None:
         job.lines.append(
-            JobLine(seq=1, at_ms=0, level="ERROR", logger="orders", task="map (1/1)", message="no number")
+            JobLogLine(seq=1, at_ms=0, level="ERROR", logger="orders", task="map (1/1)", message="no number")
         )
         job.end("FINISHED")
 

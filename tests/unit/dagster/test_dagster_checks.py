@@ -21,8 +21,8 @@ from unistream.dagster import (
 )
 from unistream.dagster.judging import Limits, SourceRows, judged, row_count_verdict, source_rows
 from unistream.dagster.seen import Complete
-from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.master.journal import summed
+from unistream.model.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 from unistream.model.messages import TaskMetrics
 
 NOW_MS = 1_000_000

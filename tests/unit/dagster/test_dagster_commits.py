@@ -20,8 +20,8 @@ from unistream.dagster.commit_sensor import LOOK_BACK, last_reported
 from unistream.dagster.commits import Reading, coalesced, read_within
 from unistream.dagster.metadata import SEQ, positions_metadata
 from unistream.dagster.stream import Committed, Written
-from unistream.master.job_info import JobInfo
 from unistream.metadata import tables
+from unistream.model.job_info import JobInfo
 from unistream.model.positions import SourcePositions
 from unistream.port.metadata import PAGE_ROWS, CommitRecord, OutboxRecord
 

@@ -9,7 +9,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.dagster import UnistreamResource, build_drain_and_resume_schedule, sink_asset, unistream_assets
 from unistream.dagster.drain_resume import STAGE_TAG, STOP, STOPS_TAG, Found, Stage, Step, next_step, stage_of
 from unistream.dagster.savepoints import ended_by
-from unistream.master.job_info import CheckpointInfo, JobInfo
+from unistream.model.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
 RUNS = Found("one", "RUNNING", runs=True, was_stopped=False)

@@ -21,7 +21,7 @@ from unistream.dagster.following import (
 from unistream.dagster.judging import RUNS, Limits, judged_seen
 from unistream.dagster.metadata import ORDER, asset_metadata
 from unistream.dagster.seen import Complete, NoJob, NotSeen, Seen, SeenJob, state_text
-from unistream.master.job_info import CheckpointInfo, ExceptionInfo, JobInfo, SinkInfo
+from unistream.model.job_info import CheckpointInfo, ExceptionInfo, JobInfo, SinkInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot_kind import SnapshotKind
 

@@ -15,9 +15,9 @@ from unistream.dagster.lines import (
     FunctionLines,
     StageLines,
 )
-from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
-from unistream.master.job_log import JobLine
 from unistream.model.bounded import StageProgress
+from unistream.model.job_info import ExceptionInfo, JobInfo, SubtaskInfo
+from unistream.model.job_log_line import JobLogLine
 
 INFO = JobInfo(
     job=JobId("a" * 32), name="rows", lineage=LineageId("l"), state="RUNNING", target="local", submitted_ms=0
@@ -129,8 +129,8 @@ def test_each_stage_of_a_job_on_spark_is_a_line_when_it_has_finished() -> None:
     ]
 
 
-def logged(seq: int, *, dropped: int = 0) -> JobLine:
-    return JobLine(
+def logged(seq: int, *, dropped: int = 0) -> JobLogLine:
+    return JobLogLine(
         seq=seq,
         at_ms=0,
         level="WARNING",
@@ -142,7 +142,7 @@ def logged(seq: int, *, dropped: int = 0) -> JobLine:
 
 
 def test_lines_of_functions_are_shown_once_and_of_many_the_newest() -> None:
-    kept: list[JobLine] = []
+    kept: list[JobLogLine] = []
     lines = FunctionLines(lambda after: [one for one in kept if one.seq > after], "orders")
     assert lines.new_lines(now_s=0) == []
     kept.append(logged(1))
@@ -160,7 +160,7 @@ def test_a_function_that_logs_all_the_time_fills_no_database() -> None:
     """A week, 500 lines each 10 s: how many are shown, and that none is left out in silence."""
     seq = 0
 
-    def read(after: int) -> list[JobLine]:
+    def read(after: int) -> list[JobLogLine]:
         nonlocal seq
         seq += 1
         return [logged(seq, dropped=499)]

@@ -9,7 +9,7 @@ import pytest
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.dagster.metadata import job_metadata
 from unistream.dagster.savepoints import Savepoints, savepoints_of, was_stopped
-from unistream.master.job_info import CheckpointInfo, JobInfo
+from unistream.model.job_info import CheckpointInfo, JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
 

@@ -13,7 +13,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
 from unistream.client.lookup import Found, _writer
 from unistream.dagster import build_commit_sensor, sink_asset, unistream_assets
 from unistream.dagster.stream import Committed, Stream, Written
-from unistream.master.job_info import JobInfo, JobSummary
+from unistream.model.job_info import JobInfo, JobSummary
 from unistream.port.metadata import CommitRecord, OutboxRecord
 
 OURS, THEIRS = "file:///ours/orders", "file:///theirs/orders"

@@ -26,7 +26,6 @@ from unistream.dead_letters.graph import append_everywhere
 from unistream.dead_letters.ledger import FORMAT_OF_CLUSTERS, Ledger, Order
 from unistream.dead_letters.replay import Chosen, Replay
 from unistream.dead_letters.table import letters_at
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.chain import JobCode
 from unistream.model.letter_replays import (
     Correction,
@@ -40,6 +39,7 @@ from unistream.model.letter_replays import (
 )
 from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.submission import SubmitRequest
 from unistream.operator.common import encoded_row
 from unistream.operator.sink import SinkWriterOperator
 from unistream.port.dead_letters import LETTER_SCHEMA

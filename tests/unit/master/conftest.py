@@ -23,9 +23,9 @@ from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.master.cluster_info import ClusterPlaces
 from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_setup import SubmitRequest
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
+from unistream.model.submission import SubmitRequest
 from unistream.port.ha import HaStore
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage

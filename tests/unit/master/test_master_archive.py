@@ -9,13 +9,6 @@ from msgspec.structs import replace
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId, VertexId
 from unistream.master.archive import CONTENT_BYTES_MAX, FORMAT, archived, restored
-from unistream.master.job_info import (
-    ExceptionInfo,
-    JobInfo,
-    PastAttemptInfo,
-    SubtaskInfo,
-    TaskManagerInfo,
-)
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,
@@ -23,6 +16,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
+from unistream.model.job_info import ExceptionInfo, JobInfo, PastAttemptInfo, SubtaskInfo, TaskManagerInfo
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.snapshot_kind import SnapshotKind
 

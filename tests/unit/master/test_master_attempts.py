@@ -15,9 +15,9 @@ from tests.unit.master.test_master_recovery import Succession, is_in
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_info import JobInfo
 from unistream.metadata import tables
 from unistream.model import messages as mm
+from unistream.model.job_info import JobInfo
 from unistream.model.stored_job import NOTHING_USED, AttemptCounter
 
 Make = Callable[..., Any]

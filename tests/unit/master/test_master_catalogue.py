@@ -19,11 +19,11 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.master.catalogue import Catalogue
-from unistream.master.job_setup import SubmitRequest
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.submission import SubmitRequest
 from unistream.port.metadata import CommitRecord, JobRecord
 from unistream.port.retention import Retention
 

@@ -16,7 +16,6 @@ from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
 from unistream.master.history import checkpoints_from_records
-from unistream.master.job_info import CheckpointInfo
 from unistream.model import messages as mm
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
@@ -26,6 +25,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
+from unistream.model.job_info import CheckpointInfo
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 from unistream.port.metadata import JobRecord
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details

@@ -14,10 +14,10 @@ from tests.walked import walked
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
-from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
 from unistream.model.graph import JobType
+from unistream.model.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind
 
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)

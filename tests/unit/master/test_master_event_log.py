@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tests.unit.master.event_reader import Pictures, changed
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, ClusterId, JobId, LineageId, VertexId
-from unistream.master.job_info import JobInfo, JobSummary, SubtaskInfo
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
+from unistream.model.job_info import JobInfo, JobSummary, SubtaskInfo
 from unistream.model.messages import TaskMetrics
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.rest import event_log as log

@@ -8,9 +8,9 @@ import pytest
 from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, SubtaskId, TaskManagerId, VertexId
 from unistream.core.contract import RecordAttempt, RecordException
 from unistream.master.exceptions import recorded_exceptions
-from unistream.master.job_info import ExceptionInfo, JobInfo
 from unistream.master.journal import Journal
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
+from unistream.model.job_info import ExceptionInfo, JobInfo
 from unistream.model.messages import TaskFailure
 from unistream.port.metadata import ExceptionRecord
 from unistream.rest import flink_json

@@ -16,7 +16,10 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.cli.progress import line
 from unistream.core.contract import JobView
-from unistream.master.figures import (
+from unistream.master.job_master import JobMaster
+from unistream.master.journal import summed
+from unistream.model import messages as mm
+from unistream.model.job_figures import (
     SilentSource,
     VertexName,
     bytes_left,
@@ -25,7 +28,7 @@ from unistream.master.figures import (
     rows_read,
     vertex_figures,
 )
-from unistream.master.job_info import (
+from unistream.model.job_info import (
     LINE_CHARS_MAX,
     CheckpointInfo,
     ExceptionInfo,
@@ -33,12 +36,7 @@ from unistream.master.job_info import (
     SubtaskInfo,
     VertexInfo,
 )
-from unistream.master.job_master import JobMaster
-from unistream.master.journal import summed
-from unistream.model import messages as mm
-from unistream.model.snapshot_kind import SnapshotKind
-from unistream.model.splits import Unread
-from unistream.port.metrics import (
+from unistream.model.metric_names import (
     COMPILING,
     PENDING_BYTES,
     PENDING_BYTES_UNKNOWN,
@@ -46,6 +44,8 @@ from unistream.port.metrics import (
     PENDING_UNKNOWN,
     SECONDS_UNANSWERED,
 )
+from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.splits import Unread
 
 IDLE = JobInfo(
     job=JobId("a" * 32), name="n", lineage=LineageId("l"), state="RUNNING", target="mini", submitted_ms=1

@@ -10,8 +10,8 @@ import pytest
 from tests.eventually import WAIT_S
 from tests.unit.master.served_cluster import Api
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid
-from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.model import messages as mm
+from unistream.model.job_info import JobInfo, SinkInfo
 from unistream.operator.sink import Due
 from unistream.port.metadata import CommitRecord
 from unistream.rest.job_commits import StagedOutput, sinks_of, staged_outputs

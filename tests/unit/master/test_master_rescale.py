@@ -17,10 +17,10 @@ from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.master.history import Recorded, info_from_records
-from unistream.master.job_info import JobInfo
 from unistream.metadata import tables
 from unistream.model import messages as mm
 from unistream.model.graph import JobGraph
+from unistream.model.job_info import JobInfo
 
 UNKNOWN = "0" * 31 + "a"
 NOT_RUNNING = "not all tasks are running; try again when it is RUNNING"

@@ -19,8 +19,8 @@ from unistream.base.ids import JobId
 from unistream.client.policy import RULES, Call
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import submit
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.snapshot_kind import SnapshotKind
+from unistream.model.submission import SubmitRequest
 
 Submission = Callable[..., SubmitRequest]
 

@@ -11,8 +11,8 @@ import pytest
 
 import unistream as us
 from tests.unit.master.served_cluster import Api
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.graph import JobGraph
+from unistream.model.submission import SubmitRequest
 from unistream.rest.vertices import VertexLine, lines_of
 
 ROWS = pa.table({"k": [1, 2], "v": [1.0, 2.0]})

@@ -15,7 +15,6 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import AttemptView, JobView
 from unistream.core.resource import BlockedHost, SlotView
-from unistream.master.job_info import TaskManagerInfo
 from unistream.master.workers_shown import (
     LOG_BYTES_MAX,
     BlockedHostInfo,
@@ -26,6 +25,7 @@ from unistream.master.workers_shown import (
 )
 from unistream.model import messages as mm
 from unistream.model.graph import JobGraph
+from unistream.model.job_info import TaskManagerInfo
 from unistream.model.resources import MachineResources
 from unistream.rest.flink_json import task_manager
 

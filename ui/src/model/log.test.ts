@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 
-import type { JobLine } from "../api/schema";
+import type { JobLogLine } from "../api/schema";
 import { LINES_KEPT, filtered, textOf, withNew } from "./log";
 
-function line(seq: number, changes: Partial<JobLine> = {}): JobLine {
+function line(seq: number, changes: Partial<JobLogLine> = {}): JobLogLine {
   const message = `line ${seq}`;
   return {
     seq,

@@ -1,10 +1,10 @@
-import type { JobLine } from "../api/schema";
+import type { JobLogLine } from "../api/schema";
 import type { Tone } from "./states";
 
 export const LINES_KEPT = 10_000;
 
 /** The lines that are known, with new ones behind them; the oldest go when there are too many. */
-export function withNew(known: readonly JobLine[], more: readonly JobLine[]): readonly JobLine[] {
+export function withNew(known: readonly JobLogLine[], more: readonly JobLogLine[]): readonly JobLogLine[] {
   const last = known.at(-1)?.seq ?? 0;
   const fresh = more.filter(({ seq }) => seq > last);
   return fresh.length === 0 ? known : [...known, ...fresh].slice(-LINES_KEPT);
@@ -14,7 +14,7 @@ export const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] as const
 export type Level = (typeof LEVELS)[number];
 
 /** Lines of a level or a worse one whose task, logger or message has the text, whatever its case. */
-export function filtered(lines: readonly JobLine[], text: string, least: Level): readonly JobLine[] {
+export function filtered(lines: readonly JobLogLine[], text: string, least: Level): readonly JobLogLine[] {
   const wanted = text.trim().toLowerCase();
   const from = LEVELS.indexOf(least);
   return lines.filter((line) => {
@@ -25,7 +25,7 @@ export function filtered(lines: readonly JobLine[], text: string, least: Level):
 }
 
 /** As text, to be copied: one line for each, and for what was dropped before it. */
-export function textOf(lines: readonly JobLine[]): string {
+export function textOf(lines: readonly JobLogLine[]): string {
   return lines
     .flatMap(({ at_ms, level, task, logger, message, dropped }) => [
       ...(dropped > 0 ? [`… ${dropped} lines of ${task} were dropped: it logs too much`] : []),

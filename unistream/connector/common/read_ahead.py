@@ -18,14 +18,14 @@ from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.connector.common.row_groups import Chunk, P
 from unistream.model.messages import Split
-from unistream.model.splits import Unread
-from unistream.port.metrics import (
+from unistream.model.metric_names import (
     PENDING_BYTES,
     PENDING_BYTES_UNKNOWN,
     PENDING_RECORDS,
     PENDING_UNKNOWN,
     SKIPPED,
 )
+from unistream.model.splits import Unread
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 READ_AHEAD_CHUNKS: Final = 8  # of at most 65,536 rows; more costs memory and gains nothing

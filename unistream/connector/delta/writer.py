@@ -35,7 +35,7 @@ from unistream.connector.delta.stage import (
     write_parquet,
 )
 from unistream.model.elements import Batch
-from unistream.port.metrics import ROWS_SENT
+from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; above it the largest is written to a file

@@ -34,7 +34,7 @@ from unistream.connector.file.sink_parts import (
 )
 from unistream.connector.file.sink_stage import FileStage
 from unistream.model.elements import Batch
-from unistream.port.metrics import ROWS_SENT
+from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; above it the largest is written to a file

@@ -28,7 +28,7 @@ from unistream.connector.iceberg.buffers import Key, PartitionBuffers
 from unistream.connector.iceberg.catalog import TableAddress, TableSettings
 from unistream.connector.iceberg.stage import IcebergCommittable, StagedFile, encode_committable
 from unistream.model.elements import Batch
-from unistream.port.metrics import ROWS_SENT
+from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from unistream.connector.kafka.config import Properties, group_id
 from unistream.connector.kafka.decode import RecordDecoder
 from unistream.connector.kafka.fetch import Chunk, FetchThread
 from unistream.model.messages import Split
-from unistream.port.metrics import PENDING_RECORDS, PENDING_UNKNOWN, SECONDS_UNANSWERED, SKIPPED
+from unistream.model.metric_names import PENDING_RECORDS, PENDING_UNKNOWN, SECONDS_UNANSWERED, SKIPPED
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 RETRY_MS: Final = 1_000  # a fallback; the thread wakes the task

@@ -48,7 +48,7 @@ from unistream.connector.kafka.transactions import (
 )
 from unistream.connector.kafka.wire import Producing, TopicState
 from unistream.model.elements import Batch
-from unistream.port.metrics import ROWS_SENT
+from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 GATHERED_BYTES_MAX: Final = 4 * MIB

@@ -25,7 +25,7 @@ from unistream.connector.sql.statements import (
     stage_table,
 )
 from unistream.model.elements import Batch
-from unistream.port.metrics import ROWS_SENT
+from unistream.model.metric_names import ROWS_SENT
 from unistream.port.sink import SinkContext
 
 

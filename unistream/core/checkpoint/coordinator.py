@@ -30,10 +30,11 @@ from unistream.core.checkpoint.queue import PERIODIC, PERIODIC_ALIGNED, Snapshot
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.start import Obstacle, SnapshotStart
 from unistream.core.checkpoint.store import CompletedSnapshots
-from unistream.core.contract import JobSettings, JobStatus, Outbox, Retention, SnapshotRequest
+from unistream.core.contract import JobSettings, Outbox, Retention, SnapshotRequest
 from unistream.core.execution import Execution, JobRun
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.failure_reason import FailureReason
+from unistream.model.job_status import JobStatus
 from unistream.model.messages import CheckpointAcked, CheckpointDeclined, TaskFailure
 from unistream.model.snapshot_kind import SnapshotKind
 

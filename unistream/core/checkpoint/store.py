@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import CheckpointId, JobId, OperatorUid
-from unistream.core.contract import JobStatus, RestorePoint, Retention, Sweep
+from unistream.core.contract import RestorePoint, Retention, Sweep
 from unistream.model.file_ref import FileRef
+from unistream.model.job_status import JobStatus
 from unistream.model.manifest_files import files_of_task, referenced_files, with_files
 from unistream.model.positions import SourcePositions
 from unistream.model.snapshot import Manifest, TaskSnapshot

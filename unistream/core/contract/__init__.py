@@ -73,7 +73,6 @@ from unistream.core.contract.status import (
     JobCause,
     JobLog,
     JobState,
-    JobStatus,
     JobView,
     job_steps,
 )

@@ -15,29 +15,9 @@ from typing import Final, TypeVar
 from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract.story import IllegalTransition, StateLog
 from unistream.model.graph import JobGraph
+from unistream.model.job_status import JobStatus
 from unistream.model.messages import TaskFailure
 from unistream.model.splits import Unread
-
-
-class JobStatus(Enum):
-    """What people see of a job's state."""
-
-    INITIALIZING = "INITIALIZING"
-    CREATED = "CREATED"
-    RUNNING = "RUNNING"
-    FAILING = "FAILING"
-    FAILED = "FAILED"
-    CANCELLING = "CANCELLING"
-    CANCELED = "CANCELED"
-    FINISHED = "FINISHED"
-    RESTARTING = "RESTARTING"
-    SUSPENDED = "SUSPENDED"
-    RECONCILING = "RECONCILING"
-
-    @property
-    def is_globally_terminal(self) -> bool:
-        """It never runs again, under no leader (SUSPENDED may)."""
-        return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
 
 @unique

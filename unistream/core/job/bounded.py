@@ -31,7 +31,6 @@ from unistream.core.contract import (
     JobEnded,
     JobLog,
     JobSettings,
-    JobStatus,
     JobView,
     LeadershipLost,
     ManifestDurable,
@@ -67,6 +66,7 @@ from unistream.model.bounded import (
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
+from unistream.model.job_status import JobStatus
 from unistream.model.messages import Split, TaskFailure
 from unistream.model.splits import FoundSplits
 from unistream.model.stored_job import Sealed

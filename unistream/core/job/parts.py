@@ -17,7 +17,6 @@ from unistream.core.contract import (
     JobLog,
     JobSettings,
     JobState,
-    JobStatus,
     Outbox,
     RecordException,
     RecordGraph,
@@ -49,6 +48,7 @@ from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph
+from unistream.model.job_status import JobStatus
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot import TaskRestore
 

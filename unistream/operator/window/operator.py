@@ -35,6 +35,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
+from unistream.model.metric_names import LATE_RECORDS_DROPPED
 from unistream.model.own_state import (
     OwnTable,
     columns_migration,
@@ -56,7 +57,6 @@ from unistream.operator.window.pane_state import PaneState, split_by_pane
 from unistream.operator.window.whole_panes import WholePanes
 from unistream.operator.window.windows import Ends, Windows
 from unistream.port.lineage import Origins, same_columns
-from unistream.port.metrics import LATE_RECORDS_DROPPED
 from unistream.port.projection import UsedColumns, together
 from unistream.port.sorting import KeyedRows
 

@@ -20,9 +20,10 @@ from unistream.base.ids import (
     TaskManagerId,
 )
 from unistream.core import contract
-from unistream.core.contract import JOB_TRANSITIONS, JobStatus
+from unistream.core.contract import JOB_TRANSITIONS
 from unistream.core.execution import EXECUTION_TRANSITIONS
 from unistream.model.execution_state import ExecutionState
+from unistream.model.job_status import JobStatus
 from unistream.model.manifest_files import referenced_files
 from unistream.model.messages import DeployTask
 from unistream.model.snapshot import Manifest, OperatorStateHandle

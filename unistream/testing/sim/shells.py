@@ -16,11 +16,11 @@ from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.resource import ResourceCommand, ResourceEvent
-from unistream.master.job_info import MetadataHealth
 from unistream.master.loop import Mailbox
 from unistream.master.ports import Machine as DecidesJob
 from unistream.master.resource_manager import Machine
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.job_info import MetadataHealth
 from unistream.model.stored_job import Sealed
 from unistream.port.host import LostListener, WorkerHost
 from unistream.port.metadata import JobRecord

@@ -12,10 +12,10 @@ from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import SnapshotRequest
 from unistream.master.job_master import JobMaster
-from unistream.master.job_setup import SubmitRequest
 from unistream.master.live import widths as every_width
 from unistream.model.chain import Chain
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
+from unistream.model.submission import SubmitRequest
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.graphs import chains_of, graph_of, vertex_id
 from unistream.testing.sim.master import SimMaster

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from unistream.core.job import SUPPRESSED_KIND
-from unistream.master.job_info import ExceptionInfo
+from unistream.model.job_info import ExceptionInfo
 from unistream.model.snapshot import Manifest
 from unistream.worker.task import SPLITS_STATE
 

@@ -20,10 +20,10 @@ from unistream.base.config import STATE_BACKEND, Configuration
 from unistream.base.config.scheduling import SCHEDULER
 from unistream.base.ids import JobId, OperatorUid
 from unistream.core.graph import why_no_checkpoints
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import Manifest
+from unistream.model.submission import SubmitRequest
 from unistream.port.operator import CommitPermit
 from unistream.port.source import SplitDiscovery
 from unistream.state.backends import IN_MEMORY, ON_DISK

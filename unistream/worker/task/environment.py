@@ -12,7 +12,7 @@ from unistream.base.clock import Clock
 from unistream.base.compiling import PROCESS
 from unistream.base.limits import MIB
 from unistream.model.messages import TaskMetrics, ToJobManager
-from unistream.port.metrics import COMPILING
+from unistream.model.metric_names import COMPILING
 from unistream.port.storage import StateReader, StateWriter
 
 

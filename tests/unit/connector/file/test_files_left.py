@@ -12,7 +12,12 @@ import pytest
 
 from unistream.connector.file import FileSource
 from unistream.connector.registry import create_discovery
-from unistream.port.metrics import PENDING_BYTES, PENDING_BYTES_UNKNOWN, PENDING_RECORDS, PENDING_UNKNOWN
+from unistream.model.metric_names import (
+    PENDING_BYTES,
+    PENDING_BYTES_UNKNOWN,
+    PENDING_RECORDS,
+    PENDING_UNKNOWN,
+)
 from unistream.testing.harness.source_driver import SourceDriver
 
 COMPILES_WITHIN_S = 60.0  # who reads JSON first may have to compile its loops

@@ -11,8 +11,9 @@ from msgspec import structs
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.checkpoint import CompletedSnapshots
 from unistream.core.checkpoint.store import SharedFileGone
-from unistream.core.contract import JobStatus, RestorePoint, Retention, Sweep
+from unistream.core.contract import RestorePoint, Retention, Sweep
 from unistream.model.file_ref import FileRef
+from unistream.model.job_status import JobStatus
 from unistream.model.snapshot import (
     Manifest,
     NativeFile,

@@ -10,9 +10,10 @@ import pytest
 from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, settings
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core import contract
-from unistream.core.contract import JobState, JobStatus, Timer, TimerKind
+from unistream.core.contract import JobState, Timer, TimerKind
 from unistream.model import bounded
 from unistream.model import messages as msg
+from unistream.model.job_status import JobStatus
 from unistream.model.snapshot import TaskSnapshot
 from unistream.model.snapshot_kind import SnapshotKind
 

@@ -10,21 +10,13 @@ import pytest
 
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.core.contract import (
-    JOB_LIFE,
-    JOB_TRANSITIONS,
-    JobCause,
-    JobLog,
-    JobState,
-    JobStatus,
-    StateLog,
-    job_steps,
-)
+from unistream.core.contract import JOB_LIFE, JOB_TRANSITIONS, JobCause, JobLog, JobState, StateLog, job_steps
 from unistream.core.contract.story import STORY_STEPS_MAX, IllegalTransition
 from unistream.core.execution import EXECUTION_TRANSITIONS, parse_reported
 from unistream.core.execution.execution import execution_state
 from unistream.core.job import CHANGES, Change
 from unistream.model.execution_state import ExecutionState
+from unistream.model.job_status import JobStatus
 
 TABLES: list[Mapping[Any, Mapping[Any, str]]] = [
     JOB_TRANSITIONS,

@@ -10,8 +10,8 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.model.metric_names import user_metrics_of
 from unistream.operator.process.user_metrics import NAMES_MAX, UserMetrics
-from unistream.port.metrics import user_metrics_of
 from unistream.testing import (
     BroadcastProcessFunctionHarness,
     KeyedBatchFunctionHarness,

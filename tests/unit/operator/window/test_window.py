@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch, WatermarkStatus
+from unistream.model.metric_names import LATE_RECORDS_DROPPED
 from unistream.operator.window import (
     AggregatePlan,
     LocalWindowAggregate,
@@ -25,7 +26,6 @@ from unistream.operator.window import (
 )
 from unistream.operator.window import aggregates as agg
 from unistream.operator.window import local as window_local
-from unistream.port.metrics import LATE_RECORDS_DROPPED
 from unistream.testing.harness import OperatorHarness, restore_state
 
 TEN = TumblingEventTimeWindows.of(10)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.master.job_info import ExceptionInfo
 from unistream.model.file_ref import FileRef
+from unistream.model.job_info import ExceptionInfo
 from unistream.model.snapshot import (
     ListHandle,
     ListMode,

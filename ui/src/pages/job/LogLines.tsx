@@ -1,7 +1,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef } from "react";
 
-import type { JobLine } from "../../api/schema";
+import type { JobLogLine } from "../../api/schema";
 import { count } from "../../format/numbers";
 import { shortTime, utcTime } from "../../format/times";
 import { toneOfLevel } from "../../model/log";
@@ -11,7 +11,7 @@ const NEAR_PX = 24;
 const ABOVE = 20;
 
 /** Only the lines that are seen are drawn. It stays at the newest one, as long as that is read. */
-export function LogLines({ lines, follows }: { lines: readonly JobLine[]; follows: boolean }) {
+export function LogLines({ lines, follows }: { lines: readonly JobLogLine[]; follows: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
   // eslint-disable-next-line react-hooks/incompatible-library -- the rows are made anew with each of its changes
@@ -60,7 +60,7 @@ export function LogLines({ lines, follows }: { lines: readonly JobLine[]; follow
   );
 }
 
-function Line({ line }: { line: JobLine }) {
+function Line({ line }: { line: JobLogLine }) {
   return (
     <>
       {line.dropped > 0 && (

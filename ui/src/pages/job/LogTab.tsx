@@ -1,7 +1,7 @@
 import { useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 
-import type { JobLine } from "../../api/schema";
+import type { JobLogLine } from "../../api/schema";
 import { count } from "../../format/numbers";
 import { LEVELS, type Level, filtered, textOf } from "../../model/log";
 import { Answered } from "../../parts/Answered";
@@ -24,10 +24,10 @@ export function LogTab() {
   );
 }
 
-function Log({ lines }: { lines: readonly JobLine[] }) {
+function Log({ lines }: { lines: readonly JobLogLine[] }) {
   const { q = "", level = "DEBUG" } = useSearch({ from: "/jobs/$job/log" });
   const navigate = useNavigate({ from: "/jobs/$job/log" });
-  const [paused, setPaused] = useState<readonly JobLine[] | null>(null);
+  const [paused, setPaused] = useState<readonly JobLogLine[] | null>(null);
   const [copied, setCopied] = useState(false);
   const change = (changes: { q?: string; level?: Level }) => {
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: true });

@@ -2,13 +2,13 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { jobLogQuery } from "../../api/clusterQueries";
-import type { JobLine } from "../../api/schema";
+import type { JobLogLine } from "../../api/schema";
 import { withNew } from "../../model/log";
 
 interface Known {
   readonly job: string;
   readonly seenMs: number;
-  readonly lines: readonly JobLine[];
+  readonly lines: readonly JobLogLine[];
 }
 
 /** The lines of a job as they come; each answer has what is behind the last known line. */

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
-from unistream.core.contract import JobStatus
 from unistream.master.leadership import Leadership
+from unistream.model.job_status import JobStatus
 from unistream.model.messages import Ping, ReleaseTaskManager, ToTaskManager
 from unistream.model.snapshot import Manifest
 from unistream.model.snapshot_kind import SnapshotKind

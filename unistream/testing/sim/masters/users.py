@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError
 from unistream.base.ids import JobId, LeaderEpoch, VertexId, job_of_request
 from unistream.core.contract import SnapshotRequest
-from unistream.master.job_setup import SubmitRequest
 from unistream.master.live import widths as every_width
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
+from unistream.model.submission import SubmitRequest
 from unistream.testing.sim.masters.contender import ContendedMaster
 from unistream.testing.sim.masters.moments import ANSWERED, Moments
 from unistream.testing.sim.scenario import Pipeline, Scenario, UserRequest

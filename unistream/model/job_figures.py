@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from unistream.base.ids import OperatorUid, VertexId
-from unistream.master.job_info import CheckpointInfo, JobInfo, SubtaskInfo, VertexInfo, in_one_line
 from unistream.model.counter_names import by_operator
+from unistream.model.job_info import CheckpointInfo, JobInfo, SubtaskInfo, VertexInfo, in_one_line
 from unistream.model.messages import TaskMetrics
-from unistream.port.metrics import ROWS_SENT, SECONDS_UNANSWERED
+from unistream.model.metric_names import ROWS_SENT, SECONDS_UNANSWERED
 
 _RUNS: Final = "RUNNING"
 

@@ -21,22 +21,22 @@ from unistream.base.ids import (
     TaskManagerId,
     VertexId,
 )
-from unistream.core.contract import JobStatus
 from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.counter_names import by_operator
 from unistream.model.execution_state import ExecutionState
+from unistream.model.job_status import JobStatus
 from unistream.model.messages import TaskFailure, TaskMetrics
-from unistream.model.positions import SourcePositions
-from unistream.model.resources import ANY_PROFILE, MachineResources, ResourceProfile
-from unistream.model.snapshot_kind import SnapshotKind
-from unistream.port.metrics import (
+from unistream.model.metric_names import (
     COMPILING,
     PENDING_BYTES,
     PENDING_BYTES_UNKNOWN,
     PENDING_RECORDS,
     PENDING_UNKNOWN,
 )
+from unistream.model.positions import SourcePositions
+from unistream.model.resources import ANY_PROFILE, MachineResources, ResourceProfile
+from unistream.model.snapshot_kind import SnapshotKind
 
 JobStateName: TypeAlias = Annotated[
     str, msgspec.Meta(extra_json_schema={"enum": [status.name for status in JobStatus]})
@@ -227,7 +227,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         vertices: In the order of the graph; empty: nobody knows it.
         task_managers: The workers that the job's tasks run on.
         cluster: Whose job it is.
-        digest: Of what was submitted (`unistream.master.job_setup.digest_of`); empty: the job has no master
+        digest: Of what was submitted (`unistream.model.submission.digest_of`); empty: the job has no master
             now.
         given: Options of the command line, without secrets; empty also as `digest` is.
         writes: See `unistream.model.graph.JobGraph`; empty also if only the end of the job is known, or if it
