@@ -24,7 +24,7 @@ from unistream.connector.delta import DeltaSink
 from unistream.connector.file import FileSink
 from unistream.connector.iceberg import IcebergSink
 from unistream.connector.sql import SqlSink
-from unistream.model.column_names import refused_names
+from unistream.model.columns.column_names import refused_names
 from unistream.port.sink import Sink
 
 TABLE: Final = "lake.rows"

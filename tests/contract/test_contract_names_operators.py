@@ -14,7 +14,7 @@ from tests.eventually import WAIT_S
 from tests.names import ALL, BY_CASE, ODD, OURS
 from unistream.base.errors import ConfigError
 from unistream.connector.collect import CollectSink, read_collected
-from unistream.model.column_names import RESERVED, refused_names
+from unistream.model.columns.column_names import RESERVED, refused_names
 from unistream.testing.mini_cluster import MiniCluster
 
 OF_WINDOWS: Final = ("window_start", "window_end")

@@ -23,7 +23,7 @@ from unistream.client.lookup import find_job
 from unistream.connector.group import read_group
 from unistream.connector.group.file_log import FileGroupLog
 from unistream.core.graph import check
-from unistream.master.row_counts import dead_letters_of, late_rows_of, out_of_order_rows_of, skipped_rows_of
+from unistream.model.counted_rows import dead_letters_of, late_rows_of, out_of_order_rows_of, skipped_rows_of
 from unistream.model.counter_names import out_of_order_counter
 from unistream.model.job_info import SubtaskInfo, pending_records_of
 from unistream.model.messages import TaskMetrics

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.model.column_forms import ValueRefused
-from unistream.model.column_names import refused_names
+from unistream.model.columns.column_forms import ValueRefused
+from unistream.model.columns.column_names import refused_names
 from unistream.operator.common import table_of
 
 

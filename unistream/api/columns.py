@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.model.given_schema import Returns, as_schema
+from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.port.source import check_tag
 
 

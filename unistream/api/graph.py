@@ -18,8 +18,8 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
 from unistream.core.graph import check_group_name
-from unistream.model.column_names import refused_names
-from unistream.model.event_time import is_event_time
+from unistream.model.columns.column_names import refused_names
+from unistream.model.columns.event_time import is_event_time
 from unistream.model.graph import Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile

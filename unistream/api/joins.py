@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from unistream.api.graph import check_columns
 from unistream.base.errors import ConfigError
-from unistream.model.key_codes import KeyIndex, meet
+from unistream.model.columns.key_codes import KeyIndex, meet
 from unistream.operator.lookup_table import version_ranks
 from unistream.operator.waiting_rows import TIMESTAMP
 

@@ -17,7 +17,7 @@ from unistream.api.sinks import DataStreamSink
 from unistream.api.stream import KEY_COLUMN, DataStream, check_process
 from unistream.base.config import duration_text
 from unistream.base.errors import ConfigError
-from unistream.model.given_schema import Returns, as_schema
+from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
 from unistream.operator.common import KeyRows, describe

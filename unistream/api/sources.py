@@ -16,7 +16,7 @@ from unistream.api.frames import DataFrameSource
 from unistream.api.graph import GraphBuilder, Port, check_node_name, check_timestamp_column
 from unistream.api.stream import DataStream
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.model.given_schema import Columns, as_schema
+from unistream.model.columns.given_schema import Columns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.operator import SourceOperatorSpec

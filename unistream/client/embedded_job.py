@@ -13,10 +13,9 @@ from unistream.client.background import awaited
 from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_log import LINES_KEPT_MAX
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo
-from unistream.model.job_log_line import JobLogLine
+from unistream.model.job_log_line import LINES_KEPT_MAX, JobLogLine
 from unistream.model.snapshot_kind import CheckpointType, FormatName, SavepointFormat, SnapshotKind, TypeName
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect

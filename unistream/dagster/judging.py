@@ -19,7 +19,7 @@ from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.client.last_job import has_read_everything
 from unistream.dagster.metadata import JOB, PAGE
 from unistream.dagster.seen import Complete, NoJob, Seen, SeenJob, state_text
-from unistream.master.row_counts import dead_letters_of, late_rows_of
+from unistream.model.counted_rows import dead_letters_of, late_rows_of
 from unistream.model.job_info import JobInfo
 
 RUNS: Final = "stream_is_running"

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.dead_letters.table import Letters
-from unistream.model.map_types import keys_are_text
+from unistream.model.columns.map_types import keys_are_text
 from unistream.operator.common import decoded_row, encoded_row
 
 BYTES_MAX: Final = 256 * 2**20  # of the file

@@ -14,11 +14,10 @@ from unistream.base.ids import ClusterId, TaskManagerId
 from unistream.core.checkpoint import Sample
 from unistream.master.archive import restored
 from unistream.master.exceptions import recorded_exceptions
-from unistream.master.journal import CHECKPOINTS_KEPT_MAX
-from unistream.master.live import vertices_of
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.job_info import (
+    CHECKPOINTS_KEPT_MAX,
     MASTER_LOST,
     TERMINAL_STATES,
     CheckpointInfo,
@@ -27,6 +26,7 @@ from unistream.model.job_info import (
     SinkInfo,
     SubtaskInfo,
     in_one_line,
+    vertices_of,
 )
 from unistream.model.job_log_line import JobLogLine as LoggedLine
 from unistream.model.messages import TaskFailure

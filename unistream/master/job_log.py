@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.ids import SubtaskId
-from unistream.model.job_log_line import JobLogLine
+from unistream.model.job_log_line import LINES_KEPT_MAX, JobLogLine
 from unistream.model.messages import LogReported
-
-LINES_KEPT_MAX: Final = 1_000
 
 
 class JobLog:

@@ -41,17 +41,9 @@ from unistream.master.durable_requests import DurableRequests
 from unistream.master.engine_runs import EngineOrder, EngineRuns
 from unistream.master.exceptions import defect_failure
 from unistream.master.job_io import JobIo
-from unistream.master.job_log import LINES_KEPT_MAX
 from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal
-from unistream.master.live import (
-    live_info,
-    live_summary,
-    state_of,
-    totals_so_far,
-    vertices_of,
-    widths,
-)
+from unistream.master.live import live_info, live_summary, state_of, totals_so_far, widths
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.operations import Operation, RescaleAsked
@@ -60,7 +52,8 @@ from unistream.master.pictures import Picture, Pictures
 from unistream.master.ports import MasterPorts
 from unistream.master.until_written import UntilWritten
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
+from unistream.model.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo, vertices_of
+from unistream.model.job_log_line import LINES_KEPT_MAX
 from unistream.model.messages import TaskFailure
 from unistream.model.stored_job import Sealed, StoredResult
 from unistream.port.engine import BatchEngine

@@ -25,7 +25,14 @@ from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.execution_state import ExecutionState
 from unistream.model.graph import JobGraph, shown
-from unistream.model.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo, resumable_of
+from unistream.model.job_info import (
+    CHECKPOINTS_KEPT_MAX,
+    CheckpointInfo,
+    ExceptionInfo,
+    SinkInfo,
+    SubtaskInfo,
+    resumable_of,
+)
 from unistream.model.messages import CommitReported, LogReported, TaskFailure, TaskMetrics
 from unistream.model.metric_names import (
     PENDING_BYTES,
@@ -46,7 +53,6 @@ from unistream.port.metadata import (
     ExceptionRecord,
 )
 
-CHECKPOINTS_KEPT_MAX: Final = 60  # what a page shows; all are in the catalogue
 NOTHING_UNREAD: Final[Mapping[VertexId, Unread]] = MappingProxyType({})
 
 

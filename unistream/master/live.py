@@ -19,7 +19,6 @@ from unistream.model.job_info import (
     JobSummary,
     SubtaskInfo,
     TaskManagerInfo,
-    VertexInfo,
     in_one_line,
 )
 from unistream.model.job_status import JobStatus
@@ -100,22 +99,6 @@ def live_info(
         given=redacted(dict(setup.given)),
         writes=setup.graph.writes,
         reads=setup.graph.reads,
-    )
-
-
-def vertices_of(graph: JobGraph) -> tuple[VertexInfo, ...]:
-    """See `JobInfo.vertices`."""
-    given = {edge.source for edge in graph.edges if not edge.committables}
-    taken = {edge.target for edge in graph.edges if edge.committables}
-    return tuple(
-        VertexInfo(
-            id=vertex.id,
-            name=vertex.name,
-            bounded=None if vertex.source is None else vertex.source.last_phase.bounded,
-            takes_rows=vertex.id not in taken,
-            gives_rows=vertex.id in given,
-        )
-        for vertex in graph.vertices
     )
 
 

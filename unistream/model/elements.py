@@ -11,7 +11,7 @@ from enum import Enum
 import pyarrow as pa
 
 from unistream.base.ids import CheckpointId
-from unistream.model.arrow_layouts import filtered, taken
+from unistream.model.columns.arrow_layouts import filtered, taken
 from unistream.model.snapshot_kind import SavepointFormat, SnapshotKind
 
 

@@ -25,6 +25,7 @@ from unistream.model.bounded import StageProgress
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.counter_names import by_operator
 from unistream.model.execution_state import ExecutionState
+from unistream.model.graph import JobGraph
 from unistream.model.job_status import JobStatus
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.metric_names import (
@@ -55,6 +56,9 @@ CheckpointStateName: TypeAlias = Annotated[
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that never change again in the cluster that has the job."""
+
+CHECKPOINTS_KEPT_MAX: Final = 60
+"""What a page shows of a job; all are in the database."""
 
 LINE_CHARS_MAX: Final = 300
 """Of a failure in a list."""
@@ -154,6 +158,22 @@ class VertexInfo(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool | None = None
     takes_rows: bool = True
     gives_rows: bool = True
+
+
+def vertices_of(graph: JobGraph) -> tuple[VertexInfo, ...]:
+    """See `JobInfo.vertices`."""
+    given = {edge.source for edge in graph.edges if not edge.committables}
+    taken = {edge.target for edge in graph.edges if edge.committables}
+    return tuple(
+        VertexInfo(
+            id=vertex.id,
+            name=vertex.name,
+            bounded=None if vertex.source is None else vertex.source.last_phase.bounded,
+            takes_rows=vertex.id not in taken,
+            gives_rows=vertex.id in given,
+        )
+        for vertex in graph.vertices
+    )
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+LINES_KEPT_MAX: Final = 1_000
+"""Older lines of a job's log are forgotten."""
 
 
 class JobLogLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from unistream.base.config.parsing import DurationLike, duration_ms
 from unistream.base.errors import ConfigError
+from unistream.model.columns.state_values import refused_key_type, refused_type
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode
-from unistream.model.state_values import refused_key_type, refused_type
 
 VALUE_COLUMN: Final = "value"
 MAP_KEY_COLUMN: Final = "map_key"

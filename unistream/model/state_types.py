@@ -31,7 +31,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from unistream.model.arrow_layouts import cast, is_list, relaid, remapped, restructured
+from unistream.model.columns.arrow_layouts import cast, is_list, relaid, remapped, restructured
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import EXPIRES_COLUMN
 

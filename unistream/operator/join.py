@@ -30,7 +30,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIN_WATERMARK
-from unistream.model.column_names import refused_names
+from unistream.model.columns.column_names import refused_names
 from unistream.model.elements import Batch
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState

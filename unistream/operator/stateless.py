@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import UserCodeError
-from unistream.model.column_names import refused_names
+from unistream.model.columns.column_names import refused_names
 from unistream.model.elements import Batch
 from unistream.operator.common import (
     ForwardsRows,

@@ -7,8 +7,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.model.columns.event_time import event_times
 from unistream.model.elements import Batch
-from unistream.model.event_time import event_times
 from unistream.model.time_range import TimeRange
 from unistream.operator.common import BaseOperator
 

@@ -7,8 +7,8 @@
     barrier ── snapshot() ─► KeyedSnapshot, read in the background, then released
 
 Names and types are declared (`unistream.model.state`), so that any tool can read a snapshot's tables. A
-handle brings each value into the one form of its type (`unistream.model.state_values`), in which every
-backend returns it, also after a restore; a value that does not fit is a UserCodeError.
+handle brings each value into the one form of its type (`unistream.model.columns.state_values`), in which
+every backend returns it, also after a restore; a value that does not fit is a UserCodeError.
 
 A key is the result of `keys_of` for a row: hashable, equal for equal keys, and otherwise internal to the
 backend (a number, a tuple, encoded bytes). Its columns are fixed by `declare_keys`, by the first batch given

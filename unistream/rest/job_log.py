@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_log import LINES_KEPT_MAX
+from unistream.model.job_log_line import LINES_KEPT_MAX
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id, whole_number
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
-from unistream.model.arrow_layouts import filtered, taken
+from unistream.model.columns.arrow_layouts import filtered, taken
 from unistream.model.snapshot import ListMode, ListState
 from unistream.model.state import (
     MAP_KEY_COLUMN,

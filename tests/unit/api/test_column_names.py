@@ -10,7 +10,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.model.column_names import RESERVED
+from unistream.model.columns.column_names import RESERVED
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import EXPIRES_COLUMN
 from unistream.operator.common import BaseOperator, KeyRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from unistream.model.column_values import ROWS_AT_ONCE, row_values
+from unistream.model.columns.column_values import ROWS_AT_ONCE, row_values
 
 
 @pytest.mark.parametrize(

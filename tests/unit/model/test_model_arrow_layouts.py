@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from unistream.model.arrow_layouts import cast, filtered, taken
+from unistream.model.columns.arrow_layouts import cast, filtered, taken
 from unistream.model.elements import Batch
 
 TEXTS = ["a", None, "longer than twelve bytes"]

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unistream.model.column_forms import ColumnForm, ValueRefused
-from unistream.model.given_values import copied, copier
-from unistream.model.state_leaves import Misfit
-from unistream.model.state_values import form
+from unistream.model.columns.column_forms import ColumnForm, ValueRefused
+from unistream.model.columns.given_values import copied, copier
+from unistream.model.columns.state_leaves import Misfit
+from unistream.model.columns.state_values import form
 
 Dec = decimal.Decimal
 UTC = datetime.UTC

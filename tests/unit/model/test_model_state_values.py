@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unistream.base.errors import UserCodeError
-from unistream.model.state_casts import refused_cast
-from unistream.model.state_values import conformer
+from unistream.model.columns.state_casts import refused_cast
+from unistream.model.columns.state_values import conformer
 from unistream.state.rocksdb.cells import dumper, loader
 
 ZONES = st.sampled_from([datetime.UTC, datetime.timezone(datetime.timedelta(hours=-7, minutes=-30))])

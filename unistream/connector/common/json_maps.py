@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import UserCodeError
 from unistream.connector.common.spans import PADDING, Int64s, UInt8s, padded, read_only
-from unistream.model.map_types import has_maps
+from unistream.model.columns.map_types import has_maps
 
 TWICE: Final = "a map in {!r} that has a key twice, where a JSON object has each name once"
 _KEY, _VALUE = "key", "value"

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from unistream.connector.common.json_maps import as_objects
 from unistream.connector.common.samples import sample
-from unistream.model.map_types import is_of_objects
+from unistream.model.columns.map_types import is_of_objects
 
 _ESCAPED: Final = r'["\\\x00-\x1f]'
 _FRACTION: Final = {"s": 0, "ms": 3, "us": 6}

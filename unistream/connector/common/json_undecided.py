@@ -24,7 +24,7 @@ from unistream.connector.common.json_maps import (
 )
 from unistream.connector.common.json_values import check_values, line_array
 from unistream.connector.common.spans import Int64s, UInt8s, binary_array
-from unistream.model.map_types import has_maps, keys_are_text
+from unistream.model.columns.map_types import has_maps, keys_are_text
 
 BLOCK_BYTES: Final = MIB  # measured: the parser is fastest with blocks that stay in the L2 cache
 _ALONE: Final = (

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.common.delete_when import check_delete_when
-from unistream.model.column_names import numbered
+from unistream.model.columns.column_names import numbered
 
 DELETES: Final = "_unistream_deleted"
 

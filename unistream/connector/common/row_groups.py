@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unistream.base.limits import BATCH_ROWS_MAX, MIB
-from unistream.model.event_time import event_times
+from unistream.model.columns.event_time import event_times
 
 ROW_GROUP_BYTES_MAX: Final = 128 * MIB  # decoded; a larger one is decoded in pieces, which is slower
 

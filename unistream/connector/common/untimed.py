@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from unistream.model.event_time import unusable
+from unistream.model.columns.event_time import unusable
 
 
 def untimed(rows: pa.RecordBatch, columns: Sequence[str]) -> dict[int, str]:

@@ -19,7 +19,7 @@ from unistream.connector.common import StageFiles
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.stage import DeltaFile, reading_staged
 from unistream.connector.delta.upsert import quoted
-from unistream.model.column_names import distinct
+from unistream.model.columns.column_names import distinct
 
 BATCH_ROWS: Final = 64 * 1024
 

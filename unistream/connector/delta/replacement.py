@@ -37,7 +37,7 @@ from unistream.connector.delta.schema import (
 from unistream.connector.delta.source_log import TableLog
 from unistream.connector.delta.source_storage import table_files
 from unistream.connector.delta.table import sync_version
-from unistream.model.event_time import event_times
+from unistream.model.columns.event_time import event_times
 from unistream.model.time_range import TimeRange
 from unistream.port.replacement import NewRows, RangeChanged, Replacement, TargetState
 

@@ -46,7 +46,7 @@ from unistream.connector.delta.source_start import (
 )
 from unistream.connector.delta.source_storage import open_data_file, table_files
 from unistream.connector.delta.source_table import SourceTable, facts_of, table_log
-from unistream.model.event_time import is_event_time
+from unistream.model.columns.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.positions import SourcePositions

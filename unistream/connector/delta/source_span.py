@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from unistream.connector.delta.source_split import file_bounds
 from unistream.connector.delta.source_start import DeltaStart, check_readable, find_columns
-from unistream.model.event_time import event_times, is_event_time
+from unistream.model.columns.event_time import event_times, is_event_time
 
 
 def time_span(uri: str, storage: Mapping[str, str], start: DeltaStart, column: str) -> tuple[int, int] | None:

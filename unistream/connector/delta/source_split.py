@@ -27,7 +27,7 @@ from unistream.connector.common import (
     lenient,
 )
 from unistream.connector.delta.column_mapping import by_logical_name
-from unistream.model.event_time import event_times
+from unistream.model.columns.event_time import event_times
 from unistream.model.messages import Split
 
 STATS_ROUNDING: Final = dt.timedelta(milliseconds=1)  # writers cut the greatest time to milliseconds

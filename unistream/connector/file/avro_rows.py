@@ -41,7 +41,7 @@ from unistream.connector.file.avro import (
 from unistream.connector.file.file_columns import FileColumns
 from unistream.connector.file.format import FileSpec, untimed_rows
 from unistream.connector.file.split import FileSplit
-from unistream.model.event_time import ASSIGN_LATER
+from unistream.model.columns.event_time import ASSIGN_LATER
 
 _NAMED: Final = "its schema"
 

@@ -55,7 +55,7 @@ from unistream.connector.file.format import (
 from unistream.connector.file.orc import as_declared, orc_file, stripes
 from unistream.connector.file.split import FileSplit, file_mark, open_text
 from unistream.connector.file.watch import changed_file
-from unistream.model.event_time import ASSIGN_LATER
+from unistream.model.columns.event_time import ASSIGN_LATER
 
 SCAN_BYTES: Final = MIB
 LINE_END: Final = re.compile(rb"\n")

@@ -39,7 +39,7 @@ from unistream.connector.file.split import (
     open_file,
 )
 from unistream.connector.file.watch import FoundFile, changed_file, mark_of, modified_ms, short_mark
-from unistream.model.event_time import event_times, is_event_time
+from unistream.model.columns.event_time import event_times, is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 

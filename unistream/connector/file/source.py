@@ -55,7 +55,7 @@ from unistream.connector.file.partition_columns import (
 from unistream.connector.file.reader import file_reader
 from unistream.connector.file.split import is_object_store
 from unistream.connector.file.watch import FoundFile
-from unistream.model.given_schema import Returns, as_schema
+from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, dataset_at
 from unistream.model.time_range import TimeRange

@@ -26,7 +26,7 @@ from unistream.connector.hybrid.split import (
     unwrapped,
     wrapped,
 )
-from unistream.model import event_time
+from unistream.model.columns import event_time
 from unistream.model.graph import HISTORY, LIVE
 from unistream.model.messages import Split
 from unistream.port.source import (

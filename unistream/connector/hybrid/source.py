@@ -14,7 +14,7 @@ from unistream.connector.hybrid.discovery import HybridOptions, positioned_disco
 from unistream.connector.hybrid.history import HistorySource
 from unistream.connector.hybrid.letters import own_letters, read_letters
 from unistream.connector.hybrid.reader import HybridReader, Switch
-from unistream.model.event_time import is_event_time
+from unistream.model.columns.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset
 from unistream.model.time_range import moment_ms

@@ -47,7 +47,7 @@ from unistream.connector.iceberg.source_start import Begin, IcebergSourceOptions
 from unistream.connector.iceberg.source_storage import LakeFiles
 from unistream.connector.iceberg.source_table import Added, SourceTable
 from unistream.connector.iceberg.table import LakeTable
-from unistream.model.event_time import is_event_time
+from unistream.model.columns.event_time import is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.positions import SourcePositions

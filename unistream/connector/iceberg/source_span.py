@@ -10,7 +10,7 @@ from unistream.connector.iceberg.source_split import file_bounds
 from unistream.connector.iceberg.source_start import IcebergStart, find_begin, find_columns
 from unistream.connector.iceberg.source_table import SourceTable
 from unistream.connector.iceberg.table import LakeTable
-from unistream.model.event_time import event_times, is_event_time
+from unistream.model.columns.event_time import event_times, is_event_time
 
 
 def time_span(address: TableAddress, start: IcebergStart, column: str) -> tuple[int, int] | None:

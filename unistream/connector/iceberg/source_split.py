@@ -19,7 +19,7 @@ from unistream.base.errors import ConfigError
 from unistream.connector.common import Bounds, RowGroupRange, constant_bounds, encoded_split
 from unistream.connector.common.columns_by_id import id_of
 from unistream.connector.common.single_values import bound_value
-from unistream.model.event_time import event_times
+from unistream.model.columns.event_time import event_times
 from unistream.model.messages import Split
 
 PARQUET: Final = "PARQUET"

@@ -38,7 +38,7 @@ from unistream.connector.kafka.reader import KafkaReader
 from unistream.connector.kafka.registry import SchemaRegistry
 from unistream.connector.kafka.topic import checked_servers
 from unistream.connector.kafka.topics import Topics, checked_topics
-from unistream.model.given_schema import Returns, as_schema
+from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset, topic_at
 from unistream.port.dead_letters import LetterRows

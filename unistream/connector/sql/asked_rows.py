@@ -23,7 +23,7 @@ from unistream.connector.sql.failures import OF_ROWS
 from unistream.connector.sql.key_forms import KeyForm, key_forms
 from unistream.connector.sql.questions import BAD, IN, LABEL, PLACE, ROWS, SEEN, Questions, Quoting
 from unistream.connector.sql.statements import Target, commits_table
-from unistream.model.column_names import distinct
+from unistream.model.columns.column_names import distinct
 
 
 class AskedRows:

@@ -27,7 +27,7 @@ from unistream.connector.sql.source_options import SqlSourceOptions, written
 from unistream.connector.sql.source_read import SqlSpec, sql_reader
 from unistream.connector.sql.source_types import Described, check_readable, check_zones, with_types
 from unistream.connector.sql.statements import Target
-from unistream.model.given_schema import Returns, as_schema
+from unistream.model.columns.given_schema import Returns, as_schema
 from unistream.model.graph import SourceInfo
 from unistream.model.lineage import LineageDataset
 from unistream.port.source import SourceReader

@@ -24,7 +24,7 @@ from unistream.connector.sql.source_database import ReadDatabase
 from unistream.connector.sql.source_options import START_AGAIN, SqlSourceOptions, check_identity, check_same
 from unistream.connector.sql.source_split import SqlSplit, encode_split
 from unistream.connector.sql.source_statements import Layout
-from unistream.model.event_time import event_times, is_event_time
+from unistream.model.columns.event_time import event_times, is_event_time
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from unistream.base.ids import AttemptId, SubtaskId, VertexId
 from unistream.core.graph.topology import Topology
+from unistream.model.columns.key_buckets import bucket_count
 from unistream.model.deployment import ChannelDescriptor, GateDescriptor, PartitionDescriptor
 from unistream.model.graph import JobEdge, JobGraph
-from unistream.model.key_buckets import bucket_count
 from unistream.model.partition_type import PartitionType
 from unistream.model.plan import NOWHERE, Place, subtasks_of
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from unistream.base.config import AUTO_WATERMARK_INTERVAL, parse_duration_ms
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.columns.event_time import event_times, first_null, is_event_time
 from unistream.model.elements import Batch
-from unistream.model.event_time import event_times, first_null, is_event_time
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common.base import BaseOperator
 from unistream.operator.common.row_errors import RowErrors
@@ -21,7 +21,7 @@ from unistream.port.projection import UsedColumns
 
 
 def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) -> pa.Int64Array:
-    """Event times in ms of the rows of `records` (see `unistream.model.event_time`).
+    """Event times in ms of the rows of `records` (see `unistream.model.columns.event_time`).
 
     Raises:
         UserCodeError: there is no such column, its type is not a time, or a value is null or out of range.

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, MissingCode, SuppressRestarts, UnistreamError, UserCodeError
 from unistream.base.user_files import raised_at
+from unistream.model.columns.map_types import is_of_objects
 from unistream.model.elements import Batch
-from unistream.model.map_types import is_of_objects
 from unistream.model.metric_names import DEAD_LETTERS, SKIPPED
 from unistream.port.dead_letters import LETTER_SCHEMA, ON_ERROR, TEXT_CHARS_MAX, OnError
 from unistream.port.operator import OperatorContext, Output

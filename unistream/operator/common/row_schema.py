@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from unistream.base.bisection import bisected
 from unistream.base.errors import ConfigError
-from unistream.model.column_forms import ColumnForm, ValueRefused
-from unistream.model.given_values import copied, copier
+from unistream.model.columns.column_forms import ColumnForm, ValueRefused
+from unistream.model.columns.given_values import copied, copier
 from unistream.operator.common.base import BaseOperator
 
 Row = dict[str, Any]

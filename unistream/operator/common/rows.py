@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from unistream.base.bisection import bisected
 from unistream.base.errors import UserCodeError
-from unistream.model.column_forms import ColumnForm, ValueRefused
-from unistream.model.column_values import row_values
+from unistream.model.columns.column_forms import ColumnForm, ValueRefused
+from unistream.model.columns.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.operator.common.base import function_name
 from unistream.operator.common.functions import check_callable

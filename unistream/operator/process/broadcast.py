@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.model.column_values import row_values
+from unistream.model.columns.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import MapStateDescriptor, StateDescriptor, check_declarations

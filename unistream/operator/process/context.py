@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.model.column_values import column_values
+from unistream.model.columns.column_values import column_values
 from unistream.model.elements import Batch
 from unistream.model.state import (
     AggregatingStateDescriptor,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from unistream.model.columns.state_leaves import Conform
+from unistream.model.columns.state_values import conformer
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import StateDescriptor
-from unistream.model.state_leaves import Conform
-from unistream.model.state_values import conformer
 
 
 class HeldValue:

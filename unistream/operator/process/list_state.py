@@ -15,6 +15,7 @@ from typing import Any, Final, overload
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.model.columns.state_values import conformer, key_conformer
 from unistream.model.snapshot import ListMode, ListState
 from unistream.model.state import (
     MAP_KEY_COLUMN,
@@ -23,7 +24,6 @@ from unistream.model.state import (
     OperatorListDescriptor,
 )
 from unistream.model.state_types import Refused, converted, migration
-from unistream.model.state_values import conformer, key_conformer
 
 _ITEM_ROWS: Final = 65_536
 _CONTINUES: Final = b"\xff" * 4  # an Arrow IPC message; the length of its head follows

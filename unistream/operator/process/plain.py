@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.model.column_values import column_values, row_values
+from unistream.model.columns.column_values import column_values, row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
 from unistream.model.state import OperatorListDescriptor, check_declarations

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
-from unistream.model.arrow_layouts import taken
-from unistream.model.column_values import column_values
+from unistream.model.columns.arrow_layouts import taken
+from unistream.model.columns.column_values import column_values
 from unistream.model.elements import Batch
 from unistream.operator.common import Row, RowErrors, check_defined, check_returned_nothing, function_name
 from unistream.operator.process.context import Clocks, Collector, ProcessContext, row_schemas

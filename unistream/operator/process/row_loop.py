@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from unistream.model.column_values import column_values, dict_display, row_tuples, targets
+from unistream.model.columns.column_values import column_values, dict_display, row_tuples, targets
 from unistream.model.elements import Batch
 from unistream.operator.common import check_returned_nothing, positions
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from unistream.model.key_codes import key_codes
+from unistream.model.columns.key_codes import key_codes
 
 LOG_ROWS_MIN: Final = 16_384  # below it, settling costs more than it saves
 LOG_PIECES_MAX: Final = 256  # the earliest time of each piece is read at every watermark

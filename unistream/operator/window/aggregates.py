@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
-from unistream.model.column_names import refused_keys
+from unistream.model.columns.column_names import refused_keys
 from unistream.operator.window.exact import Spec, as_floats, exact_groups, fitting, rule_type
 from unistream.port.sorting import Starts
 

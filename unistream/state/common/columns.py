@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.numpy_types import numpy_type
-from unistream.model.arrow_layouts import cast, entries, is_list
-from unistream.model.column_values import column_values
+from unistream.model.columns.arrow_layouts import cast, entries, is_list
+from unistream.model.columns.column_values import column_values
+from unistream.model.columns.state_casts import refused_cast
 from unistream.model.state import StateDescriptor
-from unistream.model.state_casts import refused_cast
 from unistream.state.common.lifetime import Lifetime
 from unistream.state.common.migration import time_storage
 from unistream.state.common.slot_index import SlotIndex, Slots

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from unistream.model.arrow_layouts import filtered, taken
-from unistream.model.column_values import column_values
+from unistream.model.columns.arrow_layouts import filtered, taken
+from unistream.model.columns.column_values import column_values
 from unistream.model.state import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
 from unistream.port.state import Places
 from unistream.state.common.columns import (

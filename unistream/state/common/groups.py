@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from unistream.model.arrow_layouts import filtered
+from unistream.model.columns.arrow_layouts import filtered
 from unistream.model.keyed_snapshot import StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 

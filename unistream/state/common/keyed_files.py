@@ -21,7 +21,7 @@ from crc32c import crc32c
 
 from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.limits import BATCH_ROWS_MAX, MIB
-from unistream.model.arrow_layouts import taken
+from unistream.model.columns.arrow_layouts import taken
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, KeyedShare
 from unistream.port.storage import StateFile, StateReader, StateWriter

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from unistream.model.columns.state_values import conformer
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import (
     AggregatingStateDescriptor,
@@ -24,7 +25,6 @@ from unistream.model.state import (
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from unistream.model.state_values import conformer
 from unistream.port.state import CurrentKey, Places
 from unistream.state.common import containers
 from unistream.state.common.columns import Column, array_of, check_count, conformed, python_values

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from unistream.model.columns.state_values import conformer, key_conformer
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import (
     AggregatingStateDescriptor,
@@ -14,7 +15,6 @@ from unistream.model.state import (
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from unistream.model.state_values import conformer, key_conformer
 from unistream.port.state import CurrentKey
 from unistream.state.common.lifetime import Lifetime
 from unistream.state.hashmap import rows, ttl

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from unistream.model.state_leaves import Conform
+from unistream.model.columns.state_leaves import Conform
 from unistream.port.state import CurrentKey
 from unistream.state.common.containers import elements
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.clock import Clock
-from unistream.model.arrow_layouts import filtered
+from unistream.model.columns.arrow_layouts import filtered
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import EXPIRES_COLUMN, VALUE_COLUMN
 from unistream.state.hashmap.rows import Rows

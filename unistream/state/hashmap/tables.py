@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from unistream.base.errors import UserCodeError
 from unistream.base.limits import MIB
-from unistream.model.column_values import column_values
-from unistream.model.key_groups import key_groups
+from unistream.model.columns.column_values import column_values
+from unistream.model.columns.key_groups import key_groups
+from unistream.model.columns.state_values import key_conformer
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.state import (
     EXPIRES_COLUMN,
@@ -27,7 +28,6 @@ from unistream.model.state import (
     StateDescriptor,
 )
 from unistream.model.state_types import converted
-from unistream.model.state_values import key_conformer
 from unistream.state.common.columns import Column, ColumnCopy, python_values
 from unistream.state.common.key_codec import KeyCodec
 from unistream.state.common.pickled import pickler, unpickled

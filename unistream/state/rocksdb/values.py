@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import UserCodeError
-from unistream.model.column_values import column_values
+from unistream.model.columns.column_values import column_values
+from unistream.model.columns.state_values import conformer, key_conformer
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN
 from unistream.model.state_types import converted
-from unistream.model.state_values import conformer, key_conformer
 from unistream.state.common.columns import python_values
 from unistream.state.common.migration import key_schema_of
 from unistream.state.common.pickled import pickler, unpickled

@@ -30,7 +30,7 @@ from unistream.connector.datagen import DatagenSource
 from unistream.connector.static import StaticSource
 from unistream.core.graph import resolve, translate_resolved
 from unistream.model.chain import Chain, JobCode
-from unistream.model.column_forms import ValueRefused
+from unistream.model.columns.column_forms import ValueRefused
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.common import table_of

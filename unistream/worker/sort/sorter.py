@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import BATCH_ROWS_MAX
+from unistream.model.columns.key_codes import key_codes
 from unistream.model.elements import Batch
-from unistream.model.key_codes import key_codes
 from unistream.port.sorting import KeyedRows
 from unistream.worker.sort.bucket import (
     BUCKETS,

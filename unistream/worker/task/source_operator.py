@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from unistream.base.config import AUTO_WATERMARK_INTERVAL, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.model import event_time
+from unistream.model.columns import event_time
 from unistream.model.counter_names import out_of_order_counter
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.graph import HISTORY, SourceInfo

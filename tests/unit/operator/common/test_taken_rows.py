@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from unistream.model.column_forms import ValueRefused
+from unistream.model.columns.column_forms import ValueRefused
 from unistream.operator.common import BaseOperator, Place, RowSchema
 from unistream.operator.process.context import Collector
 

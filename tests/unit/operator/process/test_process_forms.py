@@ -12,7 +12,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.model.key_codes import distinct
+from unistream.model.columns.key_codes import distinct
 from unistream.model.snapshot import ListMode, OperatorState
 from unistream.operator.process import (
     BroadcastProcessOperator,

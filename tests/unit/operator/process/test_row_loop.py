@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.limits import BATCH_ROWS_MAX
-from unistream.model.column_values import ROWS_AT_ONCE
+from unistream.model.columns.column_values import ROWS_AT_ONCE
 from unistream.model.elements import Batch
 from unistream.operator.process.row_loop import RowsByKey, loop_over_keys, rows_of
 

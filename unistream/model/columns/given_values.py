@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from unistream.model.arrow_layouts import is_list
+from unistream.model.columns.arrow_layouts import is_list
 
 Copy = Callable[[Any], Any]
 

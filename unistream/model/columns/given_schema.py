@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.model.column_names import refused_names
+from unistream.model.columns.column_names import refused_names
 
 Columns: TypeAlias = Mapping[str, pa.DataType]
 Returns: TypeAlias = pa.Schema | Columns | None

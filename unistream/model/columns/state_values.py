@@ -32,8 +32,8 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import UserCodeError
-from unistream.model.arrow_layouts import is_list
-from unistream.model.state_leaves import Conform, Guard, Misfit, integer_range, is_utf8, leaf, shown
+from unistream.model.columns.arrow_layouts import is_list
+from unistream.model.columns.state_leaves import Conform, Guard, Misfit, integer_range, is_utf8, leaf, shown
 
 _NAN: Final = float("nan")
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from unistream.model.arrow_layouts import is_list
+from unistream.model.columns.arrow_layouts import is_list
 
 _TIMES: Final = frozenset({"moment", "moment with a time zone", "date", "time of day", "duration"})
 _ACROSS: Final = (

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.numpy_types import numpy_type
-from unistream.model.state_leaves import Misfit
-from unistream.model.state_values import form
+from unistream.model.columns.state_leaves import Misfit
+from unistream.model.columns.state_values import form
 
 Quick = Callable[[Sequence[Any]], pa.Array | None]
 Make = Callable[[pa.DataType], Quick | None]
@@ -54,8 +54,8 @@ class ColumnForm:
     [1, None, 2]
     >>> ColumnForm(pa.string()).column(["a", b"b"])
     Traceback (most recent call last):
-    unistream.model.column_forms.ValueRefused: b'b' (bytes) would come back as 'b' (str); convert it first, \
-or declare a type that holds it
+    unistream.model.columns.column_forms.ValueRefused: b'b' (bytes) would come back as 'b' (str); convert it \
+first, or declare a type that holds it
     """
 
     def __init__(self, kind: pa.DataType, *, nullable: bool = True) -> None:
