@@ -29,7 +29,7 @@ from tests.unit.master.conftest import Cluster, graph, request
 from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.ids import JobId
-from unistream.master.cluster_services import ClusterServices
+from unistream.master.service import ClusterServices
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.metadata import ArchiveRecord

@@ -7,7 +7,7 @@ from pathlib import Path
 from unistream.base.ids import CheckpointId, JobId, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
 from unistream.ha.single_node import HA_FOLDER
-from unistream.master.job_store import JobStore
+from unistream.master.store.job_store import JobStore
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import CheckpointPointer, StoredJob, StoredResult

@@ -15,7 +15,7 @@ from tests.eventually import WAIT_S
 from unistream.base import process_mark
 from unistream.base.errors import Fenced, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, ClusterId, LeaderEpoch, VertexId
-from unistream.master.ended_jobs import LISTED_MAX, read_ended
+from unistream.master.shown.ended_jobs import LISTED_MAX, read_ended
 from unistream.metadata import migrate
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore

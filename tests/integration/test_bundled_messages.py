@@ -12,7 +12,7 @@ from tests.eventually import WAIT_S
 from unistream.base.clock import SystemClock
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
-from unistream.master.senders import Failed, OutgoingMessage, Senders
+from unistream.master.service.senders import Failed, OutgoingMessage, Senders
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import (

@@ -30,8 +30,8 @@ from unistream.client.rest_client import RestClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.master import operations
-from unistream.master.job_store import JobStore
+from unistream.master.store import operations
+from unistream.master.store.job_store import JobStore
 from unistream.metadata import tables
 from unistream.model.job_info import JobInfo
 from unistream.model.snapshot_kind import SnapshotKind

@@ -11,7 +11,7 @@ import pytest
 import unistream as us
 from tests.simulation.found_by import known_first
 from tests.simulation.reached_by import seeds
-from unistream.master.job_store import JobStore
+from unistream.master.store.job_store import JobStore
 from unistream.testing.sim.mutants import Mutant, plant
 
 ROWS = 200

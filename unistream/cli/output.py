@@ -149,7 +149,7 @@ def version_of(sink: SinkInfo) -> str:
 
 
 def dropped(rows: int, restarts: int) -> str:
-    """After a restart the number is not exact; see `unistream.master.row_counts`.
+    """After a restart the number is not exact; see `unistream.master.job.row_counts`.
 
     >>> dropped(1_200, 0), dropped(1, 2)
     ('1,200 late rows dropped', 'about 1 late row dropped')

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from unistream.base.closing import Closing
 from unistream.base.errors import Fenced, OutcomeUnknown, Transient, UnistreamError
-from unistream.master.leadership import Leadership
+from unistream.master.store import Leadership
 from unistream.port.ha import HaStore, LeaderElection
 
 RETRY_S: Final = 1.0

@@ -48,9 +48,9 @@ from unistream.client.job_folder import check_leader, job_folder
 from unistream.client.leader_process import LeaderPlan, LeaderProcess
 from unistream.ha.single_node import FolderElection, FolderLock
 from unistream.host.echo import Echo, Show
-from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_store import JobStore
-from unistream.master.resource_manager import HostFactory
+from unistream.master.cluster import Dispatcher
+from unistream.master.service import HostFactory
+from unistream.master.store import JobStore
 from unistream.model.submission import SubmitRequest
 from unistream.net.address import TCP_SCHEME
 from unistream.net.folder import remove_stale_folders

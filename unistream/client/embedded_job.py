@@ -12,7 +12,7 @@ from unistream.base.ids import JobId
 from unistream.client.background import awaited
 from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.core.contract import SnapshotRequest
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo
 from unistream.model.job_log_line import LINES_KEPT_MAX, JobLogLine

@@ -19,7 +19,7 @@ from unistream.base import durable_files
 from unistream.base.config import HA_TYPE
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.client.leftovers import LeftJob, unfinished_in
-from unistream.master.job_store import JobStore
+from unistream.master.store import JobStore
 
 MARK: Final = "several-masters"
 NAMED_MAX: Final = 3  # jobs in one sentence

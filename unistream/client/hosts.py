@@ -15,7 +15,7 @@ from unistream.port.host import HostTraits, WorkerHost
 
 if TYPE_CHECKING:  # they load what a program needs later, while its workers start
     from unistream.host.echo import Echo
-    from unistream.master.resource_manager import HostFactory
+    from unistream.master.service import HostFactory
     from unistream.port.engine import BatchEngine
 
 SPARK: Final = "spark"

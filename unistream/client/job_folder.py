@@ -23,7 +23,7 @@ from unistream.base import durable_files
 from unistream.base.config import HA_CLUSTER_ID, HA_STORAGE_DIR, Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.base.object_stores import is_s3
-from unistream.master.job_store import JobStore
+from unistream.master.store import JobStore
 from unistream.port.ha import HaStore, LeaderInfo
 from unistream.storage.durable_local import NotWritten
 from unistream.storage.location import Location, open_location, transient

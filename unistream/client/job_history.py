@@ -17,7 +17,7 @@ from unistream.client import home
 
 if TYPE_CHECKING:
     from unistream.base.ids import JobId
-    from unistream.master.history import Recorded
+    from unistream.master.shown import Recorded
     from unistream.metadata.store import SqlMetadataStore
     from unistream.model.checkpoint_figures import CheckpointsInfo
     from unistream.model.job_info import JobInfo, JobSummary
@@ -32,7 +32,7 @@ def ended_jobs(config: Configuration) -> list[JobSummary]:
         ConfigError: `metadata.url` cannot be used, or its schema is another version's.
         Unreachable: the database does not answer.
     """
-    from unistream.master.ended_jobs import read_ended
+    from unistream.master.shown import read_ended
 
     with open_history(config) as store:
         return [] if store is None else read_ended(store, SystemClock().wall_ms(), NO_CLUSTER)
@@ -40,8 +40,7 @@ def ended_jobs(config: Configuration) -> list[JobSummary]:
 
 def listed_jobs(config: Configuration, name: str) -> list[JobSummary]:
     """Jobs of that name, also those that run, with what they write; newest first. Raises as `ended_jobs`."""
-    from unistream.master.ended_jobs import read_listed
-    from unistream.master.history import graph_of
+    from unistream.master.shown import graph_of, read_listed
 
     with open_history(config) as store:
         if store is None:
@@ -59,7 +58,7 @@ def listed_jobs(config: Configuration, name: str) -> list[JobSummary]:
 def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
     """A job as the same database knows it; it runs only if its cluster does. None: it does not know it.
     Raises as `ended_jobs`."""
-    from unistream.master.history import info_from_records
+    from unistream.master.shown import info_from_records
 
     with open_history(config) as store:
         found = None if store is None else _recorded(store, job)
@@ -67,7 +66,7 @@ def recorded_job(config: Configuration, job: JobId) -> JobInfo | None:
 
 
 def _recorded(store: SqlMetadataStore, job: JobId) -> Recorded | None:
-    from unistream.master.history import Recorded
+    from unistream.master.shown import Recorded
 
     record = store.job(job)
     if record is None:
@@ -88,17 +87,17 @@ class RecordedJobClient(Closing):
         self.job_id = job
 
     def status(self) -> JobInfo:
-        from unistream.master.history import info_from_records
+        from unistream.master.shown import info_from_records
 
         return info_from_records(self._found(), self._store)
 
     def checkpoints(self) -> CheckpointsInfo:
-        from unistream.master.history import checkpoints_of
+        from unistream.master.shown import checkpoints_of
 
         return checkpoints_of(self._found(), self._store)
 
     def log(self, after: int = 0) -> Sequence[JobLogLine]:
-        from unistream.master.history import log_of
+        from unistream.master.shown import log_of
 
         return [line for line in log_of(self._found(), self._store) if line.seq > after]
 

@@ -1,4 +1,4 @@
-"""Jobs that a remote cluster keeps beyond their end (`unistream.master.kept_jobs`), for its clients."""
+"""Jobs that a remote cluster keeps beyond their end, for its clients (`unistream.master.cluster`)."""
 
 from __future__ import annotations
 

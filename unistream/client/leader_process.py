@@ -33,11 +33,10 @@ from unistream.client.contending import Term
 from unistream.client.hosts import STANDALONE, control_port
 from unistream.client.job_folder import claim
 from unistream.connector.registry import create_discovery
-from unistream.master.cluster_info import ClusterPlaces
-from unistream.master.cluster_services import ClusterServices, master_ports
-from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_store import JobStore
-from unistream.master.resource_manager import HostFactory
+from unistream.master.cluster import Dispatcher
+from unistream.master.service import ClusterServices, HostFactory, master_ports
+from unistream.master.shown import ClusterPlaces
+from unistream.master.store import JobStore
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.net.client import FlightControlClient

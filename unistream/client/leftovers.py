@@ -70,7 +70,7 @@ def unfinished_in(folder: Path) -> Iterator[LeftJob]:
     # Late: a command that finds its cluster needs none of this, which takes as long as all the rest of it.
     from unistream.ha.folder_store import FolderHaStore
     from unistream.ha.single_node import HA_FOLDER
-    from unistream.master.job_store import JobStore
+    from unistream.master.store import JobStore
     from unistream.storage.artifacts import FsArtifactStore
 
     store = FolderHaStore(folder / HA_FOLDER, LeaderEpoch(0))  # which writes nothing

@@ -21,7 +21,7 @@ from unistream.client.job_history import history_store
 from unistream.client.policy import Call
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import connect
-from unistream.master.run_links import StampedLinks
+from unistream.master.store import StampedLinks
 from unistream.metadata.store import SqlMetadataStore
 from unistream.port.run_links import RunLink, SeenLink, Watcher
 

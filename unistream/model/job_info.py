@@ -237,8 +237,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
             `records_out`, …, and user counters by name; `rows_committed` over all sinks;
             `watermark` is the smallest one.
         late_rows: Rows dropped since they came after the watermark, by name of the operators that dropped
-            any. Exact while `restarts` is 0, else approximate (see `unistream.master.row_counts`). Empty for
-            jobs that are only in the database.
+            any. Exact while `restarts` is 0, else approximate (see `unistream.master.job.row_counts`). Empty
+            for jobs that are only in the database.
         out_of_order_rows: Rows of sources with ``in_order=True`` that are earlier than the rows before them
             allow, by source and split. As exact as `late_rows`.
         dead_letters: Rows that an operator could not process, and records that a source could not decode,

@@ -5,7 +5,7 @@
 
 A link is the row of a key, which names the same work for all runs that repeat each other. Calls return the
 link as it is afterwards; the caller sees by `RunLink.is_of` whose it is. Times are of one clock, that of the
-process that writes the database: `unistream.master.run_links` stamps them.
+process that writes the database: `unistream.master.store.run_links` stamps them.
 """
 
 from __future__ import annotations

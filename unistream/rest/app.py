@@ -34,8 +34,7 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import JobId, VertexId
 from unistream.core.contract import SnapshotRequest
-from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_views import counts_of
+from unistream.master.cluster import Dispatcher, counts_of
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.submission import SubmitRequest
 from unistream.rest import flink_json

@@ -20,7 +20,7 @@ from unistream.base.ids import CheckpointId, VertexId
 from unistream.core.checkpoint import Sample
 from unistream.core.contract import Retention, SnapshotRequest
 from unistream.core.graph import checkpoint_interval_ms
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,

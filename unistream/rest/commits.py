@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.port.metadata import PAGE_ROWS
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import whole_number

@@ -20,7 +20,7 @@ from unistream.base.ids import JobId
 from unistream.base.limits import MIB
 from unistream.base.object_stores import store_options
 from unistream.core.memory import describe_bytes
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.letter_pages import LetterLimits, LettersPage, LettersQuestion, LettersRefusal
 from unistream.rest.answers import json_answer
 from unistream.rest.letter_replays import NO_PIPELINE

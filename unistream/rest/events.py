@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from unistream.base.errors import NotFound, Transient, UnistreamError
 from unistream.base.ids import JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.rest.event_log import (
     CHECKPOINTS,
     EVENT_STREAM,

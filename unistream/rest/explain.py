@@ -6,7 +6,7 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from unistream.core.graph import explain_submitted
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Response
 from unistream.base.config import WEB_DAGSTER_URL
 from unistream.base.errors import NotFound
 from unistream.base.ids import JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.job_figures import JobFigures, figures_of
 from unistream.model.job_info import JobInfo, JobSummary
 from unistream.rest.answers import json_answer

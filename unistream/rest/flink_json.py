@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, get_args
 
 from unistream.core.graph import job_plan
-from unistream.master.live import scheduler_of
+from unistream.master.job import scheduler_of
 from unistream.model.graph import JobGraph, JobVertex
 from unistream.model.job_info import ExceptionInfo, JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
 from unistream.rest.shapes import ExecutionState, JobState

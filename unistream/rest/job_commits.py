@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from unistream.base.errors import CorruptSnapshot, NotFound, ProtocolError
 from unistream.base.ids import CheckpointId, JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo, SinkInfo
 from unistream.port.metadata import CommitRecord

@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.job_log_line import LINES_KEPT_MAX
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id, whole_number

@@ -1,4 +1,4 @@
-"""/unistream/kept-jobs: what was submitted of a job, kept beyond its end (`unistream.master.kept_jobs`).
+"""/unistream/kept-jobs: what was submitted of a job, kept beyond its end (`master.cluster.kept_jobs`).
 
 PUT     NAME {"job": ID, "forRestart": false}                 keep it
 GET     NAME                                                  which job it is
@@ -16,7 +16,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.stored_job import KeptJob
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import body_of, job_id

@@ -35,7 +35,7 @@ from unistream.base.errors import (
 from unistream.base.ids import JobId, job_of_request
 from unistream.base.object_stores import store_options
 from unistream.core.memory import describe_bytes
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.job_info import JobInfo
 from unistream.model.letter_pages import LettersRefusal
 from unistream.model.letter_replays import (

@@ -7,7 +7,7 @@ from typing import Final
 from unistream.base.config import DEAD_LETTER_ROWS
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 
 LOCAL: Final = "file://"
 READABLE: Final = (LOCAL, "/", "s3://", "s3a://", "gs://", "abfss://", "abfs://", "hdfs://")

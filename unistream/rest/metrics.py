@@ -17,7 +17,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 
 from unistream.base.ids import JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.counter_names import parted
 from unistream.model.job_info import SubtaskInfo
 from unistream.rest.answers import json_answer

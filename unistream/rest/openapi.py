@@ -13,10 +13,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from unistream.master.cluster_info import ClusterInfo
-from unistream.master.past_jobs import JobsPage
-from unistream.master.timeline import JobTimeline
-from unistream.master.workers_shown import WorkerLog, WorkersInfo
+from unistream.master.shown import ClusterInfo, JobsPage, JobTimeline, WorkerLog, WorkersInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo
 from unistream.model.job_log_line import JobLogLine

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from unistream.base.errors import ConfigError
-from unistream.master.dispatcher import Dispatcher
-from unistream.master.past_jobs import place_of
+from unistream.master.cluster import Dispatcher
+from unistream.master.shown import history_place
 from unistream.model.job_info import TERMINAL_STATES
 from unistream.port.metadata import HistoryPlace, PastJobs
 from unistream.rest.answers import json_answer
@@ -68,7 +68,7 @@ def _time(request: Request, name: str) -> int | None:
 
 def _before(request: Request) -> HistoryPlace | None:
     text = request.query_params.get("cursor", "")
-    place = place_of(text)
+    place = history_place(text)
     if text and place is None:
         raise ConfigError(f"cursor: {text[:80]!r} is not the `next` of a page")
     return place

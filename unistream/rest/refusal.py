@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from unistream.base.errors import ConfigError
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import body_of
 

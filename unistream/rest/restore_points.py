@@ -7,7 +7,7 @@ from typing import Final
 
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.savepoint.reading import Savepoint, read_savepoint
 

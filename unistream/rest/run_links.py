@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from unistream.base.config import DAGSTER_ASSETS, Configuration
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.port.run_links import Watcher
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import body_of, job_id

@@ -23,7 +23,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound, Transi
 from unistream.base.extras import is_installed
 from unistream.base.ids import CheckpointId, JobId
 from unistream.base.object_stores import store_options
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import body_of, job_id, whole_number

@@ -20,8 +20,8 @@ from starlette.concurrency import run_in_threadpool
 
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import JobId, VertexId
-from unistream.master.dispatcher import Dispatcher
-from unistream.master.operations import RescaleAsked, digest_of_widths
+from unistream.master.cluster import Dispatcher
+from unistream.master.store import RescaleAsked, digest_of_widths
 from unistream.model.graph import JobGraph
 from unistream.rest.answers import json_answer, operation
 from unistream.rest.requests import body_of, chosen_trigger, job_id, trigger_id

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.core.graph import Topology, logical_regions
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.graph import JobEdge, JobGraph, JobVertex
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import job_id

@@ -24,7 +24,7 @@ from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobResult
 from unistream.client.reported import reported_result
 from unistream.host.roster import Roster
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import Dispatcher
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.job_info import TaskManagerInfo

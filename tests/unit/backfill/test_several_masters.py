@@ -26,7 +26,7 @@ from unistream.base.errors import Unreachable
 from unistream.base.ids import ClusterId
 from unistream.client import home
 from unistream.client.rest_client import RestClient
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.model import messages as mm
 
 

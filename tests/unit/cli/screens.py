@@ -47,7 +47,7 @@ from unistream.client.staged_files import StagedByJob
 from unistream.connector.catalogue import ConnectorInfo, Found, Part
 from unistream.core.memory import memory_plan
 from unistream.core.restore import RestorePlan
-from unistream.master.history import NO_ARCHIVE
+from unistream.master.shown.history import NO_ARCHIVE
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.job_log_line import JobLogLine

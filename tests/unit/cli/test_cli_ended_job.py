@@ -15,7 +15,7 @@ from unistream.cli.main import main
 from unistream.client import home
 from unistream.client.job_history import RecordedJobClient, history_store
 from unistream.client.lookup import find_shown_job
-from unistream.master.archive import archived
+from unistream.master.shown.archive import archived
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.job_log_line import JobLogLine

@@ -20,9 +20,9 @@ from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.master.cluster_info import ClusterPlaces
-from unistream.master.cluster_services import ClusterServices, master_ports
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster.dispatcher import Dispatcher
+from unistream.master.service.cluster_services import ClusterServices, master_ports
+from unistream.master.shown.cluster_info import ClusterPlaces
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.submission import SubmitRequest
@@ -114,7 +114,7 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def pictures_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller gets an older picture of a job that is busy for a second: on a slow machine any job is."""
-    monkeypatch.setattr("unistream.master.pictures.TIMEOUT_S", WAIT_S)
+    monkeypatch.setattr("unistream.master.job.pictures.TIMEOUT_S", WAIT_S)
 
 
 @pytest.fixture

@@ -101,6 +101,13 @@ class Events:
                 return event
         raise AssertionError(f"the stream has ended without {kind} {fields}")
 
+    def beat(self, **fields: Any) -> Any:
+        """The next beat with these fields once it has something of each topic, and so a place to go on from."""
+        while True:
+            event = self.until("beat", **fields)
+            if self.last_id is not None:
+                return event
+
     def close(self) -> None:
         self._connection.close()
         self.answer.close()

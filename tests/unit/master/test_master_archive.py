@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId, VertexId
-from unistream.master.archive import CONTENT_BYTES_MAX, FORMAT, archived, restored
+from unistream.master.shown.archive import CONTENT_BYTES_MAX, FORMAT, archived, restored
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,

@@ -16,7 +16,7 @@ from unistream.base.durable_files import temporary_of
 from unistream.base.errors import Fenced, Transient
 from unistream.base.ids import JobId, LeaderEpoch, LineageId, VertexId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.master.job_store import JobStore
+from unistream.master.store.job_store import JobStore
 from unistream.model.stored_job import (
     ArtifactName,
     CommittingPointer,

@@ -14,7 +14,7 @@ from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.test_master_recovery import Succession, is_in
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.metadata import tables
 from unistream.model import messages as mm
 from unistream.model.job_info import JobInfo

@@ -20,9 +20,9 @@ from unistream.base.ids import (
 )
 from unistream.core import contract
 from unistream.core.contract import AttemptView
-from unistream.master.ordered import OrderedGatherer
-from unistream.master.outgoing import Outgoing
-from unistream.master.senders import Failed, OutgoingMessage, Senders
+from unistream.master.job.outgoing import Outgoing
+from unistream.master.loop.ordered import OrderedGatherer
+from unistream.master.service.senders import Failed, OutgoingMessage, Senders
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_task_manager, decode_to_task_manager, encode

@@ -18,7 +18,7 @@ from tests.unit.master.database_file import take_away
 from tests.unit.master.served_cluster import Api
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
-from unistream.master.catalogue import Catalogue
+from unistream.master.service.catalogue import Catalogue
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
@@ -182,7 +182,7 @@ def test_a_file_that_is_removed_is_made_again_with_what_is_known(
 def test_a_file_that_is_removed_is_made_again_without_a_write(
     url: str, tmp_path: Path, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unistream.master.catalogue.LOOK_S", 0.05)
+    monkeypatch.setattr("unistream.master.service.catalogue.LOOK_S", 0.05)
     catalogue.add_job(record(JOBS[0]))
     assert catalogue.update_job(JOBS[0], state="RUNNING", restarts=0).wait(WAIT_S)
     for path in (tmp_path / "metadata.db", tmp_path / "metadata.db-wal", tmp_path / "metadata.db-shm"):

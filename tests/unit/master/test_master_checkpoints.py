@@ -15,7 +15,7 @@ from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
 from unistream.core.contract import SnapshotRequest
-from unistream.master.history import checkpoints_from_records
+from unistream.master.shown.history import checkpoints_from_records
 from unistream.model import messages as mm
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,

@@ -12,7 +12,7 @@ from tests.unit.master.database_file import give_back, take_away
 from tests.unit.master.served_cluster import Api
 from unistream.base.config import Configuration
 from unistream.base.ids import ClusterId, LeaderEpoch
-from unistream.master.cluster_info import ClusterPlaces, options_of, terms_of, zookeeper_info
+from unistream.master.shown.cluster_info import ClusterPlaces, options_of, terms_of, zookeeper_info
 from unistream.port.ha import ContenderInfo
 from unistream.port.metadata import EpochRecord
 

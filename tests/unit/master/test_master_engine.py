@@ -12,7 +12,7 @@ from tests.unit.master.conftest import Cluster, graph, request
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, LeaderEpoch
-from unistream.master.job_setup import JobSetup, prepare
+from unistream.master.job.job_setup import JobSetup, prepare
 from unistream.model.graph import Bootstrap, JobGraph, JobType
 from unistream.port.engine import BatchEngine
 from unistream.port.host import WorkerHost

@@ -14,10 +14,10 @@ from tests.unit.master.test_master_engine import graph, prepared, with_part
 from tests.unit.master.test_master_journal import NOBODY
 from unistream.base.ids import EdgeId, JobId, VertexId
 from unistream.core import contract
-from unistream.master.engine_runs import EngineRuns
-from unistream.master.job_setup import JobSetup
-from unistream.master.journal import Journal
-from unistream.master.ordered import Pool
+from unistream.master.job.engine_runs import EngineRuns
+from unistream.master.job.job_setup import JobSetup
+from unistream.master.job.journal import Journal
+from unistream.master.loop.ordered import Pool
 from unistream.model.bounded import RunFailed
 from unistream.model.stored_rows import StoredRows
 from unistream.port.engine import EngineRun

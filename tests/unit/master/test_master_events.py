@@ -59,8 +59,7 @@ def test_the_pictures_are_what_the_paths_answer(api: Api, idle: str) -> None:
         cluster = api.cluster.dispatcher.cluster
         assert (hello["event"], hello["cluster"]) == ("hello", cluster)
         assert hello["version"] == api.get("/unistream/overview")["version"]
-        stream.until("beat", late_since_ms=None)
-        assert stream.last_id is not None
+        stream.beat(late_since_ms=None)
         whole = stream.pictures.whole
         paths = {"overview": "overview", f"job/{idle}": f"jobs/{idle}"}
         paths[f"checkpoints/{idle}"] = f"jobs/{idle}/checkpoints"
@@ -88,7 +87,7 @@ def test_a_job_that_nobody_knows_ends_no_stream(api: Api, idle: str) -> None:
         refused = stream.until("refused")
         answer = api.http.get(f"/unistream/jobs/{UNKNOWN}")
         assert (refused["status"], refused["errors"]) == (answer.status_code, answer.json()["errors"])
-        stream.until("beat")
+        stream.beat()
         assert stream.pictures.whole.keys() == {"overview", f"job/{idle}"}
 
 
@@ -109,7 +108,7 @@ def test_what_can_never_be_followed_is_refused(api: Api, query: str, sentence: s
 def test_a_client_that_comes_back_goes_on_from_its_last_id(api: Api, idle: str, by: str) -> None:
     path = f"?job={idle}"
     with Events(api.server.port, path) as stream:
-        stream.until("beat")
+        stream.beat()
         pictures, last = stream.pictures, str(stream.last_id)
     api.http.patch(f"/jobs/{idle}").raise_for_status()
     more = f"{path}&lastEventId={last}" if by == "query" else path
@@ -126,7 +125,7 @@ def test_an_id_of_another_leader_or_of_other_topics_leads_to_whole_pictures(
 ) -> None:
     with Events(api.server.port) as stream:
         stream.until("overview")
-        stream.until("beat")
+        stream.beat()
         last = str(stream.last_id)
     with closing(Api(make_cluster(workers=ScriptedWorkers(ends=False)))) as other:
         for port, query in ((other.server.port, ""), (api.server.port, f"&job={idle}")):

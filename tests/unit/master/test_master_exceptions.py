@@ -7,8 +7,8 @@ import pytest
 
 from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, SubtaskId, TaskManagerId, VertexId
 from unistream.core.contract import RecordAttempt, RecordException
-from unistream.master.exceptions import recorded_exceptions
-from unistream.master.journal import Journal
+from unistream.master.job.journal import Journal
+from unistream.master.shown.exceptions import recorded_exceptions
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.model.job_info import ExceptionInfo, JobInfo
 from unistream.model.messages import TaskFailure

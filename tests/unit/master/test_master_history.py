@@ -20,10 +20,10 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.errors import Unreachable
 from unistream.base.ids import AttemptId, ClusterId, JobId, LeaderEpoch, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.master.catalogue import Catalogue
-from unistream.master.history import recorded_subtasks
-from unistream.master.job_store import JobStore
-from unistream.master.write_queue import ARCHIVES_BYTES_MAX, Entry, Kind, WriteQueue
+from unistream.master.service.catalogue import Catalogue
+from unistream.master.service.write_queue import ARCHIVES_BYTES_MAX, Entry, Kind, WriteQueue
+from unistream.master.shown.history import recorded_subtasks
+from unistream.master.store.job_store import JobStore
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model import messages as mm
 from unistream.model.stored_job import StoredResult
@@ -172,7 +172,7 @@ class Reconciling:
 
         self.job = cluster.dispatcher.submit(request(graph(parallelism=3)))
         cluster.workers.await_message(mm.DeployTask, 6)
-        monkeypatch.setattr("unistream.master.recovery.RETRY_MS", 100)
+        monkeypatch.setattr("unistream.master.cluster.recovery.RETRY_MS", 100)
         monkeypatch.setattr(cluster, "create_storage", storage)
         cluster.workers = ScriptedWorkers(ends=False)
         self.first, cluster.dispatcher = cluster.dispatcher, cluster.lead()

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from tests.eventually import WAIT_S
-from unistream.master.ordered import InOrder, Pool
+from unistream.master.loop.ordered import InOrder, Pool
 
 
 @pytest.fixture

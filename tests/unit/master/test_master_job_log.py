@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.master.job_log import JobLog
+from unistream.master.job.job_log import JobLog
 from unistream.model.job_log_line import LINES_KEPT_MAX
 from unistream.model.messages import LogLine, LogReported
 from unistream.testing.harness.operators import ManualClock

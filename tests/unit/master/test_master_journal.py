@@ -8,7 +8,7 @@ import pytest
 
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, OperatorUid, VertexId
 from unistream.core.contract import AttemptView, JobView
-from unistream.master.journal import Journal
+from unistream.master.job.journal import Journal
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import CommitReported, TaskMetrics

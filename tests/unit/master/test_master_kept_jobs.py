@@ -15,8 +15,8 @@ from unistream.base.crash_points import passing
 from unistream.base.errors import ConfigError, Fenced, NotFound
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
 from unistream.core.contract import SnapshotRequest
-from unistream.master.changed_submission import changed
-from unistream.master.job_store import KEPT_MAX, JobStore, place_of, replay_name, restart_name
+from unistream.master.cluster.changed_submission import changed
+from unistream.master.store.job_store import KEPT_MAX, JobStore, place_of, replay_name, restart_name
 from unistream.model.graph import JobType
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import ArtifactName, StoredResult

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.master.test_master_journal import GRAPH, JOB
 from unistream.base.ids import JobId
 from unistream.core.contract import JobEnded, JobView
-from unistream.master.journal import Journal
-from unistream.master.live import state_of, state_times_of
+from unistream.master.job.journal import Journal
+from unistream.master.job.live import state_of, state_times_of
 from unistream.testing.harness.operators import ManualClock
 
 

@@ -18,8 +18,8 @@ from tests.unit.master.test_master_recovery import Succession, is_in
 from tests.unit.master.test_master_stop_twice import holds_snapshots, running
 from unistream.base.ids import JobId
 from unistream.core.contract import SnapshotRequest
-from unistream.master import operations
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster.dispatcher import Dispatcher
+from unistream.master.store import operations
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 

@@ -21,11 +21,11 @@ from unistream.base.crash_points import (
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import AnswerRequest
-from unistream.master.cluster_services import create_resource_machine
-from unistream.master.loop import Mailbox
-from unistream.master.open_requests import OpenRequests
-from unistream.master.ordered import Pool
-from unistream.master.senders import Failed, Senders
+from unistream.master.job.open_requests import OpenRequests
+from unistream.master.loop.loop import Mailbox
+from unistream.master.loop.ordered import Pool
+from unistream.master.service.cluster_services import create_resource_machine
+from unistream.master.service.senders import Failed, Senders
 from unistream.model import messages as mm
 from unistream.port.host import HostTraits
 

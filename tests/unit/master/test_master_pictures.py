@@ -9,8 +9,8 @@ import pytest
 
 from unistream.base.clock import SystemClock
 from unistream.core.contract import JobView
-from unistream.master.loop import Mailbox
-from unistream.master.pictures import Picture, Pictures
+from unistream.master.job.pictures import Picture, Pictures
+from unistream.master.loop.loop import Mailbox
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 

@@ -19,9 +19,9 @@ from unistream.base.crash_points import passing
 from unistream.base.errors import AlreadyEnded, Fenced, NotFound, OutcomeUnknown, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.master.dispatcher import Dispatcher
-from unistream.master.job_store import JobStore
-from unistream.master.recovery import remove_unpointed
+from unistream.master.cluster.dispatcher import Dispatcher
+from unistream.master.cluster.recovery import remove_unpointed
+from unistream.master.store.job_store import JobStore
 from unistream.metadata.schema import ensure
 from unistream.model import messages as mm
 from unistream.model.checkpoint_figures import CheckpointsInfo
@@ -195,7 +195,7 @@ def test_the_second_of_two_changes_keeps_the_first_however_busy_the_job_is(
     succession: Succession, checkpointed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pictures of a busy job are older: what the next leader starts with is not made of one."""
-    monkeypatch.setattr("unistream.master.pictures.TIMEOUT_S", 0.0)
+    monkeypatch.setattr("unistream.master.job.pictures.TIMEOUT_S", 0.0)
     first = succession.cluster.dispatcher
     job = first.submit(request(config=checkpointed))
     succession.cluster.workers.await_message(mm.CheckpointCompleted, 4)
@@ -308,7 +308,7 @@ def test_a_storage_that_does_not_answer_is_asked_again(
             raise Unreachable("the storage does not answer")
         return create(root)
 
-    monkeypatch.setattr("unistream.master.recovery.RETRY_MS", 500)
+    monkeypatch.setattr("unistream.master.cluster.recovery.RETRY_MS", 500)
     monkeypatch.setattr(succession.cluster, "create_storage", storage)
     second = succession.lead()
     eventually(lambda: second.job(job).failure is not None, "it could not start", WAIT_S)
@@ -390,7 +390,7 @@ def test_what_a_leader_could_not_sweep_goes_while_it_leads(
     first = succession.lead()
     epoch = LeaderEpoch(first._ports.jobs.epoch + 1)  # else the first one may sweep, too
     succession.cluster.artifacts.put(b"code of a submission that was cut off", epoch)
-    monkeypatch.setattr("unistream.master.recovery.RETRY_MS", 50)
+    monkeypatch.setattr("unistream.master.cluster.recovery.RETRY_MS", 50)
     real, failures = type(succession.cluster.artifacts).names, iter([Unreachable("away")])
 
     def names(store: object) -> Sequence[str]:

@@ -15,9 +15,9 @@ from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from unistream.base.ids import CheckpointId
 from unistream.core import contract
 from unistream.ha.folder_store import FolderHaStore, claim_folder
-from unistream.master.job_io import JobIo
-from unistream.master.job_store import SnapshotPointers
-from unistream.master.ordered import Pool
+from unistream.master.job.job_io import JobIo
+from unistream.master.loop.ordered import Pool
+from unistream.master.store.job_store import SnapshotPointers
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import CheckpointPointer, TotalsSoFar
 from unistream.storage.durable_local import DurableLocalFileSystem

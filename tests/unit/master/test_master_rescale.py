@@ -16,7 +16,7 @@ from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
-from unistream.master.history import Recorded, info_from_records
+from unistream.master.shown.history import Recorded, info_from_records
 from unistream.metadata import tables
 from unistream.model import messages as mm
 from unistream.model.graph import JobGraph
@@ -153,7 +153,7 @@ class TestResourceRequirements:
         self, api: RescaleApi, stuck: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A caller gets an older picture of a busy job, in which nothing is refused yet."""
-        monkeypatch.setattr("unistream.master.pictures.TIMEOUT_S", 0.0)
+        monkeypatch.setattr("unistream.master.job.pictures.TIMEOUT_S", 0.0)
         answer = api.put(stuck, source=(1, 3), sink=(1, 3))
         assert (answer.status_code, answer.json()) == (409, {"errors": [NOT_RUNNING]})
 

@@ -18,9 +18,9 @@ from tests.unit.master.test_master_stop_twice import holds_snapshots
 from unistream.base.crash_points import passing
 from unistream.base.errors import Unreachable
 from unistream.base.ids import VertexId
-from unistream.master import operations
-from unistream.master.dispatcher import Dispatcher
-from unistream.master.operations import RescaleAsked
+from unistream.master.cluster.dispatcher import Dispatcher
+from unistream.master.store import operations
+from unistream.master.store.operations import RescaleAsked
 from unistream.model import messages as mm
 from unistream.model.stored_job import StoredRequest
 

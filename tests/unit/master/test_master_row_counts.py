@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.master.test_master_journal import GRAPH, JOB, NOBODY, VERTEX
 from unistream.base.ids import AttemptId
-from unistream.master.journal import Journal
-from unistream.master.row_counts import dead_letters, late_rows, skipped_rows
+from unistream.master.job.journal import Journal
+from unistream.master.job.row_counts import dead_letters, late_rows, skipped_rows
 from unistream.model.messages import TaskMetrics
 from unistream.testing.harness.operators import ManualClock
 

@@ -17,7 +17,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.client.run_links import RemoteLinks
-from unistream.master.run_links import StampedLinks
+from unistream.master.store.run_links import StampedLinks
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.submission import digest_of
 from unistream.port.run_links import Watcher

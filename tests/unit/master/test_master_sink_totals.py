@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
-from unistream.master.sink_totals import STORED_MAX, SinkTotals
+from unistream.master.job.sink_totals import STORED_MAX, SinkTotals
 from unistream.model.messages import CommitReported
 from unistream.model.stored_job import CheckpointPointer, TotalsSoFar, decode_stored, encode_stored
 

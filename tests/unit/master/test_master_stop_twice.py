@@ -15,7 +15,7 @@ from tests.unit.master.test_master_recovery import Succession, is_in
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SnapshotRequest
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.model import messages as mm
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest

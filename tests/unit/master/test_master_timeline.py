@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from tests.eventually import WAIT_S, eventually
 from tests.unit.master.served_cluster import Api
 from unistream.base.ids import AttemptId, JobId, LineageId, VertexId
-from unistream.master.journal import changed_widths
-from unistream.master.timeline import executions_of, states_of
+from unistream.master.job.journal import changed_widths
+from unistream.master.shown.timeline import executions_of, states_of
 from unistream.model.job_info import JobInfo
 from unistream.port.metadata import RESCALE_EVENT, STATE_EVENT, AttemptLine, EventRecord
 

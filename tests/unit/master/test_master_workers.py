@@ -15,7 +15,7 @@ from tests.unit.master.served_cluster import Api
 from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import AttemptView, JobView
 from unistream.core.resource import BlockedHost, SlotView
-from unistream.master.workers_shown import (
+from unistream.master.shown.workers_shown import (
     LOG_BYTES_MAX,
     BlockedHostInfo,
     JobInSlots,

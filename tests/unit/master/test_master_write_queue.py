@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.master.catalogue import first_and_last
-from unistream.master.write_queue import BATCH_MAX, LIMITED, STATISTICS, Entry, Kind, WriteQueue
+from unistream.master.service.catalogue import first_and_last
+from unistream.master.service.write_queue import BATCH_MAX, LIMITED, STATISTICS, Entry, Kind, WriteQueue
 from unistream.port.metadata import AttemptChange
 
 JOB = JobId("a" * 32)

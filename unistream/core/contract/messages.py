@@ -1,6 +1,6 @@
 """The input of a job's machine.
 
-The shell (`unistream.master.job_master`) turns everything that happens into an `Event`, passes it to
+The shell (`unistream.master.job.job_master`) turns everything that happens into an `Event`, passes it to
 `unistream.core.job.machine.JobMachine.handle`, and performs the returned commands (`commands`) in order. Task
 reports (`ToJobManager` messages about an attempt) are events, too, and for a job that an engine runs
 (`BoundedJobMachine`) the reports of the engine.

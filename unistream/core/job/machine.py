@@ -2,7 +2,7 @@
 
     machine = JobMachine(graph, job_settings(config, job=..., ...), restore)
     for event, now_ms in events:                       # the first one is Started()
-        for command in machine.handle(event, now_ms):  # performed in order, by `unistream.master.job_master`
+        for command in machine.handle(event, now_ms):  # performed in order, by the JobMaster
             ...
         machine.validate()
 

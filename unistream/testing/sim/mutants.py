@@ -26,8 +26,8 @@ from unistream.core.resource.slot_pool import SlotPool
 from unistream.core.resource.workers import Worker
 from unistream.core.task.alignment import BarrierAligner
 from unistream.core.task.commit import TaskCheckpoints
-from unistream.master import recovery
-from unistream.master.dispatcher import Dispatcher
+from unistream.master.cluster import recovery
+from unistream.master.cluster.dispatcher import Dispatcher
 from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import CheckpointAcked
 from unistream.operator.process import ProcessOperator
@@ -147,7 +147,7 @@ def _reused_ids() -> list[Patch]:
 
 
 def _ids_start_again() -> list[Patch]:
-    return [(recovery, "first_free", lambda _snapshots, _restore: 1)]
+    return [(recovery, "first_free_checkpoint", lambda _snapshots, _restore: 1)]
 
 
 def _late_ack() -> list[Patch]:

@@ -16,7 +16,7 @@ from unistream.core.job.life import JobLife
 from unistream.core.job.rescaling import Rescaling
 from unistream.core.job.scaling import fit, with_parallelism
 from unistream.core.restore import state_assignment
-from unistream.master.worker_gateway import WorkerGateway
+from unistream.master.cluster.worker_gateway import WorkerGateway
 from unistream.model.execution_state import ExecutionState
 from unistream.model.messages import TaskFailure
 from unistream.testing.sim.mutants_shared import Patch

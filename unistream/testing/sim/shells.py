@@ -1,4 +1,4 @@
-"""Ports of a simulated master (`unistream.master.ports`): loop, pool, catalogue; and observed machines."""
+"""Ports of a simulated master (`unistream.master.service`): loop, pool, catalogue; and observed machines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from unistream.base.ids import NO_CLUSTER, JobId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.resource import ResourceCommand, ResourceEvent
-from unistream.master.loop import Mailbox
-from unistream.master.ports import Machine as DecidesJob
-from unistream.master.resource_manager import Machine
+from unistream.master.loop.loop import Mailbox
+from unistream.master.service.ports import Machine as DecidesJob
+from unistream.master.service.resource_manager import Machine
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.job_info import MetadataHealth
 from unistream.model.stored_job import Sealed

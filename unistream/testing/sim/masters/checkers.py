@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
-from unistream.master.leadership import Leadership
+from unistream.master.store.leadership import Leadership
 from unistream.model.job_status import JobStatus
 from unistream.model.messages import Ping, ReleaseTaskManager, ToTaskManager
 from unistream.model.snapshot import Manifest

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 from unistream.base.errors import Fenced, OutcomeUnknown, Transient, UnistreamError
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.core.contract import SuspendRequested
-from unistream.master.job_master import JobMaster
-from unistream.master.job_store import JobStore
-from unistream.master.leadership import Leadership
-from unistream.master.ports import MasterPorts
+from unistream.master.job.job_master import JobMaster
+from unistream.master.service.ports import MasterPorts
+from unistream.master.store.job_store import JobStore
+from unistream.master.store.leadership import Leadership
 from unistream.port.ha import HaStore, LeaderInfo
 from unistream.port.transport import ControlHandler
 from unistream.testing.sim.checkers import Lives

@@ -10,10 +10,10 @@ from unistream.core.leadership import Link, Resume, Standing, machine
 from unistream.core.leadership.machine import LeadershipMachine
 from unistream.ha.zookeeper.fence import Fence
 from unistream.ha.zookeeper.queue import ElectionQueue
-from unistream.master.durable_requests import DurableRequests
-from unistream.master.job_master import JobMaster
-from unistream.master.job_store import JOBS, JobStore, SnapshotPointers
-from unistream.master.leadership import Leadership
+from unistream.master.job.durable_requests import DurableRequests
+from unistream.master.job.job_master import JobMaster
+from unistream.master.store.job_store import JOBS, JobStore, SnapshotPointers
+from unistream.master.store.leadership import Leadership
 from unistream.model.stored_job import StoredRequest
 from unistream.port.metadata import CommitRecord
 from unistream.testing.sim.masters.checkers import Decisions

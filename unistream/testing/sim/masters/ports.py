@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from unistream.base.ids import TaskManagerId
-from unistream.master.senders import OnOutcome, OutgoingMessage
+from unistream.master.service.senders import OnOutcome, OutgoingMessage
 from unistream.model.messages import ToTaskManager
 from unistream.testing.sim.masters.checkers import Decisions
 from unistream.testing.sim.network import SimSenders

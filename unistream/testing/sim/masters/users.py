@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, UnistreamError
 from unistream.base.ids import JobId, LeaderEpoch, VertexId, job_of_request
 from unistream.core.contract import SnapshotRequest
-from unistream.master.live import widths as every_width
+from unistream.master.job.live import widths as every_width
 from unistream.model.snapshot_kind import SnapshotKind
 from unistream.model.stored_job import StoredRequest
 from unistream.model.submission import SubmitRequest

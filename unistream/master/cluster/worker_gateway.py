@@ -1,0 +1,95 @@
+"""Decodes control messages of workers, forwards them to the ResourceManager or a JobMaster, answers at once.
+Reports of tasks also come in bundles; each has its own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ProtocolError
+from unistream.base.ids import JobId
+from unistream.master.job import JobMaster
+from unistream.master.service import ResourceManager
+from unistream.model import messages as mm
+from unistream.model.bundle import answer_each
+from unistream.model.codec import decode_for_job_manager, decode_task_report, encode
+
+
+class WorkerGateway:
+    """A `port.transport.ControlHandler`. Thread-safe: it only posts to mailboxes.
+
+    Args:
+        find_job: Job id -> its master, or None.
+        get_artifact: Its name in the store -> the code.
+    """
+
+    def __init__(
+        self,
+        resources: ResourceManager,
+        find_job: Callable[[JobId], JobMaster | None],
+        get_artifact: Callable[[str], bytes],
+    ) -> None:
+        self._resources = resources
+        self._find_job = find_job
+        self._get_artifact = get_artifact
+
+    def handle(self, request: bytes) -> bytes:
+        """Encoded request -> encoded answer; never raises for bad input."""
+        try:
+            message = decode_for_job_manager(request)
+        except ProtocolError as error:
+            return encode(mm.Refused(reason=str(error)))
+        if isinstance(message, mm.Bundle):
+            return encode(answer_each(message, lambda report: self._report(decode_task_report(report))))
+        return encode(self._route(message))
+
+    def _route(self, message: mm.ToJobManager) -> mm.Answer:
+        match message:
+            case mm.RegisterTaskManager():
+                return self._resources.register(message)
+            case mm.Heartbeat():
+                return self._heartbeat(message)
+            case mm.FetchArtifact():
+                return self._artifact(message)
+            case _:
+                return self._report(message)
+
+    def _report(self, message: mm.TaskReport) -> mm.Answer:
+        master = self._find_job(message.attempt.job)
+        if master is None:
+            return mm.Refused(reason=f"there is no job {message.attempt.job} here")
+        if isinstance(message, mm.CheckpointAcked):
+            crash_point("ack.received")
+        if isinstance(message, mm.CommitReported):
+            master.journal.commit(message)
+        elif isinstance(message, mm.LogReported):
+            master.journal.logged(message)
+        else:
+            if isinstance(message, mm.TaskStateChanged) and message.metrics is not None:
+                master.journal.metrics(message.attempt, message.metrics, final=True)
+            master.post(message)
+        return mm.Ack()
+
+    def _heartbeat(self, message: mm.Heartbeat) -> mm.Answer:
+        answer = self._resources.heartbeat(message)
+        if isinstance(answer, mm.Ack):
+            for attempt, metrics in message.metrics:
+                master = self._find_job(attempt.job)
+                if master is not None:
+                    master.journal.metrics(attempt, metrics)
+            over = tuple(job for job in message.stored if self._is_over(job))
+            return mm.JobsOver(jobs=over) if over else answer
+        return answer
+
+    def _is_over(self, job: JobId) -> bool:
+        master = self._find_job(job)
+        return master is None or master.wait(0)
+
+    def _artifact(self, message: mm.FetchArtifact) -> mm.Answer:
+        master = self._find_job(message.job)
+        if master is None or master.setup.artifact != message.sha256:
+            return mm.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
+        try:
+            return mm.Artifact(content=self._get_artifact(master.setup.start.artifact))
+        except (ProtocolError, OSError) as error:
+            return mm.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")

@@ -1,0 +1,367 @@
+"""Writes the job metadata, in order and on a thread of its own; a failure never stops a job.
+
+The catalogue is history for people. Recovery reads manifests, so a database may be away, or its file
+removed, while jobs go on: what is to be written waits in memory (`master.write_queue` says how much of it,
+and what is dropped first) and is written when the database answers again. After its file was removed, the
+current rows of the jobs are written again, too. Between the writes the same thread prunes what is no longer
+kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from unistream.base.clock import Clock, SystemClock
+from unistream.base.errors import ConfigError, Fenced, NotFound, Unreachable
+from unistream.base.ids import NO_CLUSTER, ClusterId, JobId, LeaderEpoch
+from unistream.base.process_mark import process_name
+from unistream.master.service.record_writer import LeftBehind, RecordWriter
+from unistream.master.service.write_queue import STATISTICS_MAX, Entry, Kind, WriteQueue
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
+from unistream.model.job_info import MetadataHealth
+from unistream.model.stored_job import StoredResult
+from unistream.port.metadata import (
+    ArchiveRecord,
+    ArtifactRecord,
+    AttemptChange,
+    ClusterRecord,
+    CommitRecord,
+    EpochRecord,
+    EventRecord,
+    ExceptionRecord,
+    JobRecord,
+    MetadataStore,
+)
+from unistream.port.retention import Pruned, Retention
+
+RETRY_S: Final = 1.0  # until a database that does not answer is tried again
+LOOK_S: Final = 5.0  # how often an idle catalogue looks whether its file is still there
+BEAT_S: Final = 10.0  # between two heartbeats of the cluster; see `CLUSTER_SILENT_MS`
+LOG_S: Final = 60.0  # failures are logged at most this often
+FIRST_PRUNING_S: Final = 30.0  # after the start, or the interval if that is shorter
+PAUSE_S: Final = 0.01  # between two steps of pruning, in which others may write
+
+logger = logging.getLogger(__name__)
+
+
+class Catalogue:
+    """The metadata store of one leader epoch, written by one thread. `close` closes the store."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        epoch: LeaderEpoch,
+        retention: Retention | None = None,
+        clock: Clock | None = None,
+        *,
+        statistics_max: int = STATISTICS_MAX,
+        cluster: ClusterRecord | None = None,
+        away: str | None = None,
+    ) -> None:
+        """`cluster`: whose jobs these are; None: it is not known. `away`: why the database does not answer
+        now; None: it does, as far as is known."""
+        store.act_for(NO_CLUSTER if cluster is None else cluster.cluster)
+        self._store = store
+        self._epoch = epoch
+        self._cluster = cluster
+        self._retention = retention or Retention()
+        self._clock = clock or SystemClock()
+        self._queue = WriteQueue(statistics_max)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._away = None if away is None else (self._clock.wall_ms(), away)
+        self._made_again_ms: int | None = None
+        self.failures = 0
+        # on the thread only
+        self._writer = RecordWriter(store, epoch, self.cluster)
+        self._next_beat_s = 0.0
+        self._pruning: Iterator[Pruned] | None = None
+        self._pruned_at_ms = 0
+        self._next_pruning_s = time.monotonic() + min(FIRST_PRUNING_S, self._retention.interval_ms / 1000)
+        self._next_log_s = 0.0
+        self._leader = EpochRecord(
+            epoch=epoch,
+            cluster=self.cluster,
+            process=process_name(),
+            granted_ms=self._clock.wall_ms(),
+        )
+        self._put(Kind.EPOCH, None, self._leader)
+        self._thread = threading.Thread(target=self._run, name="catalogue", daemon=True)
+        self._thread.start()
+
+    @property
+    def cluster(self) -> ClusterId:
+        """Whose jobs these are."""
+        return NO_CLUSTER if self._cluster is None else self._cluster.cluster
+
+    # --- what is to be written --------------------------------------------------------------------
+
+    def add_job(self, record: JobRecord) -> None:
+        """A new job, or one of an earlier leader, whose row is taken over."""
+        if not record.changed_ms:
+            record = msgspec.structs.replace(record, changed_ms=self._clock.wall_ms())
+        self._put(Kind.JOB, record.job, msgspec.structs.replace(record, cluster=self.cluster))
+
+    def settle(self, results: Sequence[StoredResult], unfinished: Collection[JobId] | None = None) -> None:
+        """See `Records`."""
+        self._put(Kind.LEFT, None, LeftBehind(results, unfinished, self._clock.wall_ms()))
+
+    def update_job(
+        self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
+    ) -> threading.Event:
+        """See `Records`."""
+        tried = threading.Event()
+        changed_ms = ended_ms or self._clock.wall_ms()
+        changes = {"state": state, "restarts": restarts, "ended_ms": ended_ms, "changed_ms": changed_ms}
+        self._put(Kind.STATE, job, changes, after=tried.set)
+        return tried
+
+    def update_graph(self, job: JobId, graph_json: str) -> None:
+        self._put(Kind.GRAPH, job, {"graph_json": graph_json}, row="graph")
+
+    def record_attempt(self, change: AttemptChange) -> None:
+        """Changes that arrive during a write are written together: a job of hundreds of tasks makes thousands
+        of changes in a second."""
+        entry = Entry(Kind.ATTEMPT, change.attempt.job, (change,), row=change.attempt, merge=first_and_last)
+        self._put_entry(entry)
+
+    def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
+        kind = Kind.CHECKPOINT
+        if record.status is SnapshotStatus.IN_PROGRESS:
+            kind = Kind.TRIGGERED
+        elif record.status is SnapshotStatus.COMPLETED and record.kind.is_savepoint:
+            kind = Kind.SAVEPOINT
+        self._put(kind, job, record, row=("checkpoint", record.checkpoint_id))
+
+    def record_exception(self, record: ExceptionRecord) -> None:
+        self._put(Kind.EXCEPTION, record.job, record)
+
+    def record_event(self, record: EventRecord) -> None:
+        self._put(Kind.EVENT, record.job, record)
+
+    def record_commit(self, record: CommitRecord) -> None:
+        self._put(Kind.COMMIT, record.job, record)
+
+    def record_artifact(self, job: JobId, record: ArtifactRecord) -> None:
+        """`job` refers to this artifact."""
+        self._put(Kind.ARTIFACT, job, record)
+
+    def archive(self, record: ArchiveRecord) -> None:
+        """What the pages of a job show from its end on."""
+        size = len(record.content)
+        self._put_entry(Entry(Kind.ARCHIVE, record.job, record, row="archive", size=size))
+
+    def health(self) -> MetadataHealth:
+        """How the metadata are, for REST and people."""
+        with self._changed:
+            since_ms, reason = self._away or (None, None)
+            return MetadataHealth(
+                queued=len(self._queue),
+                dropped={kind.value: number for kind, number in self._queue.dropped.items()},
+                failures=self.failures,
+                away_since_ms=since_ms,
+                reason=reason,
+                made_again_ms=self._made_again_ms,
+            )
+
+    def close(self, timeout_s: float) -> None:
+        """Writes what is queued, with one more try if the database does not answer; then closes the store."""
+        now_ms = self._clock.wall_ms()
+        ended = msgspec.structs.replace(self._leader, ended_ms=now_ms, reason="closed")
+        with self._changed:
+            if not self._closed:
+                self._queue.put(Entry(Kind.EPOCH, None, ended))
+                if self._cluster is not None:
+                    gone = msgspec.structs.replace(self._cluster, heartbeat_ms=now_ms, ended_ms=now_ms)
+                    self._queue.put(Entry(Kind.CLUSTER, None, gone))
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        health = self.health()
+        if self._thread.is_alive():
+            logger.error("event=catalogue_not_written reason='still busy after %.0f s'", timeout_s)
+            return
+        if health.queued:
+            logger.error("event=catalogue_not_written rows=%d reason=%r", health.queued, health.reason)
+        self._store.close()
+
+    def _put(
+        self,
+        kind: Kind,
+        job: JobId | None,
+        content: object,
+        *,
+        row: object = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        self._put_entry(Entry(kind, job, content, row=row, after=[after] if after is not None else []))
+
+    def _put_entry(self, entry: Entry) -> None:
+        with self._changed:
+            waits_in_vain = self._closed or self._away is not None
+            calls = entry.after if waits_in_vain else []
+            if waits_in_vain:
+                entry.after = []
+            if not self._closed:
+                self._queue.put(entry)
+                self._changed.notify()
+        for call in calls:
+            call()
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._has_work():
+            is_last_try = self._closed
+            try:
+                self._look()
+                self._beat()
+                self._write_next()
+                self._prune_step()
+            except (Unreachable, ConfigError) as error:
+                self._note_away(error)
+                if is_last_try:
+                    return
+            except Exception:  # the catalogue is history; a job goes on without it
+                self._note_failure("maintenance")
+
+    def _has_work(self) -> bool:
+        """Waits for something to do; False: closed, and nothing is left to be written."""
+        with self._changed:
+            if self._queue or self._writer.is_restoring:
+                return True
+            if self._closed:
+                return False
+            self._changed.wait(self._idle_s())
+            return bool(self._queue) or not self._closed
+
+    def _idle_s(self) -> float:
+        if self._pruning is not None:
+            return PAUSE_S
+        return max(0.0, min(LOOK_S, self._next_pruning_s - time.monotonic()))
+
+    def _look(self) -> None:
+        """Notices a database that was made again, and writes what is known of the jobs."""
+        if self._store.recover():
+            with self._changed:
+                self._made_again_ms = self._clock.wall_ms()
+            logger.warning(
+                "event=metadata_made_again jobs=%d reason='its file was removed'", len(self._writer)
+            )
+            self._writer.begin_restoring()
+            self._next_beat_s = 0.0
+            self._store.record_epoch(self._leader)
+        self._writer.restore()
+
+    def _beat(self) -> None:
+        """Readers of a shared database see by this that the cluster lives."""
+        if self._cluster is None or self._closed or time.monotonic() < self._next_beat_s:
+            return
+        self._store.record_cluster(msgspec.structs.replace(self._cluster, heartbeat_ms=self._clock.wall_ms()))
+        self._next_beat_s = time.monotonic() + BEAT_S
+
+    def _write_next(self) -> None:
+        with self._changed:
+            entries = self._queue.take()
+        if not entries:
+            return
+        try:
+            self._writer.write(entries)
+        except (NotFound, Fenced):
+            self._write_again(entries)
+        except (Unreachable, ConfigError):
+            raise
+        except Exception:
+            self._note_failure(entries[0].kind.value)
+        with self._changed:
+            self._queue.done()
+            self._away = None
+        for entry in entries:
+            for call in entry.after:
+                call()
+
+    def _write_again(self, entries: Sequence[Entry]) -> None:
+        try:
+            self._writer.write_again(entries)
+        except (NotFound, Fenced) as error:
+            self._note_failure(entries[0].kind.value, error)
+
+    # --- pruning ----------------------------------------------------------------------------------
+
+    def _prune_step(self) -> None:
+        """One step, when it is time. The first pass looks at all jobs, others only at those that changed
+        since."""
+        if self._pruning is None:
+            if time.monotonic() < self._next_pruning_s or self._closed:
+                return
+            now_ms = self._clock.wall_ms()
+            since_ms, self._pruned_at_ms = self._pruned_at_ms, now_ms
+            self._pruning = self._store.prune(self._retention, now_ms, self._epoch, ended_since_ms=since_ms)
+        try:
+            more = next(self._pruning, None) is not None
+        except BaseException:
+            self._end_pruning()
+            raise
+        if not more or self._closed:
+            self._end_pruning()
+
+    def _end_pruning(self) -> None:
+        self._pruning = None
+        self._next_pruning_s = time.monotonic() + self._retention.interval_ms / 1000
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    def _note_away(self, error: Exception) -> None:
+        """The database cannot be used now: what waits goes on waiting."""
+        with self._changed:
+            since_ms = self._away[0] if self._away is not None else self._clock.wall_ms()
+            if self._away is None:
+                self.failures += 1
+                if not self._closed:  # something to try again, also if nothing else is to be written
+                    self._queue.put(Entry(Kind.EPOCH, None, self._leader, row="leader"))
+            self._away = (since_ms, str(error))
+            calls = self._queue.release_all()
+        for call in calls:
+            call()
+        self._log(logging.WARNING, "event=metadata_away", str(error))
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, RETRY_S)
+
+    def _note_failure(self, what: str, error: Exception | None = None) -> None:
+        with self._changed:
+            self.failures += 1
+        if error is not None:
+            self._log(logging.WARNING, f"event=catalogue_write_refused write={what}", str(error))
+        else:
+            self._log(logging.ERROR, f"event=catalogue_write_failed write={what}", None)
+
+    def _log(self, level: int, event: str, reason: str | None) -> None:
+        """At most once a minute; with an unexpected exception if `reason` is None."""
+        if time.monotonic() < self._next_log_s:
+            return
+        self._next_log_s = time.monotonic() + LOG_S
+        health = self.health()
+        logger.log(
+            level,
+            "%s queued=%d dropped=%s failures=%d reason=%r",
+            event,
+            health.queued,
+            health.dropped or "none",
+            health.failures,
+            reason,
+            exc_info=reason is None,
+        )
+
+
+def first_and_last(waiting: Sequence[AttemptChange], new: Sequence[AttemptChange]) -> Sequence[AttemptChange]:
+    """When an attempt began and where it is now, with the newest worker of the changes in between."""
+    steps = (*waiting, *new)
+    places = [step.task_manager for step in steps if step.task_manager is not None]
+    last = msgspec.structs.replace(steps[-1], task_manager=places[-1] if places else None)
+    return (steps[0], last)

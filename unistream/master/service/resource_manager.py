@@ -1,0 +1,401 @@
+"""The shell around the cluster's slots: which workers exist, which job holds which slot.
+
+One thread, one mailbox around `unistream.core.resource.machine.ResourceMachine`. Workers' messages are
+answered at once from a table of the workers that were started and not yet lost: any other worker is
+refused, and exits. With a host that starts no workers (standalone) any worker may register; a lost one is
+fenced by its id.
+
+Heartbeats go both ways: each worker sends its own, and its own server is probed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from msgspec import structs
+
+from unistream.base.clock import Clock
+from unistream.base.ids import JobId, TaskManagerId
+from unistream.core import contract
+from unistream.core.memory import config_with
+from unistream.core.resource import (
+    AnnounceLoss,
+    BlockedHost,
+    GrantSlots,
+    HeartbeatTerms,
+    JobResourceEvent,
+    ProbeOutcome,
+    ProbeWorker,
+    ResourceCommand,
+    ResourceEvent,
+    SlotsUnfulfillable,
+    SlotView,
+    StartWorker,
+    StopWorker,
+    Tick,
+    WorkerEnded,
+    WorkerHeartbeat,
+    WorkerProbed,
+    WorkerRegistered,
+    WorkerView,
+)
+from unistream.master.loop import Loop
+from unistream.master.service.ports import MasterPorts
+from unistream.master.service.senders import Failed
+from unistream.model.job_info import TaskManagerInfo
+from unistream.model.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    Heartbeat,
+    Ping,
+    Refused,
+    Registered,
+    RegisterTaskManager,
+    ReleaseTaskManager,
+)
+from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
+
+TICK_MS: Final = 250  # heartbeat and idle timeouts are seconds
+RELEASE_GRACE_MS: Final = 5_000  # a released worker ends by itself in this time, else its host ends it
+CLOSE_TIMEOUT_S: Final = 20.0
+FENCED_KEPT: Final = 10_000  # lost workers; an older one is just unknown
+
+logger = logging.getLogger(__name__)
+
+
+class Machine(Protocol):
+    """`unistream.core.resource.machine.ResourceMachine`, as the shell sees it."""
+
+    def handle(self, event: ResourceEvent) -> Iterable[ResourceCommand]: ...
+
+    def validate(self) -> None: ...
+
+    def view(self) -> tuple[WorkerView, ...]: ...
+
+    def blocked(self) -> tuple[BlockedHost, ...]: ...
+
+
+HostFactory = Callable[[LostListener], WorkerHost]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Settings of every new worker. `active`: the host starts workers; else users start them."""
+
+    master: str
+    heartbeat: HeartbeatTerms
+    config: dict[str, str] = field(default_factory=dict)
+    log_dir: str = ""
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _HostStop:
+    """Timer: the grace after a release is over."""
+
+    task_manager: TaskManagerId
+
+
+class _TickTimer:
+    """Timer: time for the next `Tick`."""
+
+
+_STOP: Final = object()
+_TICK: Final = _TickTimer()
+
+
+class ResourceManager:
+    """Workers and slots of one cluster. Public methods may be called from any thread.
+
+    `post` sends an event to a job, and `describe` says for people what it is; called from the
+    ResourceManager's thread, must not block.
+    """
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        create_host: HostFactory,
+        ports: MasterPorts,
+        post: Callable[[JobId, contract.Event], None],
+        describe: Callable[[JobId], str],
+        settings: WorkerSettings,
+        clock: Clock,
+    ) -> None:
+        self._machine = machine
+        self._senders = ports.senders
+        self._on_defect = ports.on_defect
+        self._post_to_job = post
+        self._describe = describe
+        self._settings = settings
+        self._clock = clock
+        self._loop: Loop[ResourceEvent | object, _HostStop | _TickTimer] = ports.create_loop(
+            "resource-manager"
+        )
+        self._workers: dict[TaskManagerId, TaskManagerInfo] = {}
+        self._fenced: OrderedDict[TaskManagerId, None] = OrderedDict()
+        self._views: dict[TaskManagerId, WorkerView] = {}  # replaced, never changed
+        self._blocked: tuple[BlockedHost, ...] = ()  # the same
+        self._workers_lock = threading.Lock()
+        self._stopping = ports.stopping
+        self._host = create_host(self._on_lost)
+
+    @property
+    def host(self) -> WorkerHost:
+        """Where the workers run."""
+        return self._host
+
+    def start(self) -> None:
+        self._loop.start(self._begin, self._step)
+
+    def post(self, event: JobResourceEvent) -> None:
+        """Slot requests and returns of a job."""
+        self._loop.post(event)
+
+    def register(self, message: RegisterTaskManager) -> Registered | Refused:
+        """First message of a worker."""
+        if message.protocol != PROTOCOL_VERSION:
+            return Refused(reason=f"protocol {message.protocol}, this master speaks {PROTOCOL_VERSION}")
+        with self._workers_lock:
+            worker = self._workers.get(message.task_manager)
+            if worker is None:
+                if self._settings.active or message.task_manager in self._fenced:
+                    return self._refusal(message.task_manager)
+                now_ms = self._clock.wall_ms()
+                worker = TaskManagerInfo(id=message.task_manager, slots=message.slots, started_ms=now_ms)
+            if worker.address not in (None, message.address):
+                return Refused(reason=f"{message.task_manager} is already registered from {worker.address}")
+            self._workers[worker.id] = structs.replace(
+                worker,
+                address=message.address,
+                slots=message.slots,
+                pid=message.pid,
+                host=message.host,
+                profile=message.profile,
+                memory=message.memory,
+                hardware=message.hardware,
+                heartbeat_ms=self._clock.wall_ms(),
+                registered_ms=worker.registered_ms or self._clock.wall_ms(),
+            )
+        logger.info("event=worker_registered task_manager=%s pid=%d", message.task_manager, message.pid)
+        self._loop.post(
+            WorkerRegistered(
+                task_manager=message.task_manager,
+                address=message.address,
+                slots=message.slots,
+                host=message.host,
+                profile=message.profile,
+                now_ms=self._clock.monotonic_ms(),
+            )
+        )
+        interval_ms, timeout_ms = self._settings.heartbeat
+        return Registered(heartbeat_interval_ms=interval_ms, heartbeat_timeout_ms=timeout_ms)
+
+    def heartbeat(self, message: Heartbeat) -> Ack | Refused:
+        with self._workers_lock:
+            worker = self._workers.get(message.task_manager)
+            if worker is None or worker.address is None:
+                return self._refusal(message.task_manager)
+            self._workers[worker.id] = structs.replace(
+                worker, heartbeat_ms=self._clock.wall_ms(), memory_used=message.used
+            )
+        self._loop.post(WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms()))
+        return Ack()
+
+    def workers(self) -> tuple[TaskManagerInfo, ...]:
+        """All workers that were started and not lost, in the order of their start."""
+        views = self._views
+        with self._workers_lock:
+            return tuple(_with_view(worker, views.get(worker.id)) for worker in self._workers.values())
+
+    def leased(self) -> dict[TaskManagerId, tuple[SlotView, ...]]:
+        """The slots that jobs have, as of the machine's last step."""
+        return {worker: view.leased for worker, view in self._views.items()}
+
+    def blocked(self) -> tuple[BlockedHost, ...]:
+        """Hosts that are avoided, as of the machine's last step."""
+        return self._blocked
+
+    def close(self) -> None:
+        """Releases all workers and ends their processes. Workers that users have started end their tasks and
+        look for the next master."""
+        self._loop.post(_STOP)
+        self._loop.join(CLOSE_TIMEOUT_S)
+        for worker in self.workers():
+            self._give_up(worker.id)
+            self._release(worker, "the cluster is shutting down", rejoin=not self._settings.active)
+        self._senders.close()
+        self._host.close()
+        self._stopping.close(CLOSE_TIMEOUT_S)
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def _on_lost(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False
+    ) -> None:
+        """Called by a thread of the host."""
+        now_ms = self._clock.monotonic_ms()
+        self._loop.post(
+            WorkerEnded(task_manager=task_manager, reason=reason, host=host, now_ms=now_ms, hopeless=hopeless)
+        )
+
+    def _begin(self) -> bool:
+        self._feed(Tick(self._clock.monotonic_ms()))
+        self._loop.set_timer(_TICK, TICK_MS)
+        return True
+
+    def _step(self) -> bool:
+        event, timer = self._loop.take(TICK_MS)
+        if event is _STOP:
+            return False
+        if isinstance(timer, _HostStop):
+            self._stopping.submit(self._stop_process, timer.task_manager)
+            return True
+        if timer is not None:
+            self._loop.set_timer(_TICK, TICK_MS)
+            event = Tick(self._clock.monotonic_ms())
+        if event is not None:
+            self._feed(event)  # type: ignore[arg-type]  # _STOP was the only other object
+        return True
+
+    def _feed(self, event: ResourceEvent) -> None:
+        try:
+            if isinstance(event, WorkerEnded):
+                self._loop.cancel_timer(_HostStop(event.task_manager))
+                self._give_up(event.task_manager)
+            for command in self._machine.handle(event):
+                self._perform(command)
+            if isinstance(event, WorkerEnded):
+                self._forget(event.task_manager, event.reason)
+            self._machine.validate()
+            if not isinstance(event, WorkerHeartbeat):
+                self._views = {view.task_manager: view for view in self._machine.view()}
+                self._blocked = self._machine.blocked()
+        except Exception as error:  # new jobs get no slots, but running jobs continue
+            self._on_defect(error)
+            logger.exception("event=resource_manager_defect cause=%r", event)
+
+    def _forget(self, task_manager: TaskManagerId, reason: str) -> None:
+        """Fails messages to it, after the jobs were notified of the loss, which is the cause."""
+        self._senders.forget(task_manager, f"{task_manager} is lost: {reason}")
+
+    def _perform(self, command: ResourceCommand) -> None:
+        match command:
+            case StartWorker():
+                self._start_worker(command)
+            case StopWorker(task_manager=task_manager, reason=reason):
+                self._stop_worker(task_manager, reason)
+            case ProbeWorker(task_manager=task_manager):
+                self._probe(task_manager)
+            case GrantSlots(job=job, leases=leases):
+                self._post_to_job(job, contract.SlotsGranted(leases=leases))
+            case SlotsUnfulfillable(job=job, requests=requests, reason=reason):
+                logger.warning("event=slots_unfulfillable job=%s reason=%r", job, reason)
+                keys = tuple(request.key for request in requests)
+                event = contract.SlotsUnfulfillable(requests=keys, reason=reason, permanent=command.permanent)
+                self._post_to_job(job, event)
+            case AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs):
+                logger.warning("event=worker_lost task_manager=%s reason=%r", task_manager, reason)
+                self._give_up(task_manager)
+                for job in jobs:
+                    self._post_to_job(job, contract.TaskManagerLost(task_manager=task_manager, reason=reason))
+                self._forget(task_manager, reason)
+
+    def _start_worker(self, command: StartWorker) -> None:
+        task_manager = command.task_manager
+        with self._workers_lock:
+            self._workers[task_manager] = TaskManagerInfo(
+                id=task_manager,
+                slots=command.slots,
+                profile=command.profile,
+                started_ms=self._clock.wall_ms(),
+            )
+        try:
+            spec = TaskManagerSpec(
+                id=task_manager,
+                master=self._settings.master,
+                slots=command.slots,
+                config=config_with(command.profile, command.slots, self._settings.config),
+                log_dir=self._settings.log_dir,
+                avoid=command.avoid,
+                purpose=self._describe(command.job),
+            )
+            logger.info("event=worker_wanted task_manager=%s avoid=%s", task_manager, list(command.avoid))
+            self._host.start(spec)
+        except Exception as error:
+            logger.exception("event=worker_not_started task_manager=%s", task_manager)
+            self._on_lost(task_manager, f"could not be started: {error}")
+
+    def _stop_worker(self, task_manager: TaskManagerId, reason: str) -> None:
+        logger.info("event=worker_stopped task_manager=%s reason=%r", task_manager, reason)
+        worker = self._give_up(task_manager)
+        if worker is None or worker.address is None:
+            self._stopping.submit(self._stop_process, task_manager)
+            return
+        self._loop.set_timer(_HostStop(task_manager), RELEASE_GRACE_MS)
+        self._release(worker, reason)
+
+    def _probe(self, task_manager: TaskManagerId) -> None:
+        with self._workers_lock:
+            worker = self._workers.get(task_manager)
+        if worker is None or worker.address is None:
+            return
+
+        def on_outcome(failed: Failed | None) -> None:
+            outcome = ProbeOutcome.ANSWERED
+            if failed is not None:
+                nobody = failed.refused or failed.nobody_there
+                outcome = ProbeOutcome.UNREACHABLE if nobody else ProbeOutcome.SILENT
+            self._loop.post(
+                WorkerProbed(
+                    task_manager=task_manager,
+                    outcome=outcome,
+                    reason=failed.reason if failed is not None else "",
+                    now_ms=self._clock.monotonic_ms(),
+                )
+            )
+
+        self._senders.send(worker.id, worker.address, Ping(task_manager=worker.id), on_outcome)
+
+    def _release(self, worker: TaskManagerInfo, reason: str, *, rejoin: bool = False) -> None:
+        if worker.address is not None:
+            message = ReleaseTaskManager(task_manager=worker.id, reason=reason, rejoin=rejoin)
+            self._senders.send(worker.id, worker.address, message, lambda _failed: None)
+
+    def _give_up(self, task_manager: TaskManagerId) -> TaskManagerInfo | None:
+        """Removes a worker; its messages are refused from now on."""
+        with self._workers_lock:
+            self._fenced[task_manager] = None
+            while len(self._fenced) > FENCED_KEPT:
+                self._fenced.popitem(last=False)
+            return self._workers.pop(task_manager, None)
+
+    def _refusal(self, task_manager: TaskManagerId) -> Refused:
+        """`fenced`: this master has lost the worker; else another master may know it."""
+        reason = f"{task_manager} is not (or no longer) a worker of this cluster"
+        return Refused(reason=reason, fenced=task_manager in self._fenced)
+
+    def _stop_process(self, task_manager: TaskManagerId) -> None:
+        try:
+            self._host.stop(task_manager)
+        except Exception:  # any error of a host: the worker's lease ends it anyway
+            logger.exception("event=worker_not_stopped task_manager=%s", task_manager)
+        self._senders.forget(task_manager, f"{task_manager} was stopped")
+
+
+def _with_view(worker: TaskManagerInfo, view: WorkerView | None) -> TaskManagerInfo:
+    """With its slots as of the machine's last step."""
+    if view is None:
+        return structs.replace(worker, free_slots=worker.slots if worker.address else 0)
+    return structs.replace(
+        worker,
+        free_slots=view.free if worker.address else 0,
+        profile=view.profile,
+        blocked_ms=view.blocked_ms,
+        jobs=view.jobs,
+    )
