@@ -102,7 +102,7 @@ class Events:
         raise AssertionError(f"the stream has ended without {kind} {fields}")
 
     def beat(self, **fields: Any) -> Any:
-        """The next beat with these fields once it has something of each topic, and so a place to go on from."""
+        """The next beat with these fields, once it has something of each topic: a place to go on from."""
         while True:
             event = self.until("beat", **fields)
             if self.last_id is not None:
